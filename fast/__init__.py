@@ -1,0 +1,19 @@
+"""The same models and the same interface, fast: MLX with fused kernels, NumPy where there is no GPU.
+
+`load(path)` gives a model with `forward`, as `lockstep.reference.load` does.
+"""
+
+from importlib import import_module
+
+if __name__ != "lockstep.fast":
+    raise ImportError(f"import this package as lockstep.fast, not {__name__}")
+
+__all__ = ["cpu", "load", "ops"]
+
+
+def __getattr__(name: str):
+    if name == "load":
+        return import_module("lockstep.fast.model").load
+    if name in ("ops", "cpu"):
+        return import_module(f"lockstep.fast.{name}")
+    raise AttributeError(f"module 'lockstep.fast' has no attribute {name!r}")

@@ -1,0 +1,43 @@
+"""NumPy on the processor."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.fast import cpu
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+
+
+class CpuBackend:
+    """The namespace `fast.cpu`, and how arrays get there: they are there already."""
+
+    name = "cpu"
+    ops = cpu
+    zeros = staticmethod(np.zeros)
+
+    def __init__(self, dtype: str):
+        self.dtype = half(dtype) if dtype == "bfloat16" else np.dtype(dtype)
+
+    def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
+        """Widen a stored tensor to the dtype that is computed in; a packed one stays packed."""
+        if isinstance(tensor, QuantizedTensor):
+            scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
+            return replace(tensor, scales=scales, biases=biases)
+        return tensor.astype(self.dtype, copy=False)
+
+    def host(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def argmax(self, logits: np.ndarray) -> np.ndarray:
+        """Return the id of the largest logit, the lowest of equals."""
+        return logits.argmax(axis=-1)
+
+    def evaluate(self, *arrays: np.ndarray) -> None:
+        """Nothing is lazy here."""
+
+
+def half(name: str) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name))

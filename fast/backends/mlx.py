@@ -1,0 +1,62 @@
+"""MLX on a device."""
+
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from lockstep.fast import ops
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+
+
+class MlxBackend:
+    """The namespace `fast.ops`, and how arrays get to the device and back."""
+
+    name = "mlx"
+    ops = ops
+    zeros = staticmethod(mx.zeros)
+
+    def __init__(self, dtype: str, device: str | None):
+        if device is not None:
+            set_device(device)
+        self.dtype = getattr(mx, dtype)
+
+    def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
+        """Copy a stored tensor over, in the dtype that is computed in; a packed one stays packed."""
+        if isinstance(tensor, QuantizedTensor):
+            scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
+            return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)
+        return from_numpy(tensor).astype(self.dtype)
+
+    def host(self, array: mx.array) -> np.ndarray:
+        """Copy a result to NumPy, bfloat16 by its bits. This waits for the array."""
+        if array.dtype != mx.bfloat16:
+            return np.array(array)
+        import ml_dtypes
+
+        return np.array(array.view(mx.uint16)).view(ml_dtypes.bfloat16)
+
+    def argmax(self, logits: mx.array) -> mx.array:
+        """Return the id of the largest logit, the lowest of equals."""
+        return mx.argmax(logits, axis=-1)
+
+    def evaluate(self, *arrays: mx.array) -> None:
+        """Compute what is still a graph. Weights and tokens pass here, and nothing else."""
+        mx.eval(*arrays)
+
+
+def from_numpy(array: np.ndarray) -> mx.array:
+    """Copy a NumPy array to MLX, bfloat16 by its bits. No file is ever handed to MLX."""
+    if array.dtype.name == "bfloat16":
+        return mx.array(array.view(np.uint16)).view(mx.bfloat16)
+    return mx.array(array)
+
+
+def set_device(device: str) -> None:
+    """Make MLX use "cpu" or "gpu" from here on. Raises: InputError if the machine lacks it."""
+    kinds = {"cpu": mx.cpu, "gpu": mx.gpu}
+    if device not in kinds or not mx.is_available(kinds[device]):
+        raise InputError("device", f"{device}, but MLX has no such device here")
+    mx.set_default_device(mx.Device(kinds[device]))

@@ -1,0 +1,1 @@
+"""One key/value cache a file."""

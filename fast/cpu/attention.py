@@ -1,0 +1,28 @@
+import numpy as np
+
+from lockstep.fast.cpu.attention_context import attention_context
+from lockstep.fast.cpu.attention_scores import attention_scores
+from lockstep.fast.cpu.softmax import softmax
+from lockstep.fast.masks import Seen
+from lockstep.fast.shapes import Keys, Queries, Values
+
+BLOCK = 256  # queries whose scores stand in memory at a time
+
+
+def attention(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float, masked_row: str
+) -> Queries:
+    """Attend: scores, softmax and weighted average, a block of queries at a time.
+
+    Differs from `reference.ops.attention`: scores and probabilities stay in float32 between the
+    parts; a masked NaN in the values does spoil the result.
+    """
+    wide = queries.astype(np.float32, copy=False)
+    out = np.empty_like(wide)
+    for start in range(0, queries.shape[2], BLOCK):
+        part = slice(start, start + BLOCK)
+        seen = Seen(mask.kind, mask.mask[:, :, part])
+        scores = attention_scores(wide[:, :, part], keys, scale=scale)
+        probs = softmax(scores, seen, masked_row=masked_row)
+        out[:, :, part] = attention_context(probs, values, seen)
+    return out.astype(queries.dtype, copy=False)

@@ -1,0 +1,11 @@
+import numpy as np
+
+from lockstep.fast.shapes import Hidden
+
+
+def multiply(x: Hidden, y: Hidden) -> Hidden:
+    """Multiply two tensors of one shape. Differs from `reference.ops.multiply`: in nothing."""
+    if x.shape != y.shape:
+        raise ValueError(f"multiply: y.shape={y.shape}, but should be {x.shape} as x has")
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        return np.multiply(x, y.astype(x.dtype, copy=False))

@@ -1,0 +1,42 @@
+"""Which keys a query may see, said as briefly as a fused kernel can use it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.fast.shapes import KeyPositions, Positions
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`kind` is "all", "causal" (the bottom-right triangle) or "some", which `mask` spells out.
+
+    `mask` is (B, 1, L, S) on the host. `blind` says that some row of it sees no key at all.
+    """
+
+    kind: str
+    mask: np.ndarray
+
+    @property
+    def blind(self) -> bool:
+        return self.kind == "some" and not self.mask.any(axis=-1).all()
+
+
+def seen_keys(query: Positions, key: KeyPositions, window: int | None) -> Seen:
+    """Compare positions once, and recognise the two cases that need no mask at all."""
+    if window is not None and window < 1:
+        raise ValueError(f"window={window}, but should be at least 1, or None")
+    queries, keys = query.shape[1], key.shape[1]
+    reach = keys if window is None else window
+    in_order = keys >= queries and (key == np.arange(keys)).all()
+    if in_order and reach >= keys and (query == np.arange(keys - queries, keys)).all():
+        return Seen("all" if queries == 1 else "causal", triangle(len(query), queries, keys))
+    distance = query[:, None, :, None] - key[:, None, None, :]
+    mask = (distance >= 0) & (key >= 0)[:, None, None, :]
+    return Seen("some", mask if window is None else mask & (distance < window))
+
+
+def triangle(batch: int, queries: int, keys: int) -> np.ndarray:
+    """The causal mask as a view that takes no memory for the batch."""
+    square = np.tri(queries, keys, keys - queries, dtype=bool)
+    return np.broadcast_to(square, (batch, 1, queries, keys))

@@ -1,0 +1,98 @@
+"""A model that is ready to run fast: the interface of `reference.model`, weights on the device."""
+
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lockstep.fast.backends import backend_named
+from lockstep.fast.caches.growing import GrowingCache
+from lockstep.fast.run import Run, Trace
+from lockstep.fast.shapes import Array, Positions, RowIndex
+from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.tokenizer.batch import BatchRules
+
+
+class Model:
+    """A checkpoint's weights on a backend, and the architecture's file that runs them."""
+
+    def __init__(self, checkpoint: Checkpoint, *, dtype: str, backend: Any):
+        self.checkpoint, self.config = checkpoint, checkpoint.config
+        self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
+        self.dtype, self.backend, self.ops = dtype, backend, backend.ops
+        self.weights = {name: backend.weight(checkpoint.tensor(name)) for name in checkpoint.names}
+        self.architecture = import_module(f"lockstep.fast.models.{checkpoint.architecture}")
+
+    def make_cache(self) -> GrowingCache:
+        """Return an empty key/value cache for one batch."""
+        return GrowingCache(self.config.num_hidden_layers, self.backend.zeros)
+
+    def forward(
+        self,
+        tokens: Any,
+        *,
+        cache: GrowingCache | None = None,
+        positions: Positions | None = None,
+        lengths: RowIndex | None = None,
+        trace: Trace | None = None,
+        last_only: bool = False,
+    ) -> Array:
+        """Return the logits of every token, (B, L) -> (B, L, V); of the last alone, (B, 1, V).
+
+        The arguments are those of `reference.model.Model.forward`. On MLX the result is a graph;
+        nothing is computed before somebody looks at it.
+        Raises: InputError if a token id, a shape or a length is out of range.
+        """
+        for _, value in self.stages(
+            tokens, cache=cache, positions=positions, lengths=lengths, trace=trace,
+            last_only=last_only,
+        ):  # fmt: skip
+            logits = value
+        return logits
+
+    def stages(
+        self,
+        tokens: Any,
+        *,
+        cache: GrowingCache | None = None,
+        positions: Positions | None = None,
+        lengths: RowIndex | None = None,
+        trace: Trace | None = None,
+        last_only: bool = False,
+    ) -> Iterator[tuple[str, Array]]:
+        """Run `forward` a stage at a time: yield the name and value of each stage's result."""
+        cache = self.make_cache() if cache is None else cache
+        batch = self.rules.batch(tokens, lengths=lengths, positions=positions, held=cache.positions)
+        run = Run(
+            ops=self.ops,
+            config=self.config,
+            weights=self.weights,
+            dtype=self.backend.dtype,
+            cache=cache,
+            positions=batch.positions,
+            key_positions=cache.positions.extend(batch.marked),
+            last=batch.last if last_only else None,
+            trace=trace,
+        )
+        yield from self.architecture.stages(run, batch.tokens)
+
+
+def load(
+    path: str | Path,
+    adapter: str | Path | None = None,
+    *,
+    dtype: str = "float32",
+    ignore_config: Collection[str] = (),
+    backend: str = "fast",
+    device: str | None = None,
+) -> Model:
+    """Open a checkpoint folder and put its weights on a backend; packed weights stay packed.
+
+    `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's.
+    Raises: InputError for anything that the checkpoint reader refuses, and for an adapter.
+    """
+    if adapter is not None:
+        raise InputError(adapter, "adapters are not supported yet; fuse it into the base first")
+    chosen = backend_named(backend, dtype=dtype, device=device)
+    return Model(open_checkpoint(path, ignore_config=ignore_config), dtype=dtype, backend=chosen)

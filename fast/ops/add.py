@@ -1,0 +1,8 @@
+from lockstep.fast.shapes import Hidden
+
+
+def add(x: Hidden, y: Hidden) -> Hidden:
+    """Add two tensors of one shape. Differs from `reference.ops.add`: in nothing."""
+    if x.shape != y.shape:
+        raise ValueError(f"add: y.shape={y.shape}, but should be {x.shape} as x has")
+    return x + y.astype(x.dtype)

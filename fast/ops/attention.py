@@ -1,0 +1,32 @@
+import mlx.core as mx
+
+from lockstep.fast.masks import Seen
+from lockstep.fast.ops.softmax import MASKED_ROWS
+from lockstep.fast.shapes import Array, Keys, Queries, Values
+
+
+def attention(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float, masked_row: str
+) -> Queries:
+    """Attend in one kernel: no score matrix is ever written where the device has one.
+
+    Differs from `reference.ops.attention`: scores and probabilities stay in float32 inside; a
+    masked NaN in the values does spoil the result.
+    """
+    if masked_row not in MASKED_ROWS:
+        raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
+    form = {"all": None, "causal": "causal"}.get(mask.kind, "some")
+    if form == "some":
+        form = mx.array(mask.mask)
+    out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=form)
+    return blind_rows(out, values, form, masked_row) if mask.blind else out
+
+
+def blind_rows(out: Queries, values: Values, seen: Array, masked_row: str) -> Queries:
+    """Give rows that see no key what the policy says, whatever the kernel made of them."""
+    if masked_row == "uniform":
+        mean = values.mean(axis=2, keepdims=True)  # (B, G, 1, D)
+        policy = mx.repeat(mean, out.shape[1] // values.shape[1], axis=1)
+    else:
+        policy = mx.array(0.0 if masked_row == "zero" else mx.nan, out.dtype)
+    return mx.where(seen.any(axis=-1, keepdims=True), out, policy)

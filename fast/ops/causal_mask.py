@@ -1,0 +1,13 @@
+from lockstep.fast.masks import Seen, seen_keys
+from lockstep.fast.shapes import KeyPositions, Positions
+
+
+def causal_mask(
+    query_positions: Positions, key_positions: KeyPositions, *, window: int | None
+) -> Seen:
+    """Say which keys each query may see: those at or before its own position.
+
+    Differs from `reference.ops.causal_mask`: decided on the host, and a plain triangle stays a
+    word, so that the fused kernel needs no mask.
+    """
+    return seen_keys(query_positions, key_positions, window)

@@ -1,0 +1,19 @@
+import mlx.core as mx
+
+from lockstep.fast.ops.dequantize_affine import dequantize_affine
+from lockstep.fast.shapes import Hidden, Tokens, Weight
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+
+
+def embedding(tokens: Tokens, table: Weight, *, dtype: mx.Dtype) -> Hidden:
+    """Look up one row of the table for each token; ids are checked on the host.
+
+    Differs from `reference.ops.embedding`: a packed table is unpacked in `dtype`.
+    """
+    bad = (tokens < 0) | (tokens >= table.shape[0])
+    if bad.any():
+        raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
+    if not isinstance(table, QuantizedTensor):
+        return table[mx.array(tokens)].astype(dtype)
+    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=dtype)
+    return rows.reshape(*tokens.shape, table.shape[1])

@@ -1,0 +1,31 @@
+import mlx.core as mx
+
+from lockstep.fast.shapes import Bias, Inputs, Outputs, Weight
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+
+
+def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
+    """Multiply by a stored matrix, packed or not, and add a bias if there is one.
+
+    Differs from `reference.ops.linear`: packed weights are unpacked inside the product, group by
+    group. On a CPU, MLX sums half precision in half precision: compare packed models in float32.
+    """
+    if x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}")
+    if isinstance(weight, QuantizedTensor):
+        out = quantized_product(x, weight).astype(x.dtype)
+        return out if bias is None else out + bias.astype(x.dtype)
+    columns = weight.astype(x.dtype).T
+    return x @ columns if bias is None else mx.addmm(bias.astype(x.dtype), x, columns)
+
+
+def quantized_product(x: Inputs, weight: QuantizedTensor) -> Outputs:
+    return mx.quantized_matmul(
+        x,
+        weight.packed,
+        weight.scales,
+        weight.biases,
+        transpose=True,
+        group_size=weight.group_size,
+        bits=weight.bits,
+    )

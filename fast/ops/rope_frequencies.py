@@ -1,0 +1,14 @@
+import numpy as np
+
+from lockstep.fast.shapes import Frequencies
+
+
+def rope_frequencies(*, theta: float, dims: int) -> Frequencies:
+    """Return how far each pair of dimensions turns from one position to the next, in radians.
+
+    Differs from `reference.ops.rope_frequencies`: written as an exponential, on the host.
+    """
+    if dims % 2 or not theta > 0:
+        raise ValueError(f"dims={dims}, theta={theta}, but should be even and positive")
+    pairs = np.arange(dims // 2)
+    return np.exp(pairs * (-2 * np.log(theta) / dims))

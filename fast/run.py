@@ -1,0 +1,44 @@
+"""One forward pass: what the operations of a model need to hand, and who listens to them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lockstep.fast.caches.growing import GrowingCache
+from lockstep.fast.shapes import Array, KeyPositions, Positions
+from lockstep.reference.checkpoint.config import Qwen3Config
+
+Trace = Callable[[str, Array], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The namespace of operations, the weights on the device, positions, cache and listener."""
+
+    ops: Any
+    config: Qwen3Config
+    weights: Mapping[str, Any]
+    dtype: Any
+    cache: GrowingCache
+    positions: Positions
+    key_positions: KeyPositions
+    last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
+    trace: Trace | None
+
+    def tap(self, name: str, value: Array) -> Array:
+        """Report a named activation, and pass it on."""
+        if self.trace is not None:
+            self.trace(name, value)
+        return value
+
+    def linear(self, x: Array, path: str) -> Array:
+        """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
+        bias = self.weights.get(f"{path}.bias")
+        return self.tap(path, self.ops.linear(x, self.weights[f"{path}.weight"], bias))
+
+    def rms_norm(self, x: Array, path: str) -> Array:
+        """Apply the norm stored at `path` and tap it."""
+        gain, eps = self.weights[f"{path}.weight"], self.config.rms_norm_eps
+        return self.tap(path, self.ops.rms_norm(x, gain, eps=eps))

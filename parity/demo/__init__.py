@@ -1,0 +1,1 @@
+"""The demo: a tiny trained checkpoint, and the scripts that made it."""

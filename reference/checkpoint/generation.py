@@ -1,0 +1,49 @@
+"""Which tokens end a text: generation_config.json first, then config.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.folder import exists_in, file_in
+from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
+
+GENERATION = "generation_config.json"
+GENERATION_LIMITS = JsonLimits(size=1 << 20, entries=100_000, depth=16)
+EOS_LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """What a checkpoint says about generating. Sampling settings are the caller's to choose."""
+
+    eos_token_ids: frozenset[int]
+
+
+def read_generation(
+    folder: Path, config_path: Path, config_eos: Any, vocab_size: int
+) -> GenerationConfig:
+    """Return the end-of-text tokens, or raise InputError if one cannot be a token of the model."""
+    own = _eos_ids(config_eos, config_path, vocab_size)
+    if not exists_in(folder, GENERATION):
+        return GenerationConfig(own)
+    path = file_in(folder, GENERATION)
+    raw = read_json_object(path, subject="generation config", limits=GENERATION_LIMITS)
+    if raw.get("eos_token_id") is None:
+        return GenerationConfig(own)
+    return GenerationConfig(_eos_ids(raw["eos_token_id"], path, vocab_size))
+
+
+def _eos_ids(raw: Any, path: Path, vocab_size: int) -> frozenset[int]:
+    if raw is None:
+        return frozenset()
+    ids = raw if isinstance(raw, list) else [raw]
+    if len(ids) > EOS_LIMIT:
+        raise InputError(path, f"eos_token_id lists {len(ids)} tokens, the limit is {EOS_LIMIT}")
+    for token in ids:
+        if type(token) is not int or not 0 <= token < vocab_size:
+            what = f"bad token id {show(token, 40)} in eos_token_id"
+            raise InputError(path, what, f"ids go from 0 to {vocab_size - 1}")
+    return frozenset(ids)

@@ -1,0 +1,70 @@
+"""From what the user typed to the folder of a model. Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.files import read_whole
+
+PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+HUB_NAME = re.compile(rf"({PART})/({PART})")
+REVISION = re.compile(r"[0-9a-f]{40}|[A-Za-z0-9._-]{1,64}")
+
+
+def resolve_model(model: str | Path) -> Path:
+    """Return the folder of a model: a folder as it is, or a hub name from the local cache.
+
+    Raises InputError if there is no such folder, or the cache does not hold the name.
+    """
+    text = str(model)
+    if not text or "\0" in text:
+        raise InputError(show(text), "not a path to a model")
+    if "://" in text:
+        raise InputError(text, "is an address: models are read from a folder, never downloaded")
+    path = Path(model)
+    if _is_folder(path):
+        return path
+    if path.suffix == ".gguf":
+        raise InputError(path, "GGUF files are not read yet: give a folder with safetensors")
+    if os.path.lexists(path):
+        raise InputError(path, "is not a folder with config.json and safetensors")
+    name = HUB_NAME.fullmatch(text)
+    if name is None:
+        raise InputError(path, "no such folder")
+    return _snapshot(text, hub_cache() / f"models--{name[1]}--{name[2]}")
+
+
+def hub_cache() -> Path:
+    """Return where the Hugging Face libraries keep models on this machine."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache)
+    if home := os.environ.get("HF_HOME"):
+        return Path(home) / "hub"
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        return Path(base).expanduser() / "huggingface" / "hub"
+    except RuntimeError as error:
+        raise InputError(base, f"no home folder to look for models in: {error}") from None
+
+
+def _snapshot(name: str, repository: Path) -> Path:
+    if not _is_folder(repository):
+        raise InputError(name, "no such folder, and not in the local Hugging Face cache")
+    reference = repository / "refs" / "main"
+    revision = read_whole(reference, limit=100).decode(errors="replace").strip()
+    if not REVISION.fullmatch(revision) or not revision.strip("."):
+        raise InputError(reference, f"bad revision {show(revision)}")
+    snapshot = repository / "snapshots" / revision
+    if not _is_folder(snapshot):
+        raise InputError(name, "the local Hugging Face cache has no snapshot", revision)
+    return snapshot
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise InputError(path, f"cannot be opened: {error.strerror or error}") from None

@@ -1,0 +1,130 @@
+"""JSON without its traps: bounded in size, depth and number of entries, and without guessing.
+
+Python's own parser accepts UTF-16, a byte-order mark, duplicate keys, NaN and numbers of any
+length, and answers deep nesting with a RecursionError. All of these are refused here, with the
+byte where that is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.files import read_whole
+
+# Every legal integer of a checkpoint fits 64 bits, which is 20 digits, and a sign.
+INT_CHARS = 21
+FLOAT_CHARS = 64
+# The match always succeeds at a quote, terminated or not, so that the scan stays linear.
+STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+Pairs = list[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class JsonLimits:
+    """What a JSON text may cost: bytes, values inside lists and objects, levels of nesting."""
+
+    size: int
+    entries: int
+    depth: int
+
+
+def duplicate_key(key: str, _pairs: Pairs) -> str:
+    """Return the message for a key that an object holds twice."""
+    return f"duplicate key {show(key)}"
+
+
+def read_json_object(path: Path, *, subject: str, limits: JsonLimits) -> dict[str, Any]:
+    """Read a file that must hold one JSON object. Raises InputError for anything else."""
+    value = parse_json(read_whole(path, limit=limits.size), path, subject=subject, limits=limits)
+    if not isinstance(value, dict):
+        raise InputError(path, f"{subject} must be a JSON object, not {show(value, 40)}")
+    return value
+
+
+def parse_json(
+    data: bytes,
+    path: Path,
+    *,
+    subject: str,
+    limits: JsonLimits,
+    on_duplicate: Callable[[str, Pairs], str] = duplicate_key,
+) -> Any:
+    """Return the value of a JSON text, or raise InputError saying what is wrong with `subject`."""
+    if len(data) > limits.size:
+        raise InputError(path, f"{subject} of {len(data)} bytes is over the limit of {limits.size}")
+    text = _decode(data, path, subject)
+    _check_complexity(data, path, subject, limits)
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=partial(_object, path, on_duplicate),
+            parse_int=partial(_integer, path),
+            parse_float=partial(_float, path),
+            parse_constant=partial(_constant, path),
+        )
+    except json.JSONDecodeError as error:
+        place = len(text[: error.pos].encode())
+        raise InputError(path, f"{subject} is not valid JSON at byte {place}", error.msg) from None
+
+
+def _decode(data: bytes, path: Path, subject: str) -> str:
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise InputError(path, f"{subject} is not plain UTF-8: it starts with a byte-order mark")
+    try:
+        return data.decode("utf-8", errors="strict")
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"{subject} is not UTF-8", f"byte {error.start}") from None
+
+
+def _check_complexity(data: bytes, path: Path, subject: str, limits: JsonLimits) -> None:
+    """Refuse what would be costly to build, before any of it is built."""
+    bare = STRING.sub(b"", data)
+    entries = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if entries > limits.entries:
+        what = f"{subject} is too complex: {entries} entries, the limit is {limits.entries}"
+        raise InputError(path, what)
+    depth = 0
+    for bracket in bare.translate(None, NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > limits.depth:
+            raise InputError(path, f"{subject} is nested deeper than {limits.depth} levels")
+
+
+def _object(path: Path, on_duplicate: Callable[[str, Pairs], str], pairs: Pairs) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InputError(path, on_duplicate(key, pairs))
+            seen.add(key)
+    return result
+
+
+def _integer(path: Path, digits: str) -> int:
+    if len(digits) > INT_CHARS:
+        raise InputError(path, f"integer of {len(digits)} digits is out of range", show(digits, 40))
+    if digits == "-0":
+        raise InputError(path, "-0 is not an integer")
+    return int(digits)
+
+
+def _float(path: Path, digits: str) -> float:
+    value = float(digits) if len(digits) <= FLOAT_CHARS else math.inf
+    if not math.isfinite(value):
+        raise InputError(path, f"number {show(digits, 40)} is out of range")
+    return value
+
+
+def _constant(path: Path, name: str) -> float:
+    raise InputError(path, f"{name} is not a JSON number")

@@ -1,0 +1,98 @@
+"""A model that is ready to run: what every architecture shares."""
+
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lockstep.reference.caches.growing import GrowingCache
+from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.precision import NAMES, dtype_named
+from lockstep.reference.run import Run, Trace
+from lockstep.reference.shapes import Array, Positions, RowIndex
+from lockstep.reference.tokenizer.batch import BatchRules
+
+
+class Model:
+    """A checkpoint, an architecture's file, and the namespace of operations that they run on."""
+
+    def __init__(self, checkpoint: Checkpoint, *, dtype: str, ops: Any):
+        if dtype not in NAMES:
+            raise InputError(checkpoint.path, f"dtype={dtype}, but should be one of {NAMES}")
+        self.checkpoint, self.config = checkpoint, checkpoint.config
+        self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
+        self.dtype, self.ops = dtype, ops
+        self.architecture = import_module(f"lockstep.reference.models.{checkpoint.architecture}")
+
+    def make_cache(self) -> GrowingCache:
+        """Return an empty key/value cache for one batch."""
+        return GrowingCache(self.config.num_hidden_layers)
+
+    def forward(
+        self,
+        tokens: Any,
+        *,
+        cache: GrowingCache | None = None,
+        positions: Positions | None = None,
+        lengths: RowIndex | None = None,
+        trace: Trace | None = None,
+        last_only: bool = False,
+    ) -> Array:
+        """Return the logits of every token, (B, L) -> (B, L, V); of the last alone, (B, 1, V).
+
+        `cache` holds earlier tokens and receives these. `positions` (B, L) default to going on
+        from the cache. `lengths` (B,) says how many tokens of each right-padded row are real.
+        `trace` is called with the name and value of every tap.
+        Raises: InputError if a token id, a shape or a length is out of range.
+        """
+        for _, value in self.stages(
+            tokens, cache=cache, positions=positions, lengths=lengths, trace=trace,
+            last_only=last_only,
+        ):  # fmt: skip
+            logits = value
+        return logits
+
+    def stages(
+        self,
+        tokens: Any,
+        *,
+        cache: GrowingCache | None = None,
+        positions: Positions | None = None,
+        lengths: RowIndex | None = None,
+        trace: Trace | None = None,
+        last_only: bool = False,
+    ) -> Iterator[tuple[str, Array]]:
+        """Run `forward` a stage at a time: yield the name and value of each stage's result."""
+        cache = self.make_cache() if cache is None else cache
+        batch = self.rules.batch(tokens, lengths=lengths, positions=positions, held=cache.positions)
+        run = Run(
+            ops=self.ops,
+            checkpoint=self.checkpoint,
+            dtype=dtype_named(self.dtype),
+            cache=cache,
+            positions=batch.positions,
+            key_positions=cache.positions.extend(batch.marked),
+            last=batch.last if last_only else None,
+            trace=trace,
+        )
+        yield from self.architecture.stages(run, batch.tokens)
+
+
+def load(
+    path: str | Path,
+    adapter: str | Path | None = None,
+    *,
+    dtype: str = "float32",
+    ignore_config: Collection[str] = (),
+) -> Model:
+    """Open a checkpoint folder and return its reference model. Weights are read as they are used.
+
+    `dtype` is what is computed in: float64, float32, and bfloat16 or float16 emulated.
+    Raises: InputError for anything that the checkpoint reader refuses, and for an adapter.
+    """
+    from lockstep.reference import ops
+
+    if adapter is not None:
+        raise InputError(adapter, "adapters are not supported yet; fuse it into the base first")
+    return Model(open_checkpoint(path, ignore_config=ignore_config), dtype=dtype, ops=ops)

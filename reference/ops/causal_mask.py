@@ -1,0 +1,23 @@
+from lockstep.reference.shapes import KeyPositions, Mask, Positions
+
+
+def causal_mask(
+    query_positions: Positions, key_positions: KeyPositions, *, window: int | None
+) -> Mask:
+    """Say which keys each query may see: those at or before its own position. True means may see.
+
+        mask[b, 0, i, j] = 0 <= key[b, j] <= query[b, i]  and  query[b, i] - key[b, j] < window
+
+    A key at position -1 is padding and seen by nobody. Positions, not places in the array, decide,
+    so the same rule serves prefill, decoding from a cache, and reordered tokens.
+    Edges: more queries than keys is no special case; a query before every key sees nothing (the
+    all-masked row of `softmax`). `window=None` is unlimited; window 1 sees itself alone.
+    Varies by model: the window is of Mistral, Gemma and some layers of others; it counts the
+    query itself.
+    Raises: ValueError if the window is not positive.
+    """
+    if window is not None and window < 1:
+        raise ValueError(f"window={window}, but should be at least 1, or None")
+    query, key = query_positions[:, None, :, None], key_positions[:, None, None, :]
+    mask = (0 <= key) & (key <= query)
+    return mask if window is None else mask & (query - key < window)

@@ -1,0 +1,27 @@
+import numpy as np
+
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.precision import accumulator, rounded
+from lockstep.reference.shapes import Hidden, Tokens, Weight
+
+
+def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
+    """Look up one row of the table for each token.
+
+        out[b, l] = table[tokens[b, l]]
+
+    Rounding: once, to `dtype`, the dtype that the whole forward pass is computed in. A packed
+    table is unpacked in float32 (float64 for float64), only the rows that are asked for.
+    Edges: an id below 0 or beyond the table is an error (NumPy alone would wrap -1 to the last
+    row, MLX would read whatever lies there); no tokens give (B, 0, E).
+    Varies by model: Gemma multiplies by sqrt(E) afterwards; GPT-2 adds learned positions.
+    Raises: ValueError that names the first bad id.
+    """
+    bad = (tokens < 0) | (tokens >= table.shape[0])
+    if bad.any():
+        raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
+    if not isinstance(table, QuantizedTensor):
+        return rounded(table[tokens], dtype)
+    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=accumulator(dtype))
+    return rounded(rows, dtype).reshape(*tokens.shape, table.shape[1])

@@ -1,0 +1,38 @@
+import numpy as np
+
+from lockstep.reference.precision import accumulator, rounded
+from lockstep.reference.shapes import Array, Mask, Scores
+
+MASKED_ROWS = {"uniform": lambda keys: 1 / keys, "zero": lambda keys: 0.0, "nan": lambda keys: np.nan}
+
+
+def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
+    """Turn each query's scores into weights that sum to one over the keys it may see.
+
+        out[j] = exp(scores[j] - peak) / sum over seen k of exp(scores[k] - peak)
+
+    Rounding: in float32 (float64 for float64), rounded once to `scores.dtype`. Subtracting the
+    peak changes nothing but keeps exp within range, so scores of any size are exact to rounding.
+    Edges: a masked key is left out, not lowered, so nothing it holds can matter, NaN included.
+    A row that sees no key follows `masked_row`: "uniform" weighs all keys alike, "zero" gives
+    zeros, "nan" NaN; engines differ, and none is wrong. One +inf among the seen scores makes
+    the row NaN; a seen row of -inf alone too. No keys give (.., 0).
+    Raises: ValueError for another `masked_row`.
+    """
+    if masked_row not in MASKED_ROWS:
+        raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
+    wide = scores.astype(accumulator(scores.dtype), copy=False)
+    mask = np.broadcast_to(mask, wide.shape)
+    seen = np.where(mask, wide, -np.inf)
+    with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
+        powers = np.where(mask, np.exp(seen - peak(seen)), 0)
+        weights = powers / powers.sum(axis=-1, keepdims=True)
+    blind = ~mask.any(axis=-1, keepdims=True)
+    policy = MASKED_ROWS[masked_row](max(wide.shape[-1], 1))
+    return rounded(np.where(blind, policy, weights), scores.dtype)
+
+
+def peak(seen: Array) -> Array:
+    """Return the largest value of each row, 0 where all are -inf, so that exp stays quiet."""
+    highest = seen.max(axis=-1, keepdims=True, initial=-np.inf)
+    return np.where(np.isneginf(highest), 0, highest)

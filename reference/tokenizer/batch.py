@@ -1,0 +1,81 @@
+"""Token ids on their way into a model: checked once, for every backend, before anything is looked up."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.tokenizer.held_positions import PADDING, HeldPositions
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of tokens, right-padded to one length.
+
+    `tokens` and `positions` are (B, L); `marked` is `positions` with padding at -1; `last` (B,)
+    is the index of each row's last real token.
+    """
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    marked: np.ndarray
+    last: np.ndarray
+
+
+@dataclass(frozen=True)
+class BatchRules:
+    """What a model takes: ids below `vocab_size`. `source` is the path that errors name."""
+
+    source: Path
+    vocab_size: int
+
+    def batch(self, tokens: Any, *, lengths: Any, positions: Any, held: HeldPositions) -> Batch:
+        """Return the checked batch; positions go on from `held` unless they are given.
+
+        Raises: InputError that names the first id, length or shape that is wrong.
+        """
+        tokens = self.tokens(tokens)
+        lengths = self.lengths(tokens, lengths)
+        positions = self.positions(tokens, positions, held)
+        real = np.arange(tokens.shape[1]) < lengths[:, None]
+        return Batch(tokens, positions, np.where(real, positions, PADDING), lengths - 1)
+
+    def tokens(self, tokens: Any) -> np.ndarray:
+        tokens = np.asarray(tokens)
+        if tokens.ndim != 2 or (tokens.size and tokens.dtype.kind not in "iu"):
+            found = f"tokens are {tokens.dtype} of shape {tokens.shape}"
+            raise InputError(
+                self.source, f"{found}, but should be integers of shape (batch, length)"
+            )
+        outside = np.argwhere((tokens < 0) | (tokens >= self.vocab_size))
+        if len(outside):
+            found = f"token id {tokens[tuple(outside[0])]}"
+            place = f"row {outside[0][0]}, token {outside[0][1]}"
+            raise InputError(self.source, f"{found}, but should be 0..{self.vocab_size - 1}", place)
+        return tokens.astype(np.int64)
+
+    def lengths(self, tokens: np.ndarray, lengths: Any) -> np.ndarray:
+        batch, longest = tokens.shape
+        lengths = np.full(batch, longest) if lengths is None else np.asarray(lengths)
+        shortest = min(1, longest)
+        if lengths.shape != (batch,) or not ((shortest <= lengths) & (lengths <= longest)).all():
+            found = f"lengths={lengths.tolist()}"
+            raise InputError(
+                self.source, f"{found}, but should be {batch} of {shortest}..{longest}"
+            )
+        return lengths
+
+    def positions(self, tokens: np.ndarray, positions: Any, held: HeldPositions) -> np.ndarray:
+        try:
+            start = held.next(len(tokens))
+        except ValueError as error:
+            raise InputError(self.source, str(error)) from None
+        if positions is None:
+            return start[:, None] + np.arange(tokens.shape[1])
+        positions = np.asarray(positions)
+        if positions.shape != tokens.shape or (positions < 0).any():
+            found = f"positions of shape {positions.shape}"
+            raise InputError(self.source, f"{found}, but should be {tokens.shape}, none negative")
+        return positions.astype(np.int64)

@@ -1,0 +1,147 @@
+"""From a tokenizer.json that nobody vouches for to a tokenizer of the `tokenizers` package.
+
+The package panics on several kinds of bad file and aborts the process on at least one, so what it
+is given has been checked here first. What is still wrong then becomes an InputError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.files import read_whole
+from lockstep.reference.checkpoint.strict_json import JsonLimits, parse_json
+from lockstep.reference.tokenizer.components import check_components
+
+# The largest published files are about 40 MB with two million entries.
+LIMITS = JsonLimits(size=256 << 20, entries=20_000_000, depth=64)
+# No model has ids near this; an id is a row of its embedding.
+MAX_ID = (1 << 24) - 1
+ADDED_TOKEN_CHARS = 4096
+
+
+def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    """Return the tokenizer of a tokenizer.json, with the file's truncation and padding off.
+
+    Raises InputError for a file that is missing, over 256 MiB, not strict JSON, of an unsupported
+    model, or whose vocabulary, merges, added tokens or components do not fit together.
+    """
+    data = read_whole(path, limit=LIMITS.size)
+    content = parse_json(data, path, subject="tokenizer", limits=LIMITS)
+    if not isinstance(content, dict):
+        raise InputError(path, f"tokenizer must be a JSON object, not {show(content, 40)}")
+    check_components(content, path)
+    _check_model(content.get("model"), path)
+    added = _added_tokens(content.get("added_tokens"), path)
+    with refusing_panics(path, "not a valid tokenizer"):
+        tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    _check_ids(tokenizer, added, path)
+    return tokenizer
+
+
+@contextmanager
+def refusing_panics(path: Path, what: str) -> Iterator[None]:
+    """Turn every error of the `tokenizers` package into an InputError, Rust panics too."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        # pyo3's PanicException is no Exception, and it cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(path, f"{what}: {error}") from None
+
+
+def _check_model(model: object, path: Path) -> None:
+    kind = model.get("type") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or kind != "BPE":
+        raise InputError(path, f"unsupported tokenizer model {show(kind)}, only 'BPE' is")
+    if model.get("dropout"):
+        raise InputError(path, f"dropout={show(model['dropout'])} makes encoding random")
+    if model.get("continuing_subword_prefix"):
+        # The package counts it in characters and cuts it off in bytes.
+        raise InputError(path, "unsupported tokenizer: it has a continuing_subword_prefix")
+    vocabulary = model.get("vocab")
+    if not isinstance(vocabulary, dict) or not vocabulary:
+        raise InputError(path, f"vocab must be an object of tokens, not {show(vocabulary, 40)}")
+    _check_vocabulary(vocabulary, path)
+    _check_merges(model.get("merges"), vocabulary, path)
+    if model.get("byte_fallback"):
+        _check_bytes(vocabulary, path)
+
+
+def _check_vocabulary(vocabulary: dict[str, Any], path: Path) -> None:
+    owners: dict[int, str] = {}
+    for token, number in vocabulary.items():
+        # Not isinstance: true is an int to Python.
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            what = f"vocab id of {show(token)} is {show(number)}, not in 0..{MAX_ID}"
+            raise InputError(path, what)
+        other = owners.setdefault(number, token)
+        if other is not token:
+            raise InputError(
+                path, f"vocab id {number} has two tokens, {show(other)}, {show(token)}"
+            )
+
+
+def _check_merges(merges: object, vocabulary: dict[str, Any], path: Path) -> None:
+    if not isinstance(merges, list):
+        raise InputError(path, f"merges must be a list, not {show(merges, 40)}")
+    for rank, merge in enumerate(merges):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_text, pair)):
+            raise InputError(path, f"bad merge {show(merge)}", f"merge {rank}")
+        for token in (*pair, pair[0] + pair[1]):
+            if token not in vocabulary:
+                what = f"merge refers to unknown token {show(token)}"
+                raise InputError(path, what, f"merge {rank}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _check_bytes(vocabulary: dict[str, Any], path: Path) -> None:
+    # A byte without a token is dropped from the text and nobody is told.
+    for byte in range(256):
+        if f"<0x{byte:02X}>" not in vocabulary:
+            raise InputError(path, f"byte_fallback needs the token '<0x{byte:02X}>'")
+
+
+def _added_tokens(tokens: object, path: Path) -> dict[str, int]:
+    if tokens is None:
+        return {}
+    if not isinstance(tokens, list):
+        raise InputError(path, f"added_tokens must be a list, not {show(tokens, 40)}")
+    added: dict[str, int] = {}
+    for token in tokens:
+        text = token.get("content") if isinstance(token, dict) else None
+        number = token.get("id") if isinstance(token, dict) else None
+        if not isinstance(text, str) or not 0 < len(text) <= ADDED_TOKEN_CHARS or text in added:
+            raise InputError(path, f"bad added token {show(text)}")
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            raise InputError(path, f"added token {show(text)} has id {show(number)}")
+        added[text] = number
+    return added
+
+
+def _check_ids(tokenizer: tokenizers.Tokenizer, added: dict[str, int], path: Path) -> None:
+    """Refuse what the package would silently number anew, and template ids without a token."""
+    for text, number in added.items():
+        got = tokenizer.token_to_id(text)
+        if got != number:
+            what = f"added token {show(text)} says id={number}, but in its order it gets {got}"
+            raise InputError(path, what)
+    with refusing_panics(path, "post_processor fails"):
+        special = tokenizer.encode("").ids
+    for number in special:
+        if tokenizer.id_to_token(number) is None:
+            raise InputError(path, f"post_processor adds id={number}, which is no token")
