@@ -13,8 +13,8 @@ def attention_scores(queries: Queries, keys: Keys, *, scale: float) -> Scores:
     groups, held = keys.shape[1], keys.shape[2]
     if heads % groups:
         raise ValueError(f"{heads} query heads, but should be a multiple of {groups} key heads")
-    scaled = queries.astype(np.float32) * np.float32(scale)
-    grouped = scaled.reshape(batch, groups, heads // groups * length, width)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        scaled = queries.astype(np.float32) * np.float32(scale)
+        grouped = scaled.reshape(batch, groups, heads // groups * length, width)
         scores = grouped @ keys.astype(np.float32, copy=False).swapaxes(-1, -2)
-    return scores.astype(queries.dtype, copy=False).reshape(batch, heads, length, held)
+        return scores.astype(queries.dtype, copy=False).reshape(batch, heads, length, held)

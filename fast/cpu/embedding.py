@@ -13,7 +13,10 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
     bad = (tokens < 0) | (tokens >= table.shape[0])
     if bad.any():
         raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
-    if not isinstance(table, QuantizedTensor):
-        return np.take(table, tokens, axis=0).astype(dtype, copy=False)
-    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=np.dtype(np.float32))
-    return rows.astype(dtype, copy=False).reshape(*tokens.shape, table.shape[1])
+    if isinstance(table, QuantizedTensor):
+        rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=np.dtype(np.float32))
+        rows = rows.reshape(*tokens.shape, table.shape[1])
+    else:
+        rows = np.take(table, tokens, axis=0)
+    with np.errstate(over="ignore", under="ignore"):
+        return rows.astype(dtype, copy=False)

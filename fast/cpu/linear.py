@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -13,12 +14,12 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     """Multiply by a stored matrix, packed or not, and add a bias if there is one.
 
     Differs from `reference.ops.linear`: packed rows are unpacked a block at a time, straight into
-    the product while they are in the cache.
+    the product while they are in the cache; a float weight is not rounded to `x.dtype` first.
     """
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
-    flat = x.reshape(-1, columns).astype(np.float32, copy=False)
+    flat = x.reshape(prod(x.shape[:-1]), columns).astype(np.float32, copy=False)
     out = np.empty((len(flat), rows), np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         for part, block in blocks(weight):

@@ -12,5 +12,8 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
     turn = np.exp(1j * angle).astype(np.complex64)
     half = x.shape[-1] // 2
     wide = x.astype(np.float32, copy=False)
-    turned = (wide[..., :half] + 1j * wide[..., half:]).astype(np.complex64, copy=False) * turn
-    return np.concatenate([turned.real, turned.imag], axis=-1).astype(x.dtype, copy=False)
+    pairs = np.empty((*x.shape[:-1], half), np.complex64)
+    pairs.real, pairs.imag = wide[..., :half], wide[..., half:]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        pairs *= turn
+        return np.concatenate([pairs.real, pairs.imag], axis=-1).astype(x.dtype, copy=False)

@@ -16,11 +16,11 @@ def softmax(scores: Scores, mask: Seen, *, masked_row: str) -> Scores:
     out = scores.astype(np.float32)
     if mask.kind != "all":
         np.copyto(out, -np.inf, where=~mask.mask)
-    with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         out -= out.max(axis=-1, keepdims=True, initial=-np.inf)
         np.exp(out, out=out)
         out /= out.sum(axis=-1, keepdims=True)
     if mask.blind:
-        policy = 1 / out.shape[-1] if masked_row == "uniform" else POLICIES[masked_row]
+        policy = 1 / max(out.shape[-1], 1) if masked_row == "uniform" else POLICIES[masked_row]
         np.copyto(out, policy, where=~mask.mask.any(axis=-1, keepdims=True))
     return out.astype(scores.dtype, copy=False)

@@ -9,6 +9,8 @@ def swiglu(gate: Hidden, up: Hidden) -> Hidden:
 
     Differs from `reference.ops.swiglu`: as `silu` does.
     """
+    if gate.shape != up.shape:
+        raise ValueError(f"swiglu: up.shape={up.shape}, but should be {gate.shape} as gate has")
     out = silu(gate)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        return np.multiply(out, up, out=out)
+        return np.multiply(out, up.astype(out.dtype, copy=False), out=out)

@@ -14,9 +14,9 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}")
     if isinstance(weight, QuantizedTensor):
         out = quantized_product(x, weight).astype(x.dtype)
-        return out if bias is None else out + bias.astype(x.dtype)
-    columns = weight.astype(x.dtype).T
-    return x @ columns if bias is None else mx.addmm(bias.astype(x.dtype), x, columns)
+    else:
+        out = x @ weight.astype(x.dtype).T
+    return out if bias is None else out + bias.astype(x.dtype)
 
 
 def quantized_product(x: Inputs, weight: QuantizedTensor) -> Outputs:

@@ -11,7 +11,7 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
     half precision. Rows that count up from one position are one kernel; any other order is
     turned as a batch of single tokens.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         periods = mx.array((1 / frequencies).astype(np.float32))
     if not positions.size:
         return x

@@ -8,7 +8,7 @@ def rope_frequencies(*, theta: float, dims: int) -> Frequencies:
 
     Differs from `reference.ops.rope_frequencies`: written as an exponential, on the host.
     """
-    if dims % 2 or not theta > 0:
-        raise ValueError(f"dims={dims}, theta={theta}, but should be even and positive")
+    if dims < 2 or dims % 2 or not 0 < theta < np.inf:
+        raise ValueError(f"dims={dims}, theta={theta}, but should be positive, and dims even")
     pairs = np.arange(dims // 2)
     return np.exp(pairs * (-2 * np.log(theta) / dims))

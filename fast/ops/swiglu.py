@@ -1,3 +1,4 @@
+from lockstep.fast.ops.multiply import multiply
 from lockstep.fast.ops.silu import silu
 from lockstep.fast.shapes import Hidden
 
@@ -7,4 +8,4 @@ def swiglu(gate: Hidden, up: Hidden) -> Hidden:
 
     Differs from `reference.ops.swiglu`: as `silu` does.
     """
-    return silu(gate) * up
+    return multiply(silu(gate), up)

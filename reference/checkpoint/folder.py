@@ -50,6 +50,12 @@ def exists_in(folder: Path, name: str) -> bool:
     return os.path.lexists(folder / name)
 
 
+def foreign_link(path: Path) -> bool:
+    """Tell whether a file has another name somewhere and belongs to another user."""
+    status = path.stat()
+    return status.st_nlink > 1 and status.st_uid != os.geteuid()
+
+
 def _blobs(home: Path) -> Path | None:
     """Return the blob folder if this is `<hub>/models--org--name/snapshots/<revision>`."""
     if home.parent.name != "snapshots" or not home.parent.parent.name.startswith("models--"):

@@ -130,7 +130,7 @@ def _dtype(raw: Any, path: Path, where: str) -> str:
 
 
 def _shape(raw: Any, path: Path, where: str) -> tuple[int, ...]:
-    if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < SIZE_LIMIT for n in raw):
+    if not isinstance(raw, list) or not all(type(n) is int and n >= 0 for n in raw):
         raise InputError(path, f"bad shape {show(raw, 60)}: it must list sizes from 0", where)
     if len(raw) > RANK_LIMIT:
         raise InputError(path, f"shape of rank {len(raw)} is over the limit of {RANK_LIMIT}", where)
@@ -182,6 +182,6 @@ def _check_chain(entries: dict[str, Entry], path: Path, start: int, file_size: i
 
 def _lookalikes(entries: dict[str, Entry]) -> list[str]:
     odd = [name for name in entries if not name.isascii()]
-    if len({unicodedata.normalize("NFC", name) for name in entries}) == len(entries) or not odd:
+    if not odd or len({unicodedata.normalize("NFC", name) for name in entries}) == len(entries):
         return []
     return [f"two tensor names differ in Unicode form only (one of them is {show(odd[0])})"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
-from lockstep.reference.checkpoint.folder import check_name, exists_in, file_in
+from lockstep.reference.checkpoint.folder import check_name, exists_in, file_in, foreign_link
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
@@ -30,6 +30,9 @@ class Shards:
         files = {id(file): file for file in self._file_of.values()}
         for file in files.values():
             self.warnings += [f"{file.path.name}: {text}" for text in file.warnings]
+            if foreign_link(file.path):
+                text = "has another name elsewhere and belongs to another user"
+                self.warnings.append(f"{file.path.name}: {text}")
 
     @property
     def names(self) -> list[str]:

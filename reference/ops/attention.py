@@ -13,7 +13,7 @@ def attention(
 
     Rounding: those of its parts, the scores and probabilities rounded to the dtype between them.
     A fused kernel keeps both in float32.
-    Edges: those of `softmax` and `attention_context`.
+    Edges: those of `softmax` and `attention_context`; no keys give zeros, whatever `masked_row`.
     Varies by model: `scale`, and what the mask hides.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245.
     """

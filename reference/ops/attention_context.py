@@ -11,7 +11,8 @@ def attention_context(probs: Scores, values: Values, mask: Mask) -> Queries:
 
     Rounding: products and sums in float32 (float64 for float64), once to the dtype of `probs`.
     Edges: a masked value contributes nothing, even NaN or infinity (0 * NaN would be NaN), except
-    in a row that sees no key, where `probs` alone decide; a seen NaN spoils what sees it.
+    in a row that sees no key, where `probs` alone decide; a seen NaN spoils what sees it. No
+    keys give zeros.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
     """
     work = accumulator(probs.dtype)

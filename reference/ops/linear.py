@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
-    flat = x.reshape(-1, columns).astype(accumulator(x.dtype), copy=False)
+    flat = x.reshape(prod(x.shape[:-1]), columns).astype(accumulator(x.dtype), copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         out = np.concatenate([flat @ tile.T for tile in row_tiles(weight, x.dtype)], axis=-1)
         out = rounded(out, x.dtype).reshape(*x.shape[:-1], rows)

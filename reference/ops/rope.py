@@ -15,7 +15,8 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
     Rounding: angles, cosines and sines in float64, rounded to float32 (float64 for float64);
     products and sums in that; once to `x.dtype`. PyTorch rounds the angle to float32, and cosines
     and sines to `x.dtype`: at position 10,000 that is up to 1e-3 of a radian.
-    Edges: position 0 is the identity, bit for bit; positions may repeat and need not be sorted.
+    Edges: position 0 gives every finite value back, bit for bit, though -0 may become 0;
+    positions may repeat and need not be sorted; NaN and infinity spoil both of their pair.
     Varies by model: GPT-J and GGUF's Llama pair neighbours (2j, 2j+1) instead; Gemma 4's full
     layers leave a part of the head as it is.
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34.
@@ -24,5 +25,6 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
     angle = positions[:, None, :, None] * frequencies  # (B, 1, L, D/2)
     cos, sin = np.cos(angle).astype(work), np.sin(angle).astype(work)
     first, second = np.split(x.astype(work, copy=False), 2, axis=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        turned = (first * cos - second * sin, second * cos + first * sin)
     return rounded(np.concatenate(turned, axis=-1), x.dtype)

@@ -24,7 +24,7 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     wide = scores.astype(accumulator(scores.dtype), copy=False)
     mask = np.broadcast_to(mask, wide.shape)
     seen = np.where(mask, wide, -np.inf)
-    with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         powers = np.where(mask, np.exp(seen - peak(seen)), 0)
         weights = powers / powers.sum(axis=-1, keepdims=True)
     blind = ~mask.any(axis=-1, keepdims=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import tokenizers
-from tokenizers.decoders import DecodeStream
+from lockstep.reference.checkpoint.errors import InputError
+
+INCOMPLETE = "\ufffd"
 
 
 class TextStream:
@@ -17,32 +18,29 @@ class TextStream:
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, decode: Callable[[Sequence[int]], str], size: int
+        self, step: Callable[[int], str | None], decode: Callable[[Sequence[int]], str]
     ) -> None:
-        self._tokenizer, self._decode, self._size = tokenizer, decode, size
-        self._steps = DecodeStream(skip_special_tokens=True)
+        self._step: Callable[[int], str | None] | None = step
+        self._decode = decode
         self._ids: list[int] = []
         self._shown = 0
 
     def push(self, token: int) -> str:
         """Take the next id and return the text that is complete now, often "" or one word."""
         self._ids.append(token)
-        if not 0 <= token < self._size:
-            return self._show(self._decode([token]))
-        try:
-            piece = self._steps.step(self._tokenizer, token)
-        except Exception:
-            # The text before this token has changed in hindsight.
-            return self._catch_up()
-        return self._show(piece or "")
+        if self._step is not None:
+            try:
+                return self._show(self._step(token) or "")
+            except InputError:
+                # The text before this token has changed in hindsight: from here on, start over
+                # with every token, which is slow and cannot fail.
+                self._step = None
+        text = self._decode(self._ids)
+        return "" if text.endswith(INCOMPLETE) else self._show(text[self._shown :])
 
     def finish(self) -> str:
         """Return what is left, with U+FFFD where the last character was never completed."""
         return self._show(self._decode(self._ids)[self._shown :])
-
-    def _catch_up(self) -> str:
-        self._steps = DecodeStream(skip_special_tokens=True)
-        return self.finish()
 
     def _show(self, piece: str) -> str:
         self._shown += len(piece)

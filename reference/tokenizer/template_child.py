@@ -13,7 +13,6 @@ break as soon as the template's clock may start, then `ok` or `no`, a line break
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import sys
@@ -51,10 +50,17 @@ def main(arguments: list[str]) -> None:
 def make_environment() -> Any:
     """Return Jinja's sandbox with the settings, globals and tags that transformers gives it."""
     import jinja2
+    import jinja2.exceptions
     import jinja2.ext
     import jinja2.sandbox
 
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+        def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+            # Jinja would go on with an empty value; nobody asks for this by mistake.
+            kind = type(obj).__name__
+            raise jinja2.exceptions.SecurityError(f"unsafe access to {attribute!r} of {kind}")
+
+    environment = Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[jinja2.ext.loopcontrols, generation_tag(jinja2)],
@@ -112,7 +118,7 @@ def namespace_class(jinja2: Any) -> type:
 
     def check(name: object) -> None:
         if isinstance(name, str) and name.startswith("_"):
-            raise jinja2.sandbox.SecurityError(f"a namespace may not hold {name!r}")
+            raise jinja2.exceptions.SecurityError(f"a namespace may not hold {name!r}")
 
     class Namespace(jinja2.utils.Namespace):
         def __init__(*args: Any, **kwargs: Any) -> None:
@@ -165,8 +171,8 @@ def warm_up(environment: Any) -> None:
 
 def limit_resources(cpu_seconds: int, memory_bytes: int) -> None:
     """Set the limits that the system enforces; not every system has or honours each of them."""
-    # Starting Python and Jinja is not the template's fault.
-    cpu_seconds += math.ceil(time.process_time())
+    # A slow start of Python and Jinja is not the template's fault.
+    cpu_seconds += int(time.process_time())
     if not sys.platform.startswith("linux"):
         # macOS accepts the limit on memory and ignores it.
         threading.Thread(target=watch_memory, args=(memory_bytes,), daemon=True).start()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers.decoders import DecodeStream
 
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.tokenizer.chat_template import render_template
@@ -96,11 +97,19 @@ class Tokenizer:
 
     def stream(self) -> TextStream:
         """Return a decoder that takes ids one by one."""
-        return TextStream(self._backend, self.decode, self.size)
+        steps = DecodeStream(skip_special_tokens=True)
+
+        def step(number: int) -> str | None:
+            if self._checked(number) >= self.size:
+                return None
+            with refusing_panics(self.path, "cannot decode"):
+                return steps.step(self._backend, number)
+
+        return TextStream(step, self.decode)
 
     def token(self, number: int) -> str:
         """Return how the tokenizer's vocabulary spells an id ('Ġhello'), "" if it has no token."""
-        return self._backend.id_to_token(number) or "" if 0 <= number < self.size else ""
+        return (self._backend.id_to_token(number) or "") if 0 <= number < self.size else ""
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:

@@ -1,0 +1,80 @@
+# Each target sets up what it needs in .venv/, and a second run finds it there.
+# Kept to POSIX sh and to GNU make 3.81, which is what macOS has.
+
+# Interpreters to try, in this order. `make PYTHON=/path/to/python3` tries that one alone.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11 python \
+    /opt/homebrew/bin/python3.1[1-9] /usr/local/bin/python3.1[1-9] \
+    /Library/Frameworks/Python.framework/Versions/3.1[1-9]/bin/python3 \
+    "$$HOME"/.local/share/uv/python/cpython-3.1[1-9]*/bin/python3 \
+    "$$HOME"/.pyenv/versions/3.1[1-9]*/bin/python3
+
+# A usable one can make a virtual environment, and is no x86-64 build on an Apple Silicon Mac,
+# for which MLX has no wheels. Python 3.14 and older have wheels for everything, so they go first.
+USABLE := import ensurepip, platform, sys, venv; \
+    wheels = platform.system() + platform.machine() != "Darwinx86_64"; \
+    sys.exit(not (wheels and (3, 11) <= sys.version_info[:2] <= (3, int(sys.argv[1]))))
+
+FOUND = $(shell for newest in 14 99; do for python in $(PYTHON); do \
+    if "$$python" -c '$(USABLE)' $$newest >/dev/null 2>&1; then echo "$$python"; exit; fi; \
+    done; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# A copied tree must not run the code of its original: the stamps carry the folder's own path, and
+# tools are run as modules, because their scripts name the interpreter that they were made with.
+HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
+PRODUCT := .venv/.product-$(HERE)
+TOOLS := .venv/.tools-$(HERE)
+PEERS := .venv/.peers-$(HERE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo lint test test-peers wheel format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+demo: $(PRODUCT) ## run the embedded example: generate, check layer by layer, catch a planted bug
+	@$(BIN)/lockstep demo
+
+lint: $(TOOLS) ## ruff and pyright
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m pyright
+
+test: lint ## lint, then every test that needs no peer (under ten minutes)
+	$(BIN)/python -m pytest
+
+test-peers: $(PEERS) ## compare live with transformers, torch and mlx-lm (under forty minutes)
+	$(BIN)/python -m pytest tests/peers
+
+wheel: $(TOOLS) ## build the archives into dist/ and test them away from the source
+	.ci/check-wheel
+
+format: $(TOOLS) ## let ruff lay the code out
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean: ## remove .venv/ and everything else that was made
+	rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PRODUCT): pyproject.toml | $(BIN)/python
+	@echo 'lockstep: installing into .venv/'
+	@$(PIP) install --quiet --upgrade 'pip>=25.1'
+	@$(PIP) install --quiet --editable .
+	@touch $@
+
+$(TOOLS): $(PRODUCT)
+	@echo 'lockstep: installing the test tools'
+	@$(PIP) install --quiet --group test --group lint --group package
+	@touch $@
+
+$(PEERS): $(TOOLS)
+	@echo 'lockstep: installing the peers (torch is large: this can take minutes)'
+	@$(PIP) install --quiet --group peers
+	@touch $@
+
+$(BIN)/python:
+	@"$(or $(FOUND),$(error Lockstep needs Python 3.11 or newer with its venv module; none found))" \
+	    -m venv --clear .venv

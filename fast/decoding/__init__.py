@@ -1,0 +1,1 @@
+"""From logits to text: one way of decoding a file."""

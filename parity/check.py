@@ -1,0 +1,76 @@
+"""Run the reference and a backend in lock step, and compare every tap as it is made."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.arrays import to_numpy
+from lockstep.parity.oracle import Oracle
+from lockstep.parity.result import Result, Tap
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.model import Model
+
+Progress = Callable[[str], None]
+
+
+def check(
+    reference: Model,
+    port: Any,
+    tokens: Any,
+    *,
+    decode: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Compare `port`, a model with the interface of `reference`, layer by layer over one prompt.
+
+    `tokens` is (B, L). After the prefill, `decode` further steps feed both sides the reference's
+    greedy choice. Each side holds one layer of activations at a time.
+    Raises: InputError if nothing could be compared.
+    """
+    oracle, cache = Oracle(reference, port.dtype), port.make_cache()
+    result = Result(left=f"reference {reference.dtype}", right=described(port))
+    tokens = np.asarray(tokens)
+    for step in range(decode + 1):
+        prefix = f"step.{step}/" if step else ""
+        for name, taps, missing in lock_step(oracle, port, cache, tokens, prefix):
+            result.taps += with_heritage(taps, result.first_divergence)
+            result.unmatched += missing
+            if progress is not None:
+                progress(prefix + name)
+        tokens = np.argmax(oracle.logits[:, -1:], axis=-1)
+    if not result.taps:
+        raise InputError(reference.checkpoint.path, "nothing was compared: no tap has a partner")
+    return result
+
+
+def lock_step(
+    oracle: Oracle, port: Any, cache: Any, tokens: np.ndarray, prefix: str
+) -> Iterator[tuple[str, list[Tap], list[str]]]:
+    """Advance both sides by one stage at a time: yield its name, its taps, and those missing."""
+    made: dict[str, Any] = {}
+    theirs = port.stages(tokens, cache=cache, trace=made.__setitem__)
+    for stage, _ in zip(oracle.stages(tokens), theirs, strict=True):
+        values = {name: to_numpy(value) for name, value in made.items()}
+        taps = oracle.judge(stage, values, prefix)
+        missing = stage.recorded.taps.keys() ^ values.keys()
+        yield stage.name, taps, [prefix + name for name in sorted(missing)]
+        made.clear()
+
+
+def with_heritage(taps: list[Tap], first: Tap | None) -> list[Tap]:
+    """Mark as inherited what is right in itself but far off because of an earlier divergence."""
+    marked = []
+    for tap in taps:
+        first = first or (tap if tap.status == "diverged" else None)
+        heavy = tap.inherited_error is not None and not tap.inherited_error <= 10 * (tap.noise or 0)
+        if tap.status == "ok" and first is not None and heavy:
+            tap = replace(tap, status="inherited")
+        marked.append(tap)
+    return marked
+
+
+def described(port: Any) -> str:
+    backend = getattr(port, "backend", None)
+    return f"{backend.name if backend else 'reference'} {port.dtype}"

@@ -1,0 +1,50 @@
+"""How far one tensor is from another, in figures that are always defined or said not to be.
+
+All are computed in float64 on values scaled by their largest, so that nothing overflows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Distance:
+    """`rms_rel` is the root mean square of the difference over that of the truth; `gain` is the
+    factor that fits best. A figure that is not defined (0/0) is None."""
+
+    max_abs: float
+    rms_rel: float | None
+    cosine: float | None
+    gain: float | None
+
+
+def difference(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return port - truth in float64; equal infinities differ by nothing, NaN by NaN."""
+    port, truth = port.astype(np.float64), truth.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(port == truth, 0.0, port - truth)
+
+
+def rms(x: np.ndarray) -> float:
+    """Return the root mean square, 0 of nothing."""
+    peak = float(np.abs(x).max(initial=0.0))
+    if peak == 0 or not np.isfinite(peak):
+        return peak
+    return peak * float(np.sqrt(np.mean((x / peak) ** 2)))
+
+
+def distance(port: np.ndarray, truth: np.ndarray) -> Distance:
+    """Measure a port's tensor against the truth; both have one shape."""
+    off = difference(port, truth)
+    port, truth = port.astype(np.float64).ravel(), truth.astype(np.float64).ravel()
+    size, own = rms(truth), rms(port)
+    scale = size * own * truth.size
+    with np.errstate(invalid="ignore", over="ignore"):
+        overlap = float((truth / (size or 1)) @ (port / (own or 1))) * (size or 1) * (own or 1)
+    return Distance(
+        max_abs=float(np.abs(off).max(initial=0.0)),
+        rms_rel=rms(off) / size if size else None,
+        cosine=overlap / scale if scale else None,
+        gain=overlap / (size * size * truth.size) if size and truth.size else None,
+    )

@@ -1,0 +1,26 @@
+"""What correct arithmetic at a port's precision would show: legal ways to compute the same.
+
+Each way is a namespace of operations. The spread of their results around a float64 replay is the
+noise that a port is measured against.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.noise import float32, half
+from lockstep.reference import ops
+
+Way = tuple[Any, np.dtype]
+
+
+def ways(dtype: np.dtype) -> list[Way]:
+    """Return the legal ways to compute in `dtype`, each a namespace and its dtype."""
+    changes = float32.WAYS if dtype.itemsize > 2 else half.WAYS
+    return [(namespace(change), dtype) for change in changes]
+
+
+def namespace(change: dict[str, Any]) -> Any:
+    """Return the operations of the reference with some of them replaced."""
+    return SimpleNamespace(**{name: getattr(ops, name) for name in ops.__all__} | change)

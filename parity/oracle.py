@@ -1,0 +1,116 @@
+"""Run the reference a stage at a time, and judge what a port made of each stage."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.judge import judge
+from lockstep.parity.metrics import difference, distance, rms
+from lockstep.parity.noise import ways
+from lockstep.parity.recorder import Recorder, Stage
+from lockstep.parity.replay import Replay
+from lockstep.parity.result import Tap
+from lockstep.reference.model import Model
+from lockstep.reference.precision import dtype_named
+
+FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class OracleStage:
+    """What the reference made of one stage, with the graph that made it."""
+
+    name: str
+    recorded: Stage
+    alive: frozenset[int]  # identities of the values that later stages can ask for
+
+
+class Oracle:
+    """The reference model with its recorder and its replays; `dtype` is that of the port.
+
+    One oracle follows one sequence: the prefill and, with the same cache, the steps after it.
+    """
+
+    def __init__(self, model: Model, dtype: str):
+        self.dtype = dtype_named(dtype)
+        self.recorder = Recorder(model.ops)
+        self.model = Model(model.checkpoint, dtype=model.dtype, ops=self.recorder)
+        self.cache = self.model.make_cache()
+        self.centre = Replay(model.ops, FLOAT64)
+        self.ways = [Replay(ops, kind) for ops, kind in ways(self.dtype)]
+        self.logits: np.ndarray | None = None
+
+    def stages(self, tokens: Any) -> Iterator[OracleStage]:
+        """Run the model over the tokens (B, L), going on from earlier ones."""
+        for name, value in self.model.stages(tokens, cache=self.cache, trace=self.recorder.tap):
+            held = (*self.cache.keys, *self.cache.values, value)
+            yield OracleStage(name, self.recorder.take(), frozenset(map(id, held)))
+            self.logits = value
+
+    def judge(self, stage: OracleStage, port: Mapping[str, np.ndarray], prefix: str) -> list[Tap]:
+        """Judge every tap of a stage that the port has, in the order of computation.
+
+        A tap whose shape is not the reference's is judged on nothing else.
+        """
+        taps = stage.recorded.taps
+        fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
+        centre = self.centre.stage(stage.recorded, fitting)
+        spread = [way.stage(stage.recorded, fitting) for way in self.ways]
+        for replay in (self.centre, *self.ways):
+            replay.forget_all_but(stage.alive)
+        operations = {id(node.output): node.op for node in stage.recorded.nodes}
+        return [
+            self.tap(prefix + name, operations[id(truth)], port[name], truth, centre[name],
+                     [way[name] for way in spread])
+            if name in fitting
+            else misshapen(prefix + name, operations[id(truth)], port[name], truth)
+            for name, truth in taps.items()
+            if name in port
+        ]  # fmt: skip
+
+    def tap(
+        self,
+        name: str,
+        op: str,
+        port: np.ndarray,
+        truth: np.ndarray,
+        centre: np.ndarray,
+        spread: list[np.ndarray],
+    ) -> Tap:
+        """Put accumulated and own error side by side."""
+        far, own = distance(port, truth), judge(port, centre, spread, self.dtype)
+        inherited = rms(difference(centre, truth)) / (rms(truth.astype(np.float64)) or 1.0)
+        return Tap(
+            name=name,
+            op=op,
+            shape=port.shape,
+            max_abs=far.max_abs,
+            rms_rel=far.rms_rel,
+            cosine=far.cosine,
+            gain=far.gain,
+            own_error=own.own_error,
+            inherited_error=inherited,
+            noise=own.noise,
+            ratio=own.ratio,
+            status="ok" if own.passed else "diverged",
+            place=described(own.first_bad, port, centre),
+        )
+
+
+def shaped_alike(port: np.ndarray | None, truth: np.ndarray) -> bool:
+    return port is not None and port.shape == truth.shape
+
+
+def misshapen(name: str, op: str, port: np.ndarray, truth: np.ndarray) -> Tap:
+    """Report a tap whose shape alone is wrong; nothing is broadcast to make it fit."""
+    place = f"shape {list(port.shape)}, but should be {list(truth.shape)}"
+    return Tap(name=name, op=op, shape=port.shape, status="diverged", place=place)
+
+
+def described(index: tuple[int, ...] | None, port: np.ndarray, right: np.ndarray) -> str | None:
+    """Say the first bad value and what it should be."""
+    if index is None:
+        return None
+    return f"first at {list(index)}: {port[index]:.6g}, but should be {right[index]:.6g}"

@@ -1,0 +1,32 @@
+"""Progress on standard error: only on a terminal, and only after a second."""
+
+import sys
+import time
+
+
+class Progress:
+    """Shows `done/total` and what is being worked on in one line that is wiped at the end."""
+
+    def __init__(self, total: int, *, after: float = 1.0):
+        self.total, self.done = total, 0
+        self.begin = time.monotonic() + after
+        self.visible = sys.stderr.isatty()
+        self.shown = False
+
+    def __call__(self, what: str) -> None:
+        self.done += 1
+        if not self.visible or time.monotonic() < self.begin:
+            return
+        filled = 24 * min(self.done, self.total) // max(self.total, 1)
+        bar = "█" * filled + "░" * (24 - filled)
+        sys.stderr.write(f"\r\x1b[2K{bar} {self.done}/{self.total} {what[:50]}")
+        sys.stderr.flush()
+        self.shown = True
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

@@ -1,0 +1,74 @@
+"""What a comparison found."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PARITY, DIVERGED = "parity", "diverged"
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One compared activation. Errors and noise are relative to the root mean square of the truth.
+
+    `status` is "ok", "diverged" (its own error is beyond the noise), "inherited" (right, given
+    what it was fed) or "differs" (judged without an oracle). What is not known is None.
+    """
+
+    name: str
+    op: str | None
+    shape: tuple[int, ...]
+    status: str
+    max_abs: float | None = None
+    rms_rel: float | None = None
+    cosine: float | None = None
+    gain: float | None = None
+    own_error: float | None = None
+    inherited_error: float | None = None
+    noise: float | None = None
+    ratio: float | None = None
+    place: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: tidy(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+@dataclass
+class Result:
+    """The verdict on two runs, and every tap that was compared, in the order of computation."""
+
+    left: str
+    right: str
+    taps: list[Tap] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    conventions: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def first_divergence(self) -> Tap | None:
+        """The first tap that is wrong in itself."""
+        return next((tap for tap in self.taps if tap.status in ("diverged", "differs")), None)
+
+    @property
+    def verdict(self) -> str:
+        return PARITY if self.first_divergence is None else DIVERGED
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first_divergence
+        return {
+            "verdict": self.verdict,
+            "first_divergence": first and first.name,
+            "compared": len(self.taps),
+            "unmatched": self.unmatched,
+            "conventions": self.conventions,
+            "notes": self.notes,
+            "taps": [tap.to_json() for tap in self.taps],
+        }
+
+
+def tidy(value: Any) -> Any:
+    """Return a value that JSON has: what is not finite becomes its name."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    return value

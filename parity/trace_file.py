@@ -1,0 +1,53 @@
+"""Write the taps of a run to a trace file as they are made."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.arrays import to_numpy
+from lockstep.parity.writers.lockstep_dump import TraceWriter
+from lockstep.reference.checkpoint.errors import InputError
+
+TAGS = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "uint16": "U16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+class TraceFile:
+    """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in."""
+
+    def __init__(self, path: str | Path, **about: Any):
+        self.path, self.prefix, self.count = Path(path), "", 0
+        try:
+            self.writer = TraceWriter(self.path, **about)
+        except OSError as error:
+            raise InputError(self.path, f"cannot be written: {error.strerror}") from None
+
+    def __call__(self, name: str, value: Any) -> None:
+        array = np.ascontiguousarray(to_numpy(value))
+        raw = array.reshape(-1).view(np.uint8)
+        self.writer.add(self.prefix + name, raw.data, shape=array.shape, dtype=TAGS[array.dtype.name])
+        self.count += 1
+
+    def __enter__(self) -> "TraceFile":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.writer.discard()
+            return
+        try:
+            self.writer.close()
+        except OSError as failure:
+            raise InputError(self.path, f"cannot be written: {failure.strerror}") from None

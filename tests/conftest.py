@@ -1,0 +1,24 @@
+"""What holds for every test: how Hypothesis searches, and that nothing is skipped unseen."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
+settings.register_profile("lockstep", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("lockstep")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run that skipped or deselected a test, if LOCKSTEP_NO_SKIPS is set."""
+    if exitstatus != pytest.ExitCode.OK or not os.environ.get("LOCKSTEP_NO_SKIPS"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    left_out = {kind: len(reporter.stats.get(kind, [])) for kind in ("skipped", "deselected")}
+    if any(left_out.values()):
+        reporter.ensure_newline()
+        reporter.write_line(f"LOCKSTEP_NO_SKIPS: {left_out}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,74 @@
+"""`reference` defines the interface; the backends have the same names and signatures. By law."""
+
+import importlib
+import inspect
+import pkgutil
+import typing
+
+import pytest
+
+REFERENCE = "lockstep.reference.ops"
+BACKENDS = ("lockstep.fast.ops", "lockstep.fast.cpu")
+# What only a port has to be told: which of its backends to use, and on which device.
+ONLY_FAST = {"backend", "device"}
+
+
+def operations(package: str) -> set[str]:
+    """Name the operations of a package: its files, apart from private ones."""
+    path = importlib.import_module(package).__path__
+    return {module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"}
+
+
+def parameters(function) -> list[tuple]:
+    """Say all that a caller can see of a signature: names, kinds and defaults, in order."""
+    found = inspect.signature(function).parameters.values()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in found]
+
+
+def test_there_are_operations():
+    assert len(operations(REFERENCE)) >= 10
+
+
+@pytest.mark.parametrize("package", [REFERENCE, *BACKENDS])
+def test_each_file_is_named_after_the_operation_that_it_defines(package):
+    namespace = importlib.import_module(package)
+    assert set(namespace.__all__) == operations(package)
+    for name in namespace.__all__:
+        function = getattr(namespace, name)
+        assert (function.__module__, function.__name__) == (f"{package}.{name}", name)
+
+
+@pytest.mark.parametrize("package", BACKENDS)
+def test_backends_have_the_operations_of_the_reference(package):
+    assert operations(package) == operations(REFERENCE)
+
+
+@pytest.mark.parametrize("package", BACKENDS)
+@pytest.mark.parametrize("name", sorted(operations(REFERENCE)))
+def test_operations_have_one_signature(package, name):
+    ours = getattr(importlib.import_module(package), name)
+    assert parameters(ours) == parameters(getattr(importlib.import_module(REFERENCE), name))
+
+
+@pytest.mark.parametrize("name", sorted(operations(REFERENCE)))
+def test_what_changes_arithmetic_has_no_default(name):
+    for parameter, _, default in parameters(getattr(importlib.import_module(REFERENCE), name)):
+        assert default in (inspect.Parameter.empty, None), f"{name}: {parameter}={default!r}"
+
+
+def test_backends_have_the_models_of_the_reference():
+    models = operations("lockstep.reference.models")
+    assert models
+    assert operations("lockstep.fast.models") == models
+
+
+def test_load_and_the_model_have_one_signature():
+    reference = importlib.import_module("lockstep.reference").load
+    fast = importlib.import_module("lockstep.fast").load
+    kept = [parameter for parameter in parameters(fast) if parameter[0] not in ONLY_FAST]
+    assert kept == parameters(reference)
+
+    models = [typing.get_type_hints(load)["return"] for load in (reference, fast)]
+    for method in ("forward", "make_cache"):
+        one, other = (parameters(getattr(model, method)) for model in models)
+        assert one == other, method
