@@ -27,7 +27,7 @@ def code(path: str, name: str | None) -> str:
     parts = [text(lines, node) for node in ast.parse(source).body if wanted(node, name)]
     if not parts:
         raise ValueError(f"{path} defines no {name}")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n\n".join(parts) + "\n"
 
 
 def wanted(node: ast.stmt, name: str | None) -> bool:

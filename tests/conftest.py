@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.ops_backends import BACKENDS, PRECISIONS, Backend, Precision
+
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile("lockstep", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -22,3 +24,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         reporter.ensure_newline()
         reporter.write_line(f"LOCKSTEP_NO_SKIPS: {left_out}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Give each namespace of operations in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session", params=PRECISIONS, ids=lambda one: f"{one[0].name}-{one[1]}")
+def precision(request: pytest.FixtureRequest) -> Precision:
+    """Give each namespace in each dtype that it computes in."""
+    return request.param

@@ -10,8 +10,8 @@ def silu(x: Hidden) -> Hidden:
     overflow.
     """
     wide = x.astype(np.float32, copy=False)
-    power = np.exp(-np.abs(wide))
-    out = np.where(wide < 0, power, 1) / (1 + power)
     with np.errstate(invalid="ignore", under="ignore"):
+        power = np.exp(-np.abs(wide))
+        out = np.where(wide < 0, power, 1) / (1 + power)
         out *= np.maximum(wide, np.finfo(np.float32).min)  # -inf * 0 would be NaN
     return out.astype(x.dtype, copy=False)

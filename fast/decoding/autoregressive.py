@@ -45,7 +45,7 @@ def largest(model: Model, logits: Array) -> int:
     token, value = backend.argmax(logits), logits.max()
     backend.evaluate(token, value)
     if not np.isfinite(float(value)):
-        raise ValueError(f"logit {int(token)} is {float(value)}, but should be finite")
+        raise InputError("logits", f"logit {int(token)} is {float(value)}, but should be finite")
     return int(token)
 
 

@@ -7,6 +7,7 @@ within a rounding of a border between two tokens may choose the other one.
 import numpy as np
 
 from lockstep.fast.shapes import Array
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 
@@ -14,7 +15,7 @@ def greedy(logits: Array) -> int:
     """Return the id of the largest logit, the lowest of equals."""
     token = int(logits.argmax())
     if not np.isfinite(logits[token]):  # NaN and +inf win an argmax; -inf wins where all are
-        raise ValueError(f"logit {token} is {logits[token]}, but should be finite")
+        raise InputError("logits", f"logit {token} is {logits[token]}, but should be finite")
     return token
 
 

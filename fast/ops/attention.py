@@ -10,8 +10,9 @@ def attention(
 ) -> Queries:
     """Attend in one kernel: no score matrix is ever written where the device has one.
 
-    Differs from `reference.ops.attention`: scores and probabilities stay in float32 inside; a
-    masked NaN in the values does spoil the result.
+    Differs from `reference.ops.attention`: on a GPU scores and probabilities stay in float32
+    inside, on a CPU the query is scaled and rounded first; a masked NaN in the values does spoil
+    the result.
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")

@@ -12,8 +12,11 @@ def dequantize_affine(weight: QuantizedTensor, *, rows: slice | Array, dtype: mx
     `dtype` before MLX unpacks, which else would round twice to theirs.
     """
     rows = mx.array(rows) if isinstance(rows, np.ndarray) else rows
+    packed = weight.packed[rows]
+    if not packed.size:
+        return mx.zeros((packed.shape[0], weight.shape[1]), dtype)
     return mx.dequantize(
-        weight.packed[rows],
+        packed,
         weight.scales[rows].astype(dtype),
         weight.biases[rows].astype(dtype),
         group_size=weight.group_size,

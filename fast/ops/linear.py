@@ -20,6 +20,8 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
 
 
 def quantized_product(x: Inputs, weight: QuantizedTensor) -> Outputs:
+    if not x.size or not weight.shape[0]:  # MLX would divide by zero and end the process
+        return mx.zeros((*x.shape[:-1], weight.shape[0]), x.dtype)
     return mx.quantized_matmul(
         x,
         weight.packed,

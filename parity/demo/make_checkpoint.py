@@ -2,7 +2,7 @@
 
     python -m lockstep.parity.demo.make_checkpoint --out DIR
 
-Needs torch, transformers and mlx-lm (the extra `peers`); the product itself needs none of them.
+Needs torch, transformers and mlx-lm (the extra `demo-training`); the product itself needs none of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ QUESTIONS = Path(__file__).parent / "questions.json"
 
 CORPUS_SEED = 2
 THREADS = 2
-VOCAB_SIZE = 704
+TOKENS = 700
+ROWS = 704  # A few more embedding rows than tokens, as Qwen3 has them.
 RECIPE = Recipe(
     steps=700,
     quantized_steps=200,
     batch=192,
     peak_rate=3e-3,
-    weight_decay=0.1,
+    weight_decay=0.3,
     bits=4,
     group_size=64,
     seed=0,
@@ -45,9 +46,9 @@ def make_checkpoint(out: Path) -> None:
         raise SystemExit(f"{out}: already exists")
     torch.set_num_threads(THREADS)
     corpus = make_corpus(CORPUS_SEED)
-    tokenizer = make_tokenizer.make_tokenizer(_texts(corpus), VOCAB_SIZE)
+    tokenizer = make_tokenizer.make_tokenizer(_texts(corpus), TOKENS)
     ids = [tokenizer.token_to_id(token) for token in make_tokenizer.SPECIAL_TOKENS]
-    model = make_model(VOCAB_SIZE, end_ids=(ids[2], ids[0]), seed=RECIPE.seed)
+    model = make_model(ROWS, end_ids=(ids[2], ids[0]), seed=RECIPE.seed)
     train(model, tokenizer, corpus, RECIPE)
     with tempfile.TemporaryDirectory() as scratch:
         save_transformers(Path(scratch), model, tokenizer)

@@ -1,4 +1,4 @@
-"""How many questions the finished checkpoint answers, measured on the quantised model itself."""
+"""How many questions the finished checkpoint answers, measured on its quantised weights."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from typing import Any
 
 from lockstep.parity.demo.make_corpus import COMPUTED, Example
 from lockstep.parity.demo.make_tokenizer import prompt
+from lockstep.parity.demo.train import IGNORED, encode_all
 
 Score = dict[str, dict[str, tuple[int, int]]]
 
 
 def measure(folder: Path, examples: Sequence[Example], *, batch: int = 256) -> Score:
-    """Right answers and questions asked, by kind and by split, of the 4-bit model in mlx-lm.
+    """Right answers and questions asked, by kind and by split, of the 4-bit weights in float32.
 
     An answer is right if greedy decoding gives it exactly, with its end. That is so if and only
     if each of its tokens is the likeliest after those before it: one pass over the text tells.
+    MLX itself would be the better witness, but its quantised products on a CPU take many minutes.
     """
-    import mlx.core as mx
-    import mlx_lm
+    import torch
     from tokenizers import Tokenizer
 
-    from lockstep.parity.demo.train import IGNORED, encode_all
-
-    model = mlx_lm.load(str(folder))[0]
+    model = dequantized_model(folder)
     tokens, labels = encode_all(Tokenizer.from_file(str(folder / "tokenizer.json")), examples)
     right: list[bool] = []
-    for start in range(0, len(examples), batch):
-        inputs = mx.array(tokens[start : start + batch, :-1].numpy())
-        targets = mx.array(labels[start : start + batch, 1:].numpy())
-        likeliest = mx.argmax(model(inputs), axis=-1)
-        right += mx.all((likeliest == targets) | (targets == IGNORED), axis=1).tolist()
+    for inputs, targets in zip(tokens.split(batch), labels.split(batch), strict=True):
+        with torch.no_grad():
+            likeliest = model(inputs[:, :-1]).logits.argmax(-1)
+        targets = targets[:, 1:]
+        right += ((likeliest == targets) | (targets == IGNORED)).all(1).tolist()
     return _count(examples, right)
 
 

@@ -44,8 +44,8 @@ PyTorch adds in another order, so a rebuild is as good as this one, not equal to
 
 ## What it knows
 
-Measured on this 4-bit model with mlx-lm, greedy, an answer counting only if every character of it
-is right. What was kept back was never shown in training: for what can be computed the whole fact
+Measured on these 4-bit weights (dequantised, float32, transformers), greedy, an answer counting
+only if every character of it is right. What was kept back was never shown in training: for what can be computed the whole fact
 (both 3 + 5 and 5 + 3), for the rest one way of asking.
 
 {table}

@@ -75,8 +75,9 @@ def _check_unknown(
         what = f"config disagrees with weights: unknown tensors {show_names(unknown)}"
         hint = f"num_hidden_layers={config.num_hidden_layers}"
         raise InputError(shards.path_of(unknown[0]), what, hint)
-    for reason, name in {tolerated(name, config): name for name in reversed(rest)}.items():
-        warnings.append(f"tensor {show(name)} is not used: {reason}")
+    for reason in sorted({tolerated(name, config) or "" for name in rest}):
+        names = sorted(name for name in rest if tolerated(name, config) == reason)
+        warnings.append(f"tensors not used, because {reason}: {show_names(names)}")
 
 
 def _compare_declared(

@@ -30,7 +30,7 @@ def expected_tensors(config: Qwen3Config) -> Shapes:
 def tolerated(name: str, config: Qwen3Config) -> str | None:
     """Return why a tensor that no layer needs may be there all the same, or None."""
     if ROTARY_BUFFER.fullmatch(name):
-        return "it is computed from the config"
+        return "they are computed from the config"
     if config.tie_word_embeddings and TIED_HEAD.fullmatch(name):
         return "the head is tied to the embedding"
     return None

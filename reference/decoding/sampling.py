@@ -6,6 +6,7 @@ computed in float64; ties go to the lowest token id.
 
 import numpy as np
 
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.shapes import Array
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
@@ -13,7 +14,7 @@ from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 def greedy(logits: Array) -> int:
     """Return the id of the largest logit, the lowest of equals.
 
-    Raises: ValueError if a logit is NaN or +inf, or none is above -inf.
+    Raises: InputError if a logit is NaN or +inf, or none is above -inf.
     """
     return int(np.argmax(checked(logits)))
 
@@ -22,7 +23,7 @@ def sample(logits: Array, options: SamplingOptions, *, uniform: float) -> int:
     """Draw a token: the first whose cumulative probability, in order of ids, exceeds `uniform`.
 
     `uniform` is in [0, 1). At temperature 0 this is `greedy` and `uniform` is not looked at.
-    Raises: ValueError for logits as in `greedy`, or a `uniform` out of range.
+    Raises: InputError for logits as in `greedy`; ValueError for a `uniform` out of range.
     """
     if not 0 <= uniform < 1:
         raise ValueError(f"uniform={uniform}, but should be at least 0 and below 1")
@@ -56,7 +57,7 @@ def checked(logits: Array) -> Array:
     wide = logits.astype(np.float64)
     if np.isnan(wide).any() or np.isposinf(wide).any():
         bad = int(np.flatnonzero(~(wide < np.inf))[0])
-        raise ValueError(f"logit {bad} is {wide[bad]}, but should be finite")
+        raise InputError("logits", f"logit {bad} is {wide[bad]}, but should be finite")
     if not np.isfinite(wide).any():
-        raise ValueError("no logit is above -inf: there is nothing to choose from")
+        raise InputError("logits", "no logit is above -inf: there is nothing to choose from")
     return wide

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.files import read_whole
-from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
+from lockstep.reference.checkpoint.strict_json import JsonLimits, parse_json
 
 CONFIG_FILE = "tokenizer_config.json"
 TEMPLATE_FILE = "chat_template.jinja"
 # Some configs repeat every added token, tens of thousands of them.
 CONFIG_LIMITS = JsonLimits(size=64 << 20, entries=4_000_000, depth=64)
 TEMPLATE_BYTES = 1 << 20
+# transformers writes int(1e30) for "no limit" into most files. No other integer may be that long.
+NO_LENGTH = re.compile(rb'("model_max_length"\s*:\s*)(1000000000000000019884624838656)(?=\s*[,}])')
 # The names under which transformers hands special tokens to a template.
 SPECIAL_TOKENS = (
     "bos_token",
@@ -53,12 +56,22 @@ def read_settings(folder: Path) -> Settings:
     path = folder / CONFIG_FILE
     config: dict[str, Any] = {}
     if path.exists():
-        config = read_json_object(path, subject="tokenizer config", limits=CONFIG_LIMITS)
+        config = _read_config(path)
     templates = _templates(config.get("chat_template"), path)
     file = folder / TEMPLATE_FILE
     if file.exists():
         templates = {"default": ChatTemplate(_read_text(file), file)}
     return Settings(path, _special_tokens(config, path), templates)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    data = read_whole(path, limit=CONFIG_LIMITS.size)
+    # As long as it was, so that the place of an error in the file stays right.
+    data = NO_LENGTH.sub(lambda found: found[1] + b"null".ljust(len(found[2])), data)
+    config = parse_json(data, path, subject="tokenizer config", limits=CONFIG_LIMITS)
+    if not isinstance(config, dict):
+        raise InputError(path, f"tokenizer config must be a JSON object, not {show(config, 40)}")
+    return config
 
 
 def _special_tokens(config: dict[str, Any], path: Path) -> dict[str, str]:

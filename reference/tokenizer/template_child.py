@@ -190,11 +190,17 @@ def limit_resources(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def watch_memory(memory_bytes: int) -> None:
-    """Leave at once when the process has ever held more than `memory_bytes`."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    while resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit <= memory_bytes:
+    """Leave at once when the process has grown by more than `memory_bytes`."""
+    # Some systems count the peak of the process that started this one, so the start is not zero.
+    limit = peak_memory() + memory_bytes
+    while peak_memory() <= limit:
         time.sleep(0.01)
     os._exit(MEMORY_EXIT)
+
+
+def peak_memory() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def refuse_system_calls(event: str, _arguments: object) -> None:

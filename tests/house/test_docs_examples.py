@@ -44,14 +44,14 @@ def inline_output(code: str) -> str | None:
 
 def check(page: str, name: str) -> int:
     """Run the examples of a page; return how many there are."""
-    namespace, count = {"__name__": "example"}, 0
-    for count, example in enumerate(examples(page), 1):
+    namespace, found = {"__name__": "example"}, list(examples(page))
+    for example in found:
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(compile("\n" * example.line + example.code, name, "exec"), namespace)
         if example.output is not None:
             assert printed.getvalue() == example.output, f"{name}:{example.line}"
-    return count
+    return len(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -21,6 +21,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.utils.logging import disable_progress_bar
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PROMPT, SHORT, GREEDY = 40, 23, 16  # tokens of the long prompt, of the short one, generated
@@ -28,7 +29,7 @@ SECTIONS = ("quantization", "quantization_config")
 
 # Query heads times head_dim is not hidden_size, and 1 < key/value heads < query heads.
 SMALL = {
-    "vocab_size": 190,
+    "vocab_size": 150,
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -44,6 +45,11 @@ SMALL = {
 WIDE = SMALL | {"hidden_size": 128, "num_attention_heads": 8, "head_dim": 32}
 
 Predicate = Callable[[str, Any], bool | dict[str, Any]]
+
+
+def quiet() -> None:
+    """Let transformers draw no progress bar for every tiny file."""
+    disable_progress_bar()
 
 
 def random_model(seed: int, **config: Any) -> Qwen3ForCausalLM:

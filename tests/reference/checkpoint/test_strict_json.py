@@ -1,4 +1,4 @@
-"""Strict JSON. By witness: what passes is what Python's own parser reads. By hand: what does not."""
+"""Strict JSON. By witness: what passes is what Python's parser reads. By hand: what does not."""
 
 import json
 import sys

@@ -18,6 +18,14 @@ def test_both_spellings_of_special_tokens(write_folder) -> None:
     assert settings.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
+def test_the_length_that_means_no_limit(write_folder) -> None:
+    """By hand: the one integer over 64 bits that published configs hold, int(1e30)."""
+    config = {"model_max_length": int(1e30), "eos_token": "x"}
+    assert read_settings(write_folder(config=config)).special_tokens == {"eos_token": "x"}
+    with pytest.raises(InputError, match="integer of 31 digits is out of range"):
+        read_settings(write_folder(config={"other": int(1e30)}))
+
+
 def test_templates_of_the_config(write_folder) -> None:
     templates = read_settings(write_folder(config={"chat_template": "one"})).templates
     assert {name: one.source for name, one in templates.items()} == {"default": "one"}

@@ -1,0 +1,52 @@
+"""Arguments that several commands share, in a strict grammar: ASCII digits and nothing clever."""
+
+import argparse
+import re
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+BACKENDS = ("reference", "fast", "mlx", "cpu")
+WHOLE = re.compile(r"[0-9]{1,18}")
+NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?")
+
+
+def whole(text: str) -> int:
+    if not WHOLE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def number(text: str) -> float:
+    if not NUMBER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a decimal number")
+    return float(text)
+
+
+def ids(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(WHOLE.fullmatch(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids such as 1,2,3")
+    return [int(part) for part in parts]
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="a model's folder, or a hub name in the local cache"
+    )
+    parser.add_argument(
+        "--ignore-config", metavar="KEY", action="append", default=[],
+        help="let an unknown key of config.json pass (may be given again)",
+    )  # fmt: skip
+
+
+def add_prompt(parser: argparse.ArgumentParser) -> None:
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="text, tokenized as the model does it")
+    prompt.add_argument("--tokens", metavar="1,2,3", type=ids, help="token ids, taken as they are")
+
+
+def add_backend(parser: argparse.ArgumentParser, *, default: str, dtype: str) -> None:
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default=default,
+        help=f"what runs the model; fast is the better of mlx and cpu here (default {default})",
+    )  # fmt: skip
+    parser.add_argument("--dtype", choices=DTYPES, help=f"what is computed in (default {dtype})")

@@ -1,0 +1,36 @@
+"""Run the reference and a backend in lock step, layer by layer, and say where they part."""
+
+from argparse import ArgumentParser, Namespace
+
+from lockstep.parity.cli.arguments import add_backend, add_model, add_prompt, whole
+from lockstep.parity.cli.output import emit
+
+HELP = "the reference against a backend, layer by layer"
+EXAMPLE = '  lockstep check MODEL --prompt "What is 2+2?" --backend mlx --decode 4'
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_prompt(parser)
+    add_backend(parser, default="fast", dtype="float32")
+    parser.add_argument(
+        "--decode", metavar="N", type=whole, default=0, help="then N steps from the cache"
+    )
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.check import check
+    from lockstep.parity.cli.loading import load, prompt_tokens
+    from lockstep.parity.progress import Progress
+    from lockstep.parity.report import report
+    from lockstep.reference.model import load as load_reference
+
+    dtype = options.dtype or "float32"
+    port = load(options, options.backend, dtype)
+    reference = load_reference(options.model, dtype=dtype, ignore_config=options.ignore_config)
+    tokens = prompt_tokens(options, reference.checkpoint)
+    stages = (options.decode + 1) * (reference.config.num_hidden_layers + 2)
+    with Progress(stages) as progress:
+        result = check(reference, port, [tokens], decode=options.decode, progress=progress)
+    emit(options, result.to_json, lambda: report(result))
+    return 0 if result.verdict == "parity" else 1

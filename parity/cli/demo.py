@@ -1,0 +1,24 @@
+"""The embedded example, end to end: generate, check layer by layer, plant a bug and find it.
+
+Needs no download. With --out the traces of the right and the broken run are kept.
+"""
+
+from argparse import ArgumentParser, Namespace
+
+from lockstep.parity.cli.output import emit, printable
+
+HELP = "the embedded example, end to end, no download"
+EXAMPLE = "  lockstep demo --out demo"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="DIR", help="keep the traces and the result in this folder")
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.demo.story import tell
+
+    quiet = options.json == "-"
+    story = tell(lambda text: None if quiet else print(printable(text), flush=True), options.out)
+    emit(options, lambda: story, lambda: "")
+    return 0 if story["as_it_should"] else 1

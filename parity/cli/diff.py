@@ -1,0 +1,40 @@
+"""Compare two traces or dumps: safetensors, .npz, or a folder of .npy files.
+
+LEFT is what RIGHT should be. With --model every value of RIGHT is also computed again from
+RIGHT's own inputs, so that an error is told apart from what it inherited.
+"""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from lockstep.parity.cli.output import emit
+
+HELP = "compare two traces or dumps"
+EXAMPLE = "  lockstep diff reference.safetensors port.safetensors --model MODEL"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("left", metavar="LEFT", help="a trace or dump of what is right")
+    parser.add_argument("right", metavar="RIGHT", help="a trace or dump of the port")
+    parser.add_argument("--model", metavar="MODEL", help="the checkpoint that both come from")
+    parser.add_argument(
+        "--ignore-config", metavar="KEY", action="append", default=[],
+        help="let an unknown key of config.json pass (may be given again)",
+    )  # fmt: skip
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.diff import diff
+    from lockstep.parity.report import report
+
+    result = diff(options.left, options.right, model=oracle(options))
+    emit(options, result.to_json, lambda: report(result))
+    return 0 if result.verdict == "parity" else 1
+
+
+def oracle(options: Namespace) -> Any:
+    if options.model is None:
+        return None
+    from lockstep.parity.cli.loading import load
+
+    return load(options, "reference", "float32")

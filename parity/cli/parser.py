@@ -1,0 +1,53 @@
+"""The grammar of the command line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+COMMANDS = ("demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "generate")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that refuses in one line, and takes no abbreviations."""
+
+    def error(self, message: str) -> NoReturn:
+        from lockstep.reference.checkpoint.errors import escape
+
+        print(f"lockstep: error: {escape(message)} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of one command; `options.run` runs it. A bad one exits with 2."""
+    from lockstep import __version__
+
+    parser = Parser(
+        prog="lockstep",
+        description="Tells whether a port of a language model is right, and where it is not.",
+        epilog="Begin with: lockstep demo",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"lockstep {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for name in COMMANDS:
+        add_command(commands, name)
+    return parser.parse_args(arguments)
+
+
+def add_command(commands: argparse._SubParsersAction, name: str) -> None:
+    command = import_module(f"lockstep.parity.cli.{name}")
+    parser = commands.add_parser(
+        name,
+        help=command.HELP,
+        description=command.__doc__,
+        epilog=f"example:\n{command.EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result as JSON; - prints it and nothing else"
+    )
+    parser.set_defaults(run=command.run)

@@ -1,0 +1,29 @@
+"""List every tap of a model: its name, its shape, and the operation that makes it.
+
+B is the batch, L the number of tokens. Nothing is computed and no weight is read.
+"""
+
+from argparse import ArgumentParser, Namespace
+
+from lockstep.parity.cli.arguments import add_model
+from lockstep.parity.cli.output import emit, table, warn
+
+HELP = "every tap: name, shape, which op makes it"
+EXAMPLE = "  lockstep taps MODEL"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.taps import taps_of
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
+    warn(checkpoint.warnings)
+    taps = taps_of(checkpoint)
+    rows = [("tap", "shape", "operation")]
+    rows += [(tap["name"], ", ".join(map(str, tap["shape"])), tap["op"]) for tap in taps]
+    emit(options, lambda: taps, lambda: f"{table(rows)}\n\n{len(taps)} taps")
+    return 0

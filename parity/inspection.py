@@ -1,0 +1,74 @@
+"""What can be known of a checkpoint without reading a weight."""
+
+from dataclasses import asdict
+from math import prod
+from typing import Any
+
+from lockstep.reference.checkpoint.checkpoint import Checkpoint, StoredFormat
+from lockstep.reference.ops.linear import TILE
+
+PROMPT = 128  # tokens of the run whose memory is estimated
+FLOAT32 = 4
+
+
+def inspection(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return architecture, formats, parameters and expected memory as plain data."""
+    stored = {name: checkpoint.stored(name) for name in checkpoint.names}
+    parameters = sum(prod(tensor.shape) for tensor in stored.values())
+    weights = sum(tensor.nbytes for tensor in stored.values())
+    return {
+        "path": str(checkpoint.path),
+        "architecture": checkpoint.architecture,
+        "config": asdict(checkpoint.config),
+        "parameters": parameters,
+        "bits_per_weight": 8 * weights / parameters,
+        "formats": formats(stored),
+        "memory": memory(checkpoint.config, stored, weights),
+        "eos_token_ids": sorted(checkpoint.generation.eos_token_ids),
+        "warnings": list(checkpoint.warnings),
+        "tensors": [
+            {"name": name, "shape": list(t.shape), "format": format_of(t), "nbytes": t.nbytes}
+            for name, t in stored.items()
+        ],
+    }
+
+
+def format_of(tensor: StoredFormat) -> str:
+    """Name a tensor's format: its dtype, or the packing with the dtype of its scales."""
+    if tensor.bits is None:
+        return tensor.dtype
+    return f"{tensor.mode} {tensor.bits}-bit, groups of {tensor.group_size}, {tensor.scale_dtype}"
+
+
+def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, int]]:
+    """Count tensors and bytes by format, the largest first."""
+    groups: dict[str, dict[str, int]] = {}
+    for tensor in stored.values():
+        group = groups.setdefault(format_of(tensor), {"tensors": 0, "nbytes": 0})
+        group["tensors"] += 1
+        group["nbytes"] += tensor.nbytes
+    return dict(sorted(groups.items(), key=lambda item: -item[1]["nbytes"]))
+
+
+def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
+    """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
+
+    The reference holds one matrix as stored and one tile of it widened; fast holds all weights,
+    widened to float32 where they are not packed. Both hold the scores or a few copies of the
+    widest activation, and the logits.
+    """
+    heads, width = config.num_key_value_heads, config.head_dim
+    cache = 2 * config.num_hidden_layers * heads * width * FLOAT32
+    tile = max(min(TILE, t.shape[0]) * t.shape[-1] for t in stored.values()) * FLOAT32
+    largest = max(tensor.nbytes for tensor in stored.values())
+    wide = sum(t.nbytes if t.bits else prod(t.shape) * FLOAT32 for t in stored.values())
+    scores = 4 * config.num_attention_heads * PROMPT * PROMPT * FLOAT32
+    streams = 6 * PROMPT * max(config.hidden_size, config.intermediate_size) * FLOAT32
+    logits = 2 * PROMPT * config.vocab_size * FLOAT32
+    run = cache * PROMPT + scores + streams + logits
+    return {
+        "weights": weights,
+        "cache_per_token": cache,
+        "reference": largest + 2 * tile + run,
+        "fast": wide + run,
+    }

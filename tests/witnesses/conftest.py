@@ -1,0 +1,57 @@
+"""The committed witnesses as fixtures."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.witnesses.judge import judge, pytest_terminal_summary
+from tests.witnesses.runners import BACKENDS, Runner
+
+__all__ = ["judge", "pytest_terminal_summary"]
+
+MODELS = Path(__file__).parent / "models"
+NAMES = sorted(path.name for path in MODELS.iterdir())
+
+
+class Witness(NamedTuple):
+    """A checkpoint, and what transformers computes from it."""
+
+    name: str
+    folder: Path
+    expected: Mapping[str, np.ndarray]
+
+
+def witness_named(name: str) -> Witness:
+    folder = MODELS / name
+    with np.load(folder / "expected.npz") as expected:
+        return Witness(name, folder, dict(expected))
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def witness(request: pytest.FixtureRequest) -> Witness:
+    return witness_named(request.param)
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def runner(witness: Witness, backend: str) -> Runner:
+    return Runner(backend, witness.folder)
+
+
+@pytest.fixture(scope="session")
+def tied() -> Witness:
+    """The witness that also has positions with gaps and logits in half precision."""
+    return witness_named("tied_bfloat16")
+
+
+@pytest.fixture(scope="session")
+def mixed() -> Witness:
+    """The witness whose modules are packed in every way there is."""
+    return witness_named("affine_mixed")

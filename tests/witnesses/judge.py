@@ -1,0 +1,65 @@
+"""How near two models must be, and a table of how near they were. Shared with `tests/peers`."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+# Greatest difference of any logit over the standard deviation of the expected ones. Tiny models in
+# float32 stay below the first; the second fails a build.
+AIM, BAR = 2e-5, 5e-5
+# Best tokens closer than this are a tie to float32: 20 times the bar.
+TIE = 20 * BAR
+
+Table = dict[str, dict[str, list[float]]]
+TABLE = pytest.StashKey[Table]()
+
+
+def error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the greatest difference over the standard deviation of what was expected."""
+    assert found.shape == expected.shape, f"shape={found.shape}, but should be {expected.shape}"
+    assert expected.size, "nothing was compared"
+    difference = np.abs(found.astype(np.float64) - expected)
+    return float(difference.max() / expected.std(dtype=np.float64))
+
+
+class Judge:
+    """Holds what is found against what is expected, and remembers the errors."""
+
+    def __init__(self, table: Table):
+        self.table = table
+
+    def __call__(self, backend: str, row: str, found: np.ndarray, expected: np.ndarray) -> None:
+        __tracebackhide__ = True
+        worst = error(found, expected)
+        self.table[row][backend].append(worst)
+        # Not `worst > BAR`: NaN must fail.
+        if not worst <= BAR:
+            place = np.unravel_index(np.abs(found - expected).argmax(), found.shape)
+            pytest.fail(
+                f"{row} on {backend}: error={worst:.3g}, but should be at most {BAR:.0e} "
+                f"[worst at {tuple(map(int, place))}: {found[place]:.7g} != {expected[place]:.7g}]"
+            )
+
+
+@pytest.fixture(scope="session")
+def judge(pytestconfig: pytest.Config) -> Judge:
+    return Judge(pytestconfig.stash.setdefault(TABLE, defaultdict(lambda: defaultdict(list))))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the worst error of each row and backend."""
+    table = config.stash.get(TABLE, {})
+    config.stash[TABLE] = {}
+    backends = sorted({backend for row in table.values() for backend in row})
+    if not backends:
+        return
+    terminalreporter.section(f"worst error (aim {AIM:.0e}, bar {BAR:.0e})")
+    terminalreporter.write_line(" ".join(f"{name:>12}" for name in ["", *backends]))
+    for name, row in table.items():
+        cells = [f"{max(row[b]):.1e}" if row[b] else "" for b in backends]
+        count = max(map(len, row.values()))
+        terminalreporter.write_line(
+            " ".join(f"{cell:>12}" for cell in cells) + f"  {name} ({count})"
+        )
