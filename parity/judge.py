@@ -10,7 +10,7 @@ from lockstep.parity.metrics import difference, rms
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest ratios that a right port shows: over the whole tap, and in its worst row.
+    """The largest ratios that a right port shows: over many rows, and in a single one.
 
     They stand above everything that `python -m lockstep.parity.noise.calibrate` measures on right
     ports, and far below what a fault does; docs/parity/how-a-divergence-is-judged.md has both.
@@ -18,6 +18,10 @@ class Limits:
 
     whole: float
     row: float
+
+    def over(self, rows: int) -> float:
+        """Return the limit for a tap of `rows` rows: a few are as uncertain as one."""
+        return self.whole + (self.row - self.whole) / max(rows, 1)
 
 
 LIMITS = {"float64": Limits(3.0, 9.0), "float32": Limits(3.0, 9.0)}
@@ -52,7 +56,7 @@ def judge(
         row_ratio = float(np.max(np.where(error_rows == 0, 0, error_rows / noise), initial=0.0))
         ratio = rms(error_rows) / rms(noise) if rms(error_rows) else 0.0
     size = rms(centre) or 1.0
-    passed = ratio <= limits.whole and row_ratio <= limits.row
+    passed = ratio <= limits.over(error_rows.size) and row_ratio <= limits.row
     return Judgement(
         own_error=rms(own) / size,
         noise=rms(noise) / size,

@@ -43,12 +43,15 @@ def allowed(kind: str, dtype, backend) -> float:
     return getattr(table[kind], np.dtype(dtype).name)
 
 
-def assert_close(actual, exact, *, kind: str, backend=None) -> None:
-    """Compare a result with the exact value, given in float64; NaN equals NaN and nothing else."""
+def assert_close(actual, exact, *, kind: str, backend=None, each: bool = False) -> None:
+    """Compare a result with the exact value, given in float64; NaN equals NaN and nothing else.
+
+    With `each`, a figure is relative to every number instead of to the largest.
+    """
     exact, found = np.asarray(exact, np.float64), np.asarray(actual).astype(np.float64)
     assert found.shape == exact.shape
-    peak = np.abs(exact[np.isfinite(exact)]).max(initial=0)
-    slack = allowed(kind, actual.dtype, backend) * peak
+    size = np.abs(np.where(np.isfinite(exact), exact, 0))
+    slack = allowed(kind, actual.dtype, backend) * (size if each else size.max(initial=0))
     low, high = nearest(exact - slack, actual.dtype), nearest(exact + slack, actual.dtype)
     good = ((low <= found) & (found <= high)) | (np.isnan(found) & np.isnan(exact))
     where = np.argwhere(~good)

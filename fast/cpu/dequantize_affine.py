@@ -14,11 +14,12 @@ def dequantize_affine(weight: QuantizedTensor, *, rows: slice | Array, dtype: np
     """
     octets = np.ascontiguousarray(weight.packed[rows], "<u4").view(np.uint8)
     codes = aligned(octets, weight.bits) if 8 % weight.bits == 0 else straddling(octets, weight.bits)
-    out = codes.reshape(len(octets), -1, weight.group_size).astype(dtype, copy=False)
-    with np.errstate(invalid="ignore", over="ignore"):
-        out *= weight.scales[rows].astype(dtype, copy=False)[..., None]
-        out += weight.biases[rows].astype(dtype, copy=False)[..., None]
-    return out.reshape(len(octets), -1)
+    scales, biases = weight.scales[rows], weight.biases[rows]
+    out = codes.reshape(*scales.shape, weight.group_size).astype(dtype, copy=False)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        out *= scales.astype(dtype, copy=False)[..., None]
+        out += biases.astype(dtype, copy=False)[..., None]
+    return out.reshape(len(octets), weight.shape[1])
 
 
 @cache
@@ -34,7 +35,7 @@ def aligned(octets: Array, bits: int) -> Array:
 
 def straddling(octets: Array, bits: int) -> Array:
     """Cut 8 codes out of every `bits` bytes: code j begins at bit j * bits."""
-    parts = octets.reshape(len(octets), -1, bits).astype(np.uint16)
+    parts = octets.reshape(len(octets), octets.shape[1] // bits, bits).astype(np.uint16)
     parts = np.concatenate([parts, np.zeros_like(parts[..., :1])], axis=-1)
     first, shift = np.divmod(np.arange(8, dtype=np.uint16) * bits, 8)
     pairs = parts[..., first] | parts[..., first + 1] << 8

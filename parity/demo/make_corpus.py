@@ -154,13 +154,16 @@ def _plurals() -> Iterator[Fact]:
 
 def _capitals() -> Iterator[Fact]:
     for country, city in world.CAPITALS:
-        questions = (f"What is the capital of {country}?", f"Which city is the capital of {country}?")
+        questions = (
+            f"What is the capital of {country}?",
+            f"Which city is the capital of {country}?",
+        )
         yield Fact("capital", country, questions, f"The capital of {country} is {city}.")
 
 
 def main() -> None:
     """Print the corpus, one JSON object a line."""
-    parser = argparse.ArgumentParser(description="Print the corpus of the demo model as JSON lines.")
+    parser = argparse.ArgumentParser(description="Print the demo model's corpus as JSON lines.")
     parser.add_argument("--seed", type=int, default=2)
     for example in make_corpus(parser.parse_args().seed):
         print(json.dumps(asdict(example), ensure_ascii=False))

@@ -37,16 +37,16 @@ python -m lockstep.parity.demo.make_checkpoint --out DIR
 ```
 
 {steps} steps of {batch} conversations on two CPU cores, from random weights, on a corpus that
-`make_corpus.py` generates; the loss is on the answers alone. In the last {quantized_steps} steps the
-model is trained on its weights as they will be after quantisation. Saved by transformers in
+`make_corpus.py` generates; the loss is on the answers alone. In the last {quantized_steps} steps
+the model is trained on its weights as they will be after quantisation. Saved by transformers in
 bfloat16, converted by mlx-lm. Seeds are fixed, but another processor or another version of
-PyTorch adds in another order, so a rebuild is as good as this one, not equal to it byte for byte.
+PyTorch adds in another order: a rebuild is made alike, and is not equal to this byte for byte.
 
 ## What it knows
 
 Measured on these 4-bit weights (dequantised, float32, transformers), greedy, an answer counting
-only if every character of it is right. What was kept back was never shown in training: for what can be computed the whole fact
-(both 3 + 5 and 5 + 3), for the rest one way of asking.
+only if every character of it is right. What was kept back was never shown in training: for what
+can be computed the whole fact (both 3 + 5 and 5 + 3), for the rest one way of asking.
 
 {table}
 

@@ -8,7 +8,8 @@ from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.linear import row_tiles
 
-STEPS = 128  # partial sums that are really rounded; more are extrapolated
+STEPS = 128  # partial sums of a projection that are really rounded; more are extrapolated
+FEW = 16  # the same for attention, whose every partial sum is a matrix of scores
 
 
 def sequential_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
@@ -24,13 +25,19 @@ def sequential_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
 
 
 def in_steps(flat: np.ndarray, tile: np.ndarray) -> np.ndarray:
-    width = max(-(-flat.shape[-1] // STEPS), 1)
-    total = np.zeros((len(flat), len(tile)), flat.dtype)
-    for start in range(0, flat.shape[-1], width):
+    return stepwise(flat, tile.T, STEPS)
+
+
+def stepwise(left: np.ndarray, right: np.ndarray, steps: int) -> np.ndarray:
+    """Multiply two (stacks of) matrices, rounding after each of at most `steps` partial sums."""
+    length = left.shape[-1]
+    width = max(-(-length // steps), 1)
+    at_once = left @ right
+    total = np.zeros_like(at_once)
+    for start in range(0, length, width):
         part = slice(start, start + width)
-        total += flat[:, part] @ tile[:, part].T
-    at_once = flat @ tile.T
-    return at_once + (total - at_once) * flat.dtype.type(np.sqrt(width))
+        total += left[..., part] @ right[..., part, :]
+    return at_once + (total - at_once) * left.dtype.type(np.sqrt(width))
 
 
 def shuffled_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
@@ -73,6 +80,18 @@ def turned(x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray) -> np.
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
+def sequential_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
+    """Scale the query, then add its products with a key one after another."""
+    shared = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
+    return stepwise(queries * queries.dtype.type(scale), shared.swapaxes(-1, -2), FEW)
+
+
+def sequential_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
+    """Add the weighted values one after another."""
+    shared = np.repeat(values, probs.shape[1] // values.shape[1], axis=1)
+    return stepwise(probs, shared, FEW)
+
+
 def scaled_query_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
     """Scale the query instead of the product."""
     return attention_scores(queries * queries.dtype.type(scale), keys, scale=1.0)
@@ -89,7 +108,8 @@ WAYS: list[dict[str, Any]] = [
         "linear": sequential_linear,
         "rms_norm": sequential_rms_norm,
         "rope": float32_rope,
-        "attention_scores": scaled_query_scores,
+        "attention_scores": sequential_scores,
+        "attention_context": sequential_context,
     },
     {
         "linear": shuffled_linear,

@@ -11,6 +11,7 @@ TRAINING = "only training uses it"
 REPORTING = "only says what a Python call returns"
 ORIGIN = "says where the file came from; nothing is opened or downloaded"
 CODE = "names Python code, which is never run"
+KERNEL = "says which kernel transformers would run"
 
 # Keys that change no number of a forward pass. Everything not listed here and not read is refused.
 IGNORED: Mapping[str, str] = {
@@ -33,6 +34,9 @@ IGNORED: Mapping[str, str] = {
     "problem_type": "only a classifier's loss uses it",
     "id2label": "names the classes of a classifier",
     "label2id": "names the classes of a classifier",
+    "_attn_implementation": KERNEL,
+    "_attn_implementation_autoset": KERNEL,
+    "attn_implementation": KERNEL,
     "chunk_size_feed_forward": "splits the work, not the result",
 }
 

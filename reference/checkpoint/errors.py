@@ -36,7 +36,7 @@ def show(value: object, limit: int = 80) -> str:
 
 def show_names(names: list[str], most: int = 3) -> str:
     """Return the first few names and how many more there are: `'a', 'b', 'c' and 4 more`."""
-    text = ", ".join(show(name, 40) for name in names[:most])
+    text = ", ".join(show(name, 48) for name in names[:most])
     return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 

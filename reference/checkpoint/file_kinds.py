@@ -14,17 +14,20 @@ MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\x80\x04", "a Python pickle"),
     (b"\x80\x05", "a Python pickle"),
     (b"GGUF", "a GGUF file"),
-    (b"\x1f\x8b", "a gzip archive"),
+    (b"\x1f\x8b\x08", "a gzip archive"),
     (b"\x93NUMPY", "a NumPy .npy file"),
     (b"\x89HDF\r\n", "an HDF5 file"),
     (b"{", "JSON text"),
 )
 
 
-def looks_like(head: bytes) -> str | None:
-    """Return what a file's first bytes say it is, or None."""
-    start = head[:HEAD_BYTES].lstrip(b" \t\r\n")
+def looks_like(head: bytes, *, shortest: int) -> str | None:
+    """Return what a file's first bytes say it is, or None.
+
+    Marks of fewer than `shortest` bytes are left out: a header length can begin with them.
+    """
+    start = head[:HEAD_BYTES].lstrip(b" \t\r\n").lower()
     for mark, name in MARKS:
-        if head.startswith(mark) or start.lower().startswith(mark):
+        if len(mark) >= shortest and (head.startswith(mark) or start.startswith(mark)):
             return name
     return None

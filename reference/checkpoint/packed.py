@@ -14,6 +14,7 @@ from lockstep.reference.checkpoint.quantization import BITS, GROUP_SIZES, Declar
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
 
+DISAGREE = "config disagrees with weights: packed weight"
 SCALE_DTYPES = ("F32", "F16", "BF16")
 
 
@@ -50,12 +51,12 @@ def infer_packing(shards: Shards, module: str, shape: tuple[int, ...]) -> Packin
     path = shards.path_of(f"{module}.scales")
     weight, scales, biases = _triple(shards, module, path, where)
     if any(len(e.shape) != 2 or e.shape[0] != rows for e in (weight, scales, biases)):
-        what = f"packed weight {_shapes(weight, scales, biases)} must have {rows} rows"
+        what = f"{DISAGREE} {_shapes(weight, scales, biases)} must have {rows} rows"
         raise InputError(path, what, where)
     bits = _exact(weight.shape[1] * 32, columns)
     group_size = _exact(columns, scales.shape[1])
     if bits not in BITS or group_size not in GROUP_SIZES or biases.shape != scales.shape:
-        what = f"packed weight {_shapes(weight, scales, biases)} fits no affine packing of "
+        what = f"{DISAGREE} {_shapes(weight, scales, biases)} fits no affine packing of "
         raise InputError(path, what + f"{columns} columns", where)
     return Packing(bits, group_size)
 

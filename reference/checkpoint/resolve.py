@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -64,7 +65,10 @@ def _snapshot(name: str, repository: Path) -> Path:
 
 
 def _is_folder(path: Path) -> bool:
+    # Path.is_dir hides more errors in each version of Python.
     try:
-        return path.is_dir()
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
     except OSError as error:
         raise InputError(path, f"cannot be opened: {error.strerror or error}") from None

@@ -99,7 +99,7 @@ def _read_header(descriptor: int, path: Path, file: FileStamp, limit: int) -> by
 
 
 def _length_problem(head: bytes, length: int, rest: int, limit: int) -> str:
-    kind = looks_like(head)
+    kind = looks_like(head, shortest=1 if length > rest else 3)
     if kind is not None:
         return f"looks like {kind}, not safetensors"
     if length == 0:

@@ -1,6 +1,7 @@
 import numpy as np
 
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.precision import rounded
 from lockstep.reference.shapes import Array
 
 
@@ -21,19 +22,19 @@ def dequantize_affine(
     Source: the format of mlx.core.quantize; Frantar et al. 2022, arXiv:2210.17323, section 3.
     """
     codes = unpack_codes(weight.packed[rows], weight.bits).astype(dtype)  # (N, K)
-    groups = codes.reshape(len(codes), -1, weight.group_size)  # (N, K/group, group)
-    scales = weight.scales[rows].astype(dtype)[..., None]
-    biases = weight.biases[rows].astype(dtype)[..., None]
-    with np.errstate(invalid="ignore", over="ignore"):
-        return (groups * scales + biases).reshape(codes.shape)
+    scales = rounded(weight.scales[rows], dtype)  # (N, K/group)
+    biases = rounded(weight.biases[rows], dtype)
+    groups = codes.reshape(*scales.shape, weight.group_size)  # (N, K/group, group)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return (groups * scales[..., None] + biases[..., None]).reshape(codes.shape)
 
 
 def unpack_codes(packed: Array, bits: int) -> Array:
     """Return the unsigned codes (N, K) of rows of uint32 words (N, K*bits/32)."""
+    shape = len(packed), packed.shape[1] * 32 // bits
+    octets = np.ascontiguousarray(packed, "<u4").view(np.uint8)
     if 8 % bits == 0:  # codes keep to their byte: shift and mask
-        octets = np.ascontiguousarray(packed, "<u4").view(np.uint8)
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        return (octets[..., None] >> shifts & (2**bits - 1)).reshape(len(octets), -1)
-    stream = np.unpackbits(np.ascontiguousarray(packed, "<u4").view(np.uint8), -1, bitorder="little")
-    digits = stream.reshape(len(packed), -1, bits)  # (N, K, bits)
+        return (octets[..., None] >> shifts & (2**bits - 1)).reshape(shape)
+    digits = np.unpackbits(octets, -1, bitorder="little").reshape(*shape, bits)  # (N, K, bits)
     return digits @ (1 << np.arange(bits, dtype=np.uint8))

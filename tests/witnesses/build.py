@@ -242,7 +242,9 @@ def activations(model: Qwen3ForCausalLM, tokens: np.ndarray) -> dict[str, np.nda
         return lambda module, args, output: found.update({name: output.float().numpy()})
 
     # A container's output is that of its last part, and the tables of rope are no activation.
-    owners = {n: m for n, m in model.named_modules() if not n.endswith(("rotary_emb", "self_attn", "mlp"))}
+    owners = {
+        n: m for n, m in model.named_modules() if not n.endswith(("rotary_emb", "self_attn", "mlp"))
+    }
     for name in ("", "model", "model.layers"):
         owners.pop(name)
     hooks = [module.register_forward_hook(listen(name)) for name, module in owners.items()]

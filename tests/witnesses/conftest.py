@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.witnesses.judge import judge, pytest_terminal_summary
-from tests.witnesses.runners import BACKENDS, Runner
+from tests.witnesses.runners import ENGINES, Runner
 
 __all__ = ["judge", "pytest_terminal_summary"]
 
@@ -35,14 +35,14 @@ def witness(request: pytest.FixtureRequest) -> Witness:
     return witness_named(request.param)
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture(scope="session")
-def runner(witness: Witness, backend: str) -> Runner:
-    return Runner(backend, witness.folder)
+def runner(witness: Witness, engine: str) -> Runner:
+    return Runner(engine, witness.folder)
 
 
 @pytest.fixture(scope="session")

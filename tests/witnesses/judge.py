@@ -11,6 +11,9 @@ import pytest
 AIM, BAR = 2e-5, 5e-5
 # Best tokens closer than this are a tie to float32: 20 times the bar.
 TIE = 20 * BAR
+# In half precision: error to float32, root mean square, over that of transformers in the same
+# dtype. Below the first a model does not really compute in half precision.
+HALF_BARS = (0.7, 1.1)
 
 Table = dict[str, dict[str, list[float]]]
 TABLE = pytest.StashKey[Table]()
@@ -24,21 +27,27 @@ def error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(difference.max() / expected.std(dtype=np.float64))
 
 
+def rms_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the root mean square of the difference."""
+    assert found.shape == expected.shape and expected.size
+    return float(np.sqrt(np.square(found.astype(np.float64) - expected).mean()))
+
+
 class Judge:
     """Holds what is found against what is expected, and remembers the errors."""
 
     def __init__(self, table: Table):
         self.table = table
 
-    def __call__(self, backend: str, row: str, found: np.ndarray, expected: np.ndarray) -> None:
+    def __call__(self, engine: str, row: str, found: np.ndarray, expected: np.ndarray) -> None:
         __tracebackhide__ = True
         worst = error(found, expected)
-        self.table[row][backend].append(worst)
+        self.table[row][engine].append(worst)
         # Not `worst > BAR`: NaN must fail.
         if not worst <= BAR:
             place = np.unravel_index(np.abs(found - expected).argmax(), found.shape)
             pytest.fail(
-                f"{row} on {backend}: error={worst:.3g}, but should be at most {BAR:.0e} "
+                f"{row} on {engine}: error={worst:.3g}, but should be at most {BAR:.0e} "
                 f"[worst at {tuple(map(int, place))}: {found[place]:.7g} != {expected[place]:.7g}]"
             )
 
@@ -49,16 +58,16 @@ def judge(pytestconfig: pytest.Config) -> Judge:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the worst error of each row and backend."""
+    """Print the worst error of each row and engine."""
     table = config.stash.get(TABLE, {})
     config.stash[TABLE] = {}
-    backends = sorted({backend for row in table.values() for backend in row})
-    if not backends:
+    engines = sorted({engine for row in table.values() for engine in row})
+    if not engines:
         return
     terminalreporter.section(f"worst error (aim {AIM:.0e}, bar {BAR:.0e})")
-    terminalreporter.write_line(" ".join(f"{name:>12}" for name in ["", *backends]))
+    terminalreporter.write_line(" ".join(f"{name:>12}" for name in ["", *engines]))
     for name, row in table.items():
-        cells = [f"{max(row[b]):.1e}" if row[b] else "" for b in backends]
+        cells = [f"{max(row[b]):.1e}" if row[b] else "" for b in engines]
         count = max(map(len, row.values()))
         terminalreporter.write_line(
             " ".join(f"{cell:>12}" for cell in cells) + f"  {name} ({count})"

@@ -23,6 +23,7 @@ KEPT = ("config.json", "*.safetensors", "*.safetensors.index.json")
 # Far above the noise of float32: no right model can pick another token.
 MARGIN, DISTINCT, SEEDS = 5e-3, 6, 400
 TAPPED = 3  # tokens whose activations are kept: the last of the first row
+STEPS = np.array([0, 1, 7, 15])  # of the generation whose logits are kept
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def continuations(model: Any, tokens: np.ndarray) -> dict[str, np.ndarray]:
         "greedy": ids,
         "unequal_lengths": np.array([build.PROMPT, build.SHORT]),
         "unequal_greedy": unequal_ids,
-        "unequal_logits": unequal_seen[:, ::5],
+        "unequal_steps": STEPS,
+        "unequal_logits": unequal_seen[:, STEPS],
         "margin": np.array(min(margins)),
         "distinct": np.array(min(len(set(row)) for row in [*ids, *unequal_ids])),
     }
@@ -146,7 +148,7 @@ def extras(folder: Path, tokens: np.ndarray) -> dict[str, np.ndarray]:
     steps = np.random.default_rng(0).integers(1, 5, tokens.shape)
     positions = steps.cumsum(axis=1)
     gapped = build.logits_at(build.truth(folder), tokens, positions)
-    return {**halves, "positions": positions, "logits_at_positions": gapped[:, ::4]}
+    return {**halves, "positions": positions, "logits_at_positions": gapped}
 
 
 def keep(source: Path, target: Path, expected: dict[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ RUNNERS = {
     "mlx": (fast, "float32", "mlx"),
     "cpu": (fast, "float32", "cpu"),
 }
-BACKENDS = ("reference", "mlx", "cpu")
+ENGINES = ("reference", "mlx", "cpu")
 
 
 class Runner:

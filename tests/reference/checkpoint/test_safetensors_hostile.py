@@ -63,6 +63,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         "header is too complex: 1000003 entries, the limit is 1000000",
     ),
     "S08 space!": (pack(b" {}", b""), "header must start with '{', not byte 0x20"),
+    "S08 space after a length that is a brace!": (
+        pack(b" {}" + b" " * (ord("{") - 3), b""),
+        "header must start with '{', not byte 0x20",
+    ),
     "S08 mark": (pack(b"\xef\xbb\xbf{}", b""), "header must start with '{', not byte 0xef"),
     "S08 list": (pack(b"[{}]", b""), "header must start with '{', not byte 0x5b"),
     "S09 invalid": (pack(b'{"\xff":1}', b""), "header is not UTF-8 (byte 2)"),
@@ -193,6 +197,10 @@ CASES: dict[str, tuple[bytes, str]] = {
     "S36 pickle": (b"\x80\x04\x95" + b"\0" * 99, "looks like a Python pickle"),
     "S36 GGUF": (b"GGUF\x03\0\0\0" + b"\0" * 99, "looks like a GGUF file"),
     "S36 gzip": (b"\x1f\x8b\x08" + b"\0" * 99, "looks like a gzip archive"),
+    "S36 gzip that gives a length": (
+        b"\x1f\x8b\x08" + b"\0" * 600_000,
+        "looks like a gzip archive",
+    ),
     "S36 npy": (b"\x93NUMPY" + b"\0" * 99, "looks like a NumPy .npy file"),
     "S36 HDF5": (b"\x89HDF\r\n\x1a\n" + b"\0" * 99, "looks like an HDF5 file"),
     "S36 JSON": (b'{"weight_map": {}}', "looks like JSON text"),
