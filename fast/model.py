@@ -1,6 +1,6 @@
 """A model that is ready to run fast: the interface of `reference.model`, weights on the device."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,23 @@ from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.batch import BatchRules
 
+Progress = Callable[[str], None]
+
 
 class Model:
     """A checkpoint's weights on a backend, and the architecture's file that runs them."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: str, backend: Any):
+    def __init__(
+        self, checkpoint: Checkpoint, *, dtype: str, backend: Any, progress: Progress | None
+    ):
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
         self.dtype, self.backend, self.ops = dtype, backend, backend.ops
-        self.weights = {name: backend.weight(checkpoint.tensor(name)) for name in checkpoint.names}
+        self.weights = {}
+        for name in checkpoint.names:
+            self.weights[name] = backend.weight(checkpoint.tensor(name))
+            if progress is not None:
+                progress(name)
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.architecture}")
 
     def make_cache(self) -> GrowingCache:
@@ -86,13 +94,16 @@ def load(
     ignore_config: Collection[str] = (),
     backend: str = "fast",
     device: str | None = None,
+    progress: Progress | None = None,
 ) -> Model:
     """Open a checkpoint folder and put its weights on a backend; packed weights stay packed.
 
     `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's.
+    `progress` is called with the name of each tensor that was read.
     Raises: InputError for anything that the checkpoint reader refuses, and for an adapter.
     """
     if adapter is not None:
         raise InputError(adapter, "adapters are not supported yet; fuse it into the base first")
     chosen = backend_named(backend, dtype=dtype, device=device)
-    return Model(open_checkpoint(path, ignore_config=ignore_config), dtype=dtype, backend=chosen)
+    checkpoint = open_checkpoint(path, ignore_config=ignore_config)
+    return Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)

@@ -20,7 +20,10 @@ class CpuBackend:
         self.dtype = half(dtype) if dtype == "bfloat16" else np.dtype(dtype)
 
     def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
-        """Widen a stored tensor to the dtype that is computed in; a packed one stays packed."""
+        """Take a stored tensor to the dtype that is computed in; a packed one stays packed.
+
+        Its scales are rounded to that dtype too, where the reference keeps them as stored.
+        """
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)

@@ -24,7 +24,10 @@ class MlxBackend:
         self.dtype = getattr(mx, dtype)
 
     def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
-        """Copy a stored tensor over, in the dtype that is computed in; a packed one stays packed."""
+        """Copy a stored tensor over, in the dtype that is computed in; a packed one stays packed.
+
+        Its scales are rounded to that dtype too, where the reference keeps them as stored.
+        """
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)

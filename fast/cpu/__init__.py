@@ -1,7 +1,7 @@
 """The operations of `reference/ops` on NumPy arrays, for machines without a GPU.
 
 The same results by other routes: grouped products instead of repeated heads, tables instead of
-shifts, float32 angles kept small by range, nothing computed twice.
+shifts, complex numbers instead of pairs.
 """
 
 from lockstep.fast.cpu.add import add

@@ -1,7 +1,8 @@
 """Every operation of inference, one a file. A namespace like this one is passed to the models.
 
 Whoever wants another arithmetic (a recorder, a fault, another backend) passes another namespace.
-All results have the dtype of the first argument; each page says where it is rounded.
+A result has the dtype of the first float argument, or the one that is asked for by keyword; each
+docstring says where it is rounded.
 """
 
 from lockstep.reference.ops.add import add

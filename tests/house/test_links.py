@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)  # indexing and calling looks like a link
 
 
 def pages() -> list[Path]:
@@ -14,7 +15,7 @@ def pages() -> list[Path]:
 
 
 def links(page: Path) -> list[str]:
-    found = LINK.findall(page.read_text(encoding="utf-8"))
+    found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
     return [link for link in found if "://" not in link and not link.startswith("mailto:")]
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -5,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.draws import cast, normal, packed_matrix, seeds, sizes, whole
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from tests.draws import cast, normal, pack, packed_matrix, seeds, sizes, whole
+from tests.ops_backends import DTYPES
 from tests.rounding import nearest
 from tests.tolerances import assert_close, assert_same_bits
 
@@ -26,7 +29,7 @@ def by_loop(x, weight) -> np.ndarray:
 def test_follows_its_formula(precision, seed, batch, length, rows, columns):
     """By loop."""
     backend, dtype = precision
-    x, weight = normal(seed, batch, length, columns, dtype=dtype), None
+    x = normal(seed, batch, length, columns, dtype=dtype)
     weight = normal(seed + 1, rows, columns, dtype=dtype)
     found = backend.linear(x, weight, None)
     assert_close(found, by_loop(x, weight), kind="sum", backend=backend)
@@ -71,16 +74,10 @@ def test_packed_weights_in_every_dtype(precision, scales):
     """By loop: the result has the dtype of x, whatever the scales have."""
     backend, dtype = precision
     x = normal(0, 1, 2, 64, dtype=dtype)
-    weight, exact = packed_matrix(1, 3, 64, bits=4, group=32, dtype=cast([], scales_dtype(scales)).dtype)
+    weight, exact = packed_matrix(1, 3, 64, bits=4, group=32, dtype=DTYPES[scales])
     found = backend.linear(x, weight, None)
     assert found.dtype == dtype
     assert_close(found, by_loop(x, exact), kind="sum", backend=backend)
-
-
-def scales_dtype(name: str) -> np.dtype:
-    from tests.ops_backends import DTYPES
-
-    return DTYPES[name]
 
 
 def test_the_bias_is_added_after_the_rounding(precision):
@@ -149,8 +146,6 @@ def test_no_outputs(backend, packed):
 
 def rows(weight, stop: int):
     """Keep the first rows of a packed matrix."""
-    from dataclasses import replace
-
     parts = {name: getattr(weight, name)[:stop] for name in ("packed", "scales", "biases")}
     return replace(weight, **parts)
 
@@ -175,8 +170,5 @@ def test_more_rows_than_a_tile(backend, packed):
 
 def as_packed(dense):
     """Pack whole numbers from -3 to 3: scale 1, offset -3, 4 bits."""
-    from lockstep.reference.checkpoint.quantized import QuantizedTensor
-    from tests.draws import pack
-
     one = np.ones((len(dense), 1), np.float32)
     return QuantizedTensor(pack(dense + 3, 4), one, -3 * one, 4, 32, "affine")
