@@ -20,7 +20,12 @@ class Model:
     """A checkpoint's weights on a backend, and the architecture's file that runs them."""
 
     def __init__(
-        self, checkpoint: Checkpoint, *, dtype: str, backend: Any, progress: Progress | None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        dtype: str,
+        backend: Any,
+        progress: Progress | None = None,
     ):
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)

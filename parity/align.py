@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lockstep.parity.dump import Dump
-from lockstep.parity.names import tap_named
+from lockstep.parity.names import tap_named, unwrapped
+from lockstep.reference.checkpoint.errors import InputError, show
 
 Shape = tuple[int, ...]
 
@@ -21,11 +22,11 @@ class Alignment:
     renamed: int
     moved: Counter[str] = field(default_factory=Counter)
 
-    def read(self, tap: str, shape: Shape) -> np.ndarray:
+    def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return the tensor of a tap in `shape`, or as it was dumped if no move leads there."""
         array = self.dump.read(self.names[tap])
-        name = move_between(array.shape, shape)
-        if name is None:
+        name = move_between(array.shape, shape) if shape is not None else None
+        if name is None or shape is None:
             return array
         self.moved[name] += name != "none"
         return MOVES[name](array, shape)
@@ -39,13 +40,27 @@ class Alignment:
 
 
 def align(dump: Dump) -> Alignment:
-    """Map the names of a dump onto taps; where two names mean one tap, the tap's own name wins."""
+    """Map the names of a dump onto taps.
+
+    A module and its last part give one tensor, and hooks dump both: the part's own name wins.
+    Raises: InputError if two other names mean one tap, since nothing says which is right.
+    """
     names: dict[str, str] = {}
     for name in dump.shapes:
         tap = tap_named(name)
-        if tap not in names or tap == name:
-            names[tap] = name
+        other = names.setdefault(tap, name)
+        if other == name:
+            continue
+        if is_own(name, tap) == is_own(other, tap):
+            both = f"{show(other, 48)} and {show(name, 48)}"
+            raise InputError(dump.path, f"two names mean one tap: {both}", tap)
+        names[tap] = name if is_own(name, tap) else other
     return Alignment(dump, names, sum(tap != name for tap, name in names.items()))
+
+
+def is_own(name: str, tap: str) -> bool:
+    """Say whether a name is the tap's own, but for a wrapper before it."""
+    return unwrapped(name) == tap
 
 
 def move_between(found: Shape, wanted: Shape) -> str | None:
@@ -67,17 +82,29 @@ def heads_swapped(x: np.ndarray, wanted: Shape) -> np.ndarray:
 
 def heads_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
     """(B, L, H, D) against (B, L, H*D), token by token."""
-    if x.shape[:2] != wanted[:2]:
+    if len(wanted) < 2 or x.shape[:2] != wanted[:2]:
         raise ValueError("the tokens are not where they should be")
     return x.reshape(wanted)
 
 
+def heads_swapped_and_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, H, L, D) against (B, L, H*D)."""
+    return heads_merged(heads_swapped(x, wanted), wanted)
+
+
+BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
+    "heads and tokens swapped": heads_swapped,
+    "heads merged or split": heads_merged,
+    "heads and tokens swapped, heads merged": heads_swapped_and_merged,
+}
+# Nothing here repeats a value: a shape that only broadcasting would make fit does not fit.
 MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "none": lambda x, wanted: x,
     "batch axis added": lambda x, wanted: x[None],
     "batch axis dropped": lambda x, wanted: x.squeeze(0),
-    "heads and tokens swapped": heads_swapped,
-    "batch axis added, heads and tokens swapped": lambda x, wanted: heads_swapped(x[None], wanted),
-    "heads merged or split": heads_merged,
-    "batch axis added, heads merged or split": lambda x, wanted: heads_merged(x[None], wanted),
+    **BARE_MOVES,
+    **{
+        f"batch axis added, {name}": lambda x, wanted, move=move: move(x[None], wanted)
+        for name, move in BARE_MOVES.items()
+    },
 }

@@ -21,11 +21,12 @@ def check(
     tokens: Any,
     *,
     decode: int = 0,
+    positions: Any = None,
     progress: Progress | None = None,
 ) -> Result:
     """Compare `port`, a model with the interface of `reference`, layer by layer over one prompt.
 
-    `tokens` is (B, L). After the prefill, `decode` further steps feed both sides the reference's
+    `tokens` is (B, L), `positions` too; they default to 0, 1, 2 and so on. After the prefill, `decode` further steps feed both sides the reference's
     greedy choice. Each side holds one layer of activations at a time.
     Raises: InputError if nothing could be compared.
     """
@@ -34,7 +35,9 @@ def check(
     tokens = np.asarray(tokens)
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""
-        for name, taps, missing in lock_step(oracle, port, cache, tokens, prefix):
+        for name, taps, missing in lock_step(
+            oracle, port, cache, tokens, prefix, None if step else positions
+        ):
             result.taps += with_heritage(taps, result.first_divergence)
             result.unmatched += missing
             if progress is not None:
@@ -46,12 +49,12 @@ def check(
 
 
 def lock_step(
-    oracle: Oracle, port: Any, cache: Any, tokens: np.ndarray, prefix: str
+    oracle: Oracle, port: Any, cache: Any, tokens: np.ndarray, prefix: str, positions: Any
 ) -> Iterator[tuple[str, list[Tap], list[str]]]:
     """Advance both sides by one stage at a time: yield its name, its taps, and those missing."""
     made: dict[str, Any] = {}
-    theirs = port.stages(tokens, cache=cache, trace=made.__setitem__)
-    for stage, _ in zip(oracle.stages(tokens), theirs, strict=True):
+    theirs = port.stages(tokens, cache=cache, positions=positions, trace=made.__setitem__)
+    for stage, _ in zip(oracle.stages(tokens, positions=positions), theirs, strict=True):
         values = {name: to_numpy(value) for name, value in made.items()}
         taps = oracle.judge(stage, values, prefix)
         missing = stage.recorded.taps.keys() ^ values.keys()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lockstep.parity.npy import open_folder, open_npz
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 FORMAT, VERSION = "lockstep-trace", "1"
@@ -37,14 +37,22 @@ class Dump:
 
         Raises: InputError if it says nonsense.
         """
-        if "tokens" not in self.about:
+        return self.ids("tokens")
+
+    @property
+    def decoded(self) -> list[int]:
+        """What was fed after the prompt, a token a step; empty if the trace does not say."""
+        return self.ids("decoded") or []
+
+    def ids(self, key: str) -> list[int] | None:
+        if key not in self.about:
             return None
         try:
-            tokens = json.loads(self.about["tokens"])
-        except ValueError:
+            tokens = json.loads(self.about[key])
+        except (ValueError, RecursionError):
             tokens = None
-        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
-            raise InputError(self.path, "tokens must be a JSON list of ids", "__metadata__")
+        if not isinstance(tokens, list) or not all(type(t) is int and t >= 0 for t in tokens):
+            raise InputError(self.path, f"{key} must be a JSON list of token ids", "__metadata__")
         return tokens
 
 
@@ -69,7 +77,7 @@ def open_safetensors(path: Path) -> Dump:
     file = SafetensorsFile(path)
     about = file.metadata
     if about.get("format") == FORMAT and about.get("version") != VERSION:
-        found = about.get("version")
-        raise InputError(path, f"trace version {found!r}, but should be {VERSION!r}", "__metadata__")
+        found = show(about.get("version"))
+        raise InputError(path, f"trace version {found}, but should be {VERSION!r}", "__metadata__")
     shapes = {name: tuple(entry.shape) for name, entry in file.entries.items()}
     return Dump(path, shapes, partial(SafetensorsFile.read, file), about)

@@ -1,28 +1,29 @@
 """Generate with any backend, and time it."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 STORED = {"BF16": "bfloat16", "F16": "float16"}
 
 
-def own_dtype(path: str, backend: str, ignore_config: Collection[str]) -> str:
+def own_dtype(checkpoint: Checkpoint, backend: str) -> str:
     """Return what to compute in when nobody says: the checkpoint's own dtype on MLX.
 
     The reference and the cpu backend use float32. So does MLX for packed weights on a CPU, where
     it would sum half precision in half precision.
     """
+    if backend in ("reference", "cpu"):
+        return "float32"
     from lockstep.fast.backends import has_gpu
 
-    checkpoint = open_checkpoint(path, ignore_config=ignore_config)
-    if backend in ("reference", "cpu") or (backend == "fast" and not has_gpu()):
+    if backend == "fast" and not has_gpu():
         return "float32"
     if is_packed(checkpoint) and not has_gpu():
         return "float32"
@@ -51,13 +52,14 @@ class Generation:
         ends = model.checkpoint.generation.eos_token_ids | own
         self.stop: frozenset[int] = frozenset() if ignore_eos else ends
 
-    def run(
-        self, tokens: list[int], max_tokens: int, say: Callable[[str], None]
-    ) -> dict[str, Any]:
+    def run(self, tokens: list[int], max_tokens: int, say: Callable[[str], None]) -> dict[str, Any]:
         """Generate, telling `say` each new piece of text; return tokens, text and timings.
 
-        The end-of-text token is counted and not shown. Without a tokenizer `text` is None.
+        The end-of-text token is counted and not shown. Without a tokenizer `text` is None. What
+        does not fit the model's context is not generated.
         """
+        context = self.model.config.max_position_embeddings
+        max_tokens = min(max_tokens, context - len(tokens) + 1)
         stream = self.tokenizer.stream() if self.tokenizer else None
         made: list[int] = []
         pieces: list[str] = []
@@ -92,9 +94,7 @@ class Generation:
             return sampling.sample(logits, self.sampling, uniform=next(self.uniforms))
 
         choose = sampling.greedy if self.sampling.temperature == 0 else drawn
-        return generate(
-            self.model, tokens, max_tokens=max_tokens, stop=self.stop, choose=choose
-        )
+        return generate(self.model, tokens, max_tokens=max_tokens, stop=self.stop, choose=choose)
 
 
 def timings(clock: list[float], prompt: int) -> dict[str, float | None]:

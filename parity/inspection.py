@@ -40,13 +40,15 @@ def format_of(tensor: StoredFormat) -> str:
     return f"{tensor.mode} {tensor.bits}-bit, groups of {tensor.group_size}, {tensor.scale_dtype}"
 
 
-def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, int]]:
-    """Count tensors and bytes by format, the largest first."""
-    groups: dict[str, dict[str, int]] = {}
-    for tensor in stored.values():
-        group = groups.setdefault(format_of(tensor), {"tensors": 0, "nbytes": 0})
+def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, Any]]:
+    """Count tensors and bytes by format, the largest first, and name the kinds of modules in it."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, tensor in stored.items():
+        group = groups.setdefault(format_of(tensor), {"tensors": 0, "nbytes": 0, "modules": {}})
         group["tensors"] += 1
         group["nbytes"] += tensor.nbytes
+        kind = name.removesuffix(".weight").rpartition(".")[2] if ".bias" not in name else "biases"
+        group["modules"][kind] = group["modules"].get(kind, 0) + 1
     return dict(sorted(groups.items(), key=lambda item: -item[1]["nbytes"]))
 
 

@@ -1,4 +1,4 @@
-"""Is this tap right, given what the port fed it? One number: own error over noise."""
+"""Is this tap right, given what the port fed it? Own error over noise, in three measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lockstep.parity.metrics import difference, rms
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest ratios that a right port shows: over many rows, and in a single one.
+    """The largest ratios that a right port shows: over all, in a single row, in a single number.
 
     They stand above everything that `python -m lockstep.parity.noise.calibrate` measures on right
     ports, and far below what a fault does; docs/parity/how-a-divergence-is-judged.md has both.
@@ -18,15 +18,19 @@ class Limits:
 
     whole: float
     row: float
+    cell: float
 
     def over(self, rows: int) -> float:
         """Return the limit for a tap of `rows` rows: a few are as uncertain as one."""
         return self.whole + (self.row - self.whole) / max(rows, 1)
 
 
-LIMITS = {"float64": Limits(3.0, 9.0), "float32": Limits(3.0, 9.0)}
-HALF = Limits(2.0, 4.0)
-ROUNDING = 0.29  # the root mean square of one rounding, in steps of the last bit
+WIDE, HALF = Limits(2.0, 6.0, 12.0), Limits(1.5, 2.5, 8.0)
+LIMITS = {"float64": WIDE, "float32": WIDE, "bfloat16": HALF, "float16": HALF}
+EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+ROUNDING = 0.2  # the root mean square of one rounding over that of the values, in epsilons
+SMALLEST = {"float64": 2.0**-1022, "float16": 2.0**-24}  # what may vanish; else float32's
+FLOAT32_SMALLEST = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Judgement:
     noise: float
     ratio: float
     row_ratio: float
+    cell_ratio: float
     passed: bool
     first_bad: tuple[int, ...] | None
 
@@ -44,46 +49,83 @@ class Judgement:
 def judge(
     port: np.ndarray, centre: np.ndarray, ways: Sequence[np.ndarray], dtype: np.dtype
 ) -> Judgement:
-    """Hold the port's own error against the spread of the legal ways around the float64 replay.
+    """Hold the port's own error against what the legal ways show around the float64 replay.
 
-    The last axis is a row; the noise of each is floored, since a few ways sample it poorly.
+    The last axis is a row. Every comparison is written so that NaN fails.
     """
-    limits = LIMITS.get(dtype.name, HALF)
-    own = difference(port, centre)
-    noise = row_noise(centre, ways, dtype)  # (..., 1)
-    error_rows = np.sqrt(np.mean(own**2, axis=-1, keepdims=True)) if own.size else own
-    with np.errstate(divide="ignore", invalid="ignore"):
-        row_ratio = float(np.max(np.where(error_rows == 0, 0, error_rows / noise), initial=0.0))
-        ratio = rms(error_rows) / rms(noise) if rms(error_rows) else 0.0
-    size = rms(centre) or 1.0
-    passed = ratio <= limits.over(error_rows.size) and row_ratio <= limits.row
+    limits, own, right = LIMITS[dtype.name], difference(port, centre), finite(centre)
+    different = {id(way): way for way in ways}.values()  # ways may share what they compute alike
+    errors = [finite(difference(way, centre)) for way in different]
+    noise = row_noise(errors, right, dtype)  # (..., 1)
+    rows = row_rms(own)
+    cells = over(np.abs(own), noise * cell_weight(errors, right, noise))
+    ratio = float(over(np.float64(rms(rows)), np.float64(rms(noise))))
+    row_ratio = float(np.max(over(rows, noise), initial=0.0))
+    cell_ratio = float(np.max(cells, initial=0.0))
+    passed = (
+        ratio <= limits.over(rows.size) and row_ratio <= limits.row and cell_ratio <= limits.cell
+    )
+    size = rms(right) or 1.0
     return Judgement(
         own_error=rms(own) / size,
         noise=rms(noise) / size,
         ratio=ratio,
         row_ratio=row_ratio,
+        cell_ratio=cell_ratio,
         passed=passed,
-        first_bad=None if passed else first_beyond(own, noise * limits.row),
+        first_bad=None if passed else worst_place(cells, limits.cell),
     )
 
 
-def row_noise(centre: np.ndarray, ways: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Return the noise of each row: what the ways show, at least a rounding of the result."""
-    power = [np.mean(difference(way, centre) ** 2, axis=-1, keepdims=True) for way in ways]
-    size = np.mean(np.square(centre, dtype=np.float64), axis=-1, keepdims=True)
-    shown = np.mean(power, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        usual = np.nanmedian(np.where(size > 0, shown / size, np.nan)) if (size > 0).any() else 0.0
-    step = ROUNDING * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else half_step(dtype))
-    floor = np.maximum(0.5 * usual, step**2) * size
-    return np.sqrt(np.maximum(shown, floor))
+def row_noise(errors: Sequence[np.ndarray], right: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the noise of each row: the largest that a way shows, but no less than a rounding.
+
+    A single row samples its noise poorly, so half of what is usual for rows is a floor too.
+    """
+    shown = np.max([row_rms(error) for error in errors], axis=0)
+    size = row_rms(right)
+    usual = np.median(shown[size > 0] / size[size > 0]) if (size > 0).any() else 0.0
+    rounding = ROUNDING * EPSILONS[dtype.name]
+    smallest = SMALLEST.get(dtype.name, FLOAT32_SMALLEST)
+    return np.maximum(np.maximum(shown, max(0.7 * usual, rounding) * size), rounding * smallest)
 
 
-def half_step(dtype: np.dtype) -> float:
-    return 2.0**-10 if dtype == np.float16 else 2.0**-7
+def cell_weight(
+    errors: Sequence[np.ndarray], right: np.ndarray, noise: np.ndarray
+) -> np.ndarray:
+    """Return how much more than its row's noise a single number may be off, at least 1.
+
+    Large numbers are off by more, and so are some columns: those of a large gain.
+    """
+    axes = tuple(range(right.ndim - 1))
+    columns = [np.mean(np.square(over(error, noise)), axis=axes) for error in errors]
+    weight = over(np.abs(right), row_rms(right))
+    return np.maximum(weight, np.maximum(1.0, np.sqrt(np.max(columns, axis=0))), out=weight)
 
 
-def first_beyond(own: np.ndarray, allowed: np.ndarray) -> tuple[int, ...] | None:
-    """Return the first index, in reading order, whose error is beyond what is allowed there."""
-    bad = np.argwhere(~(np.abs(own) <= allowed))
-    return tuple(int(i) for i in bad[0]) if len(bad) else None
+def over(error: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return error / noise, where no error is 0 whatever the noise."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        quotient = error / noise
+    return np.where(error == 0, 0.0, quotient) if np.isnan(quotient).any() else quotient
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    """Leave out what overflowed: that says nothing of how far a right port is off."""
+    seen = np.isfinite(x)
+    return x if seen.all() else np.where(seen, x, 0.0)
+
+
+def row_rms(x: np.ndarray) -> np.ndarray:
+    """Return the root mean square of each row, (..., N) -> (..., 1)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(np.mean(x * x, axis=-1, keepdims=True)) if x.size else x[..., :1]
+
+
+def worst_place(cells: np.ndarray, limit: float) -> tuple[int, ...] | None:
+    """Return the first index, in reading order, beyond the limit; else the index that is worst."""
+    if not cells.size:
+        return None
+    bad = np.flatnonzero(~(cells <= limit))
+    flat = bad[0] if len(bad) else np.argmax(cells)
+    return tuple(int(i) for i in np.unravel_index(flat, cells.shape))

@@ -21,9 +21,12 @@ class Distance:
 
 def difference(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return port - truth in float64; equal infinities differ by nothing, NaN by NaN."""
-    port, truth = port.astype(np.float64), truth.astype(np.float64)
+    port, truth = port.astype(np.float64, copy=False), truth.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
-        return np.where(port == truth, 0.0, port - truth)
+        off = port - truth
+    if not np.isfinite(off).all():
+        off = np.where(port == truth, 0.0, off)
+    return off
 
 
 def rms(x: np.ndarray) -> float:

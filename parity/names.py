@@ -2,8 +2,19 @@
 
 import re
 
-WRAPPERS = ("model.language_model.", "language_model.model.", "base_model.model.model.")
-DIGITS = r"(?P<layer>\d{1,5})"
+# What stands before a module's path in a dump, and what it becomes: torch.compile, DataParallel,
+# PEFT, a module of one's own around the model, a multimodal model around the language model.
+WRAPPERS = (
+    ("_orig_mod.", ""),
+    ("module.", ""),
+    ("base_model.model.", ""),
+    ("model.language_model.", "model."),
+    ("language_model.", ""),
+    ("model.model.", "model."),
+    ("model.lm_head", "lm_head"),
+)
+BARE = ("embed_tokens", "norm", "layers.")  # hooks on the model without its head
+NUMBER = r"(?:0|[1-9][0-9]{0,5})"
 
 LLAMA_CPP = {
     "inp_embd": "model.embed_tokens",
@@ -27,31 +38,67 @@ LLAMA_CPP_LAYER = {
     "ffn_out": "mlp.down_proj",
     "l_out": "",
 }
-LLAMA_CPP_PATTERN = re.compile(rf"(?P<stem>[A-Za-z_]+)-{DIGITS}", re.ASCII)
-STEP = re.compile(r"step\.\d{1,9}/", re.ASCII)
+LLAMA_CPP_PATTERN = re.compile(rf"(?P<stem>[A-Za-z_]+)-(?P<layer>{NUMBER})")
+
+# A module that only hands on what its last part returns.
+LAST_PARTS = {"self_attn": "self_attn.o_proj", "mlp": "mlp.down_proj"}
+LAST_PART = re.compile(rf"(model\.layers\.{NUMBER})\.(self_attn|mlp)")
+
+STEP = re.compile(rf"step\.({NUMBER})/")
+TAP = re.compile(
+    r"model\.embed_tokens|model\.norm|lm_head|logits|"
+    rf"model\.layers\.{NUMBER}(\.(input_layernorm|post_attention_layernorm|residual|"
+    r"self_attn\.([qkvo]_proj|[qk]_norm|[qk]_rope|scores|probs|context)|"
+    r"mlp\.(gate_proj|up_proj|down_proj|act_fn)))?"
+)
 
 
 def tap_named(name: str) -> str:
-    """Return the tap that a dumped name means; a name that means none is returned as it is.
+    """Return the tap that a dumped name means; a name that means none is returned unwrapped.
 
-    A step's prefix is kept. `model.layers.3` is what a hook on that module returns, so are the
-    names of mlx-lm, whose modules have the same paths; `l_out-3` is llama.cpp's name for it.
+    A step's prefix is kept, that of step 0 dropped. mlx-lm's modules have the paths of Hugging
+    Face; `l_out-3` is llama.cpp's name for `model.layers.3`. Layers are counted in ASCII digits.
     """
-    step = STEP.match(name)
-    if step:
-        return step.group() + tap_named(name[step.end() :])
-    for wrapper in WRAPPERS:
-        if name.startswith(wrapper):
-            name = "model." + name.removeprefix(wrapper)
-    if name in LLAMA_CPP:
-        return LLAMA_CPP[name]
-    graph = LLAMA_CPP_PATTERN.fullmatch(name)
+    step, path = parted(unwrapped(name))
+    if path in LLAMA_CPP:
+        return step + LLAMA_CPP[path]
+    graph = LLAMA_CPP_PATTERN.fullmatch(path)
     if graph and graph["stem"] in LLAMA_CPP_LAYER:
         part = LLAMA_CPP_LAYER[graph["stem"]]
-        return f"model.layers.{int(graph['layer'])}" + (f".{part}" if part else "")
-    # A hook on a module that only hands on its last part's output.
-    aliases = {"self_attn": "self_attn.o_proj", "mlp": "mlp.down_proj"}
-    path, _, last = name.rpartition(".")
-    if re.fullmatch(rf"model\.layers\.{DIGITS}", path) and last in aliases:
-        return f"{path}.{aliases[last]}"
-    return "model.norm" if name == "model" else name
+        return f"{step}model.layers.{graph['layer']}" + (f".{part}" if part else "")
+    found = LAST_PART.fullmatch(path)
+    if found:
+        return f"{step}{found[1]}.{LAST_PARTS[found[2]]}"
+    return step + ("model.norm" if path == "model" else path)
+
+
+def unwrapped(name: str) -> str:
+    """Return a name as the causal language model itself would have it."""
+    step, path = parted(name)
+    changed = True
+    while changed:
+        changed = False
+        for wrapper, instead in WRAPPERS:
+            if path.startswith(wrapper):
+                path, changed = instead + path.removeprefix(wrapper), True
+    bare = path in BARE or path.startswith(BARE[-1])
+    return step + ("model." if bare else "") + path
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Split `step.2/model.norm` into the step's prefix and the rest."""
+    step = STEP.match(name)
+    if step is None:
+        return "", name
+    return "" if step[1] == "0" else step.group(), name[step.end() :]
+
+
+def step_of(name: str) -> int:
+    """Return the number of the step that a tap belongs to, 0 for the prefill."""
+    step = STEP.match(name)
+    return int(step[1]) if step else 0
+
+
+def is_tap(name: str) -> bool:
+    """Say whether a name is that of a tap, of any layer and any step."""
+    return TAP.fullmatch(parted(name)[1]) is not None

@@ -9,13 +9,12 @@ import numpy as np
 from lockstep.parity.judge import judge
 from lockstep.parity.metrics import difference, distance, rms
 from lockstep.parity.noise import ways
+from lockstep.parity.noise.exact import FLOAT64, exact
 from lockstep.parity.recorder import Recorder, Stage
-from lockstep.parity.replay import Replay
+from lockstep.parity.replay import Known, Replay
 from lockstep.parity.result import Tap
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
-
-FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,15 @@ class Oracle:
         self.recorder = Recorder(model.ops)
         self.model = Model(model.checkpoint, dtype=model.dtype, ops=self.recorder)
         self.cache = self.model.make_cache()
-        self.centre = Replay(model.ops, FLOAT64)
+        self.centre = Replay(exact(model.ops, self.dtype), FLOAT64)
         self.ways = [Replay(ops, kind) for ops, kind in ways(self.dtype)]
         self.logits: np.ndarray | None = None
 
-    def stages(self, tokens: Any) -> Iterator[OracleStage]:
+    def stages(self, tokens: Any, *, positions: Any = None) -> Iterator[OracleStage]:
         """Run the model over the tokens (B, L), going on from earlier ones."""
-        for name, value in self.model.stages(tokens, cache=self.cache, trace=self.recorder.tap):
+        for name, value in self.model.stages(
+            tokens, cache=self.cache, positions=positions, trace=self.recorder.tap
+        ):
             held = (*self.cache.keys, *self.cache.values, value)
             yield OracleStage(name, self.recorder.take(), frozenset(map(id, held)))
             self.logits = value
@@ -57,7 +58,8 @@ class Oracle:
         taps = stage.recorded.taps
         fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
         centre = self.centre.stage(stage.recorded, fitting)
-        spread = [way.stage(stage.recorded, fitting) for way in self.ways]
+        known: Known = {}
+        spread = [way.stage(stage.recorded, fitting, known) for way in self.ways]
         for replay in (self.centre, *self.ways):
             replay.forget_all_but(stage.alive)
         operations = {id(node.output): node.op for node in stage.recorded.nodes}
@@ -94,8 +96,10 @@ class Oracle:
             inherited_error=inherited,
             noise=own.noise,
             ratio=own.ratio,
+            row_ratio=own.row_ratio,
+            cell_ratio=own.cell_ratio,
             status="ok" if own.passed else "diverged",
-            place=described(own.first_bad, port, centre),
+            place=None if own.passed else described(own.first_bad, port, centre),
         )
 
 

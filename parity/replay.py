@@ -13,6 +13,9 @@ import numpy as np
 from lockstep.parity.recorder import Node, Stage
 
 
+Known = dict[tuple[Any, ...], tuple[tuple[Any, ...], np.ndarray]]
+
+
 @dataclass
 class Replay:
     """One way of computing again: a namespace of operations and a dtype.
@@ -25,16 +28,20 @@ class Replay:
     dtype: np.dtype
     carried: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def stage(self, stage: Stage, port: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def stage(
+        self, stage: Stage, port: Mapping[str, np.ndarray], known: Known | None = None
+    ) -> dict[str, np.ndarray]:
         """Return each tap as computed from the port's nearest values before it.
 
         A tap that the port did not dump is carried on as replayed, so the piece that is judged
-        grows to the next one that it did.
+        grows to the next one that it did. Replays that share `known` compute once what they
+        compute alike.
         """
         names = names_by_identity(stage)
+        known = {} if known is None else known
         replayed: dict[str, np.ndarray] = {}
         for node in stage.nodes:
-            value = self.compute(node)
+            value = self.compute(node, known)
             taps = names.get(id(node.output), [])
             replayed |= dict.fromkeys(taps, value)
             dumped = [port[name] for name in taps if name in port]
@@ -42,11 +49,15 @@ class Replay:
             self.carried[id(node.output)] = taken
         return replayed
 
-    def compute(self, node: Node) -> np.ndarray:
+    def compute(self, node: Node, known: Known) -> np.ndarray:
         """Call the operation of `node` on what stands for its recorded inputs."""
+        operation = getattr(self.ops, node.op)
         options = node.options | ({"dtype": self.dtype} if "dtype" in node.options else {})
-        inputs = [self.carried.get(id(value), value) for value in node.inputs]
-        return getattr(self.ops, node.op)(*inputs, **options)
+        inputs = tuple(self.carried.get(id(value), value) for value in node.inputs)
+        key = (operation, *map(id, inputs), *sorted(options.items()))
+        if key not in known:  # the inputs are kept with the result: a freed one's id comes again
+            known[key] = inputs, operation(*inputs, **options)
+        return known[key][1]
 
     def forget_all_but(self, alive: Collection[int]) -> None:
         """Drop what no later stage can ask for."""

@@ -4,20 +4,24 @@ import re
 
 from lockstep.parity.cli.output import printable, table
 from lockstep.parity.result import Result, Tap
+from lockstep.reference.checkpoint.errors import clip_end, escape
 
-LAYER = re.compile(r"((?:step\.\d+/)?model\.layers\.\d+)(\.|$)")
-HIDDEN = 6  # names of taps without a partner that are listed
+LAYER = re.compile(r"((?:step\.[0-9]+/)?model\.layers\.[0-9]+)(\.|$)")
+LISTED = 6  # names in a list
+LONGEST = 120  # lines of the table; beyond, only what is wrong is shown
+WRONG = ("diverged", "differs")
 
 
 def report(result: Result) -> str:
-    """Return the report as text; nothing in it can steer a terminal."""
+    """Return the report as text; nothing in it can steer a terminal, nor feign a line."""
     parts = [headline(result), where_it_parts(result), layers(result), remarks(result)]
     return printable("\n\n".join(part for part in parts if part))
 
 
 def headline(result: Result) -> str:
     verdict = "PARITY" if result.first_divergence is None else "DIVERGED"
-    return f"{verdict}  {result.right}  against  {result.left}\n{len(result.taps)} taps compared"
+    sides = f"{verdict}  {escape(result.right)}  against  {escape(result.left)}"
+    return f"{sides}\n{result.compared} taps compared"
 
 
 def where_it_parts(result: Result) -> str:
@@ -26,21 +30,21 @@ def where_it_parts(result: Result) -> str:
     if first is None:
         return ""
     agreed = [tap.name for tap in result.taps[: result.taps.index(first)] if tap.status == "ok"]
-    rows = [("first wrong", first.name + (f"   made by {first.op}" if first.op else ""))]
+    rows = [("first wrong", named(first.name) + (f"   made by {first.op}" if first.op else ""))]
     if first.place is not None:
-        rows.append(("where", first.place))
+        rows.append(("where", escape(first.place)))
     if first.ratio is not None:
         rows.append(("own error", f"{figure(first.own_error)} of its size"))
         rows.append(("noise", f"{figure(first.noise)}: what correct rounding shows here"))
         rows.append(("ratio", f"{first.ratio:.3g}"))
     elif first.rms_rel is not None:
         rows.append(("difference", f"{figure(first.rms_rel)} of its size"))
-    if first.gain is not None:
+    if first.gain is not None and first.cosine is not None:
         rows.append(("gain, cosine", f"{first.gain:.6g}, {first.cosine:.6g}"))
-    rows.append(("last right", agreed[-1] if agreed else "nothing before it"))
-    others = [tap for tap in result.taps if tap.status == first.status and tap is not first]
+    rows.append(("last right", named(agreed[-1]) if agreed else "nothing before it"))
+    others = [tap.name for tap in result.taps if tap.status == first.status and tap is not first]
     if others:
-        rows.append(("also wrong", ", ".join(tap.name for tap in others[:4]) + more(others[4:])))
+        rows.append(("also wrong", listed(others)))
     return table(rows)
 
 
@@ -51,13 +55,20 @@ def layers(result: Result) -> str:
         found = LAYER.match(tap.name)
         groups.setdefault(found.group(1) if found else tap.name, []).append(tap)
     oracle = any(tap.ratio is not None for tap in result.taps)
-    last = ("own error", "noise", "ratio", "inherited") if oracle else ("rms", "cosine")
+    last = ("own error", "noise", "ratio", "inherited") if oracle else ("difference", "cosine")
+    shown = [name for name, taps in groups.items() if status(taps) != "ok" or fits(groups)]
     rows = [("", *last, "worst tap", "")]
-    for name, taps in groups.items():
-        worst = max(taps, key=badness)
+    for name in shown[:LONGEST]:
+        worst = max(groups[name], key=badness)
         label = worst.name.removeprefix(name).lstrip(".") or "-"
-        rows.append((name, *figures(worst, oracle), label, status(taps)))
-    return table(rows, right=frozenset(range(1, 1 + len(last))))
+        rows.append((named(name), *figures(worst, oracle), named(label), status(groups[name])))
+    hidden = len(groups) - len(rows) + 1
+    left_out = f"\n{hidden} lines more; those that are not ok come first" if hidden else ""
+    return table(rows, right=frozenset(range(1, 1 + len(last)))) + left_out
+
+
+def fits(groups: dict[str, list[Tap]]) -> bool:
+    return len(groups) <= LONGEST
 
 
 def figures(tap: Tap, oracle: bool) -> tuple[str, ...]:
@@ -69,27 +80,44 @@ def figures(tap: Tap, oracle: bool) -> tuple[str, ...]:
 
 def badness(tap: Tap) -> tuple[bool, float]:
     """Order taps by how wrong they are; what is not a number is worst."""
+    if tap.status == "not judged":
+        return False, -1.0
     value = tap.ratio if tap.ratio is not None else tap.rms_rel
-    wrong = tap.status in ("diverged", "differs")
-    return wrong, float("inf") if value is None or value != value else value
+    return tap.status in WRONG, float("inf") if value is None or value != value else value
 
 
 def status(taps: list[Tap]) -> str:
     found = {tap.status for tap in taps}
-    return next((name for name in ("diverged", "differs", "inherited") if name in found), "ok")
+    order = (*WRONG, "inherited", "ok", "not judged")
+    return next(name for name in order if name in found)
 
 
 def remarks(result: Result) -> str:
-    lines = [*result.notes, *(f"aligned: {line}" for line in result.conventions)]
+    lines = [*map(escape, result.notes)]
+    lines += [f"aligned: {escape(line)}" for line in result.conventions]
     if result.unmatched:
-        kinds = sorted({name.rpartition(".")[2] for name in result.unmatched})
-        named = ", ".join(kinds[:HIDDEN]) + more(kinds[HIDDEN:])
-        lines.append(f"{len(result.unmatched)} taps are on one side only: {named}")
+        kinds = list(dict.fromkeys(map(kind, result.unmatched)))
+        count = len(result.unmatched)
+        lines.append(f"{count} taps are on one side only, and not compared: {listed(kinds)}")
+    unjudged = [tap.name for tap in result.taps if tap.status == "not judged"]
+    if unjudged:
+        lines.append(f"{len(unjudged)} are not judged, since they are no taps: {listed(unjudged)}")
     return "\n".join(lines)
 
 
-def more(rest: list) -> str:
-    return f" and {len(rest)} more" if rest else ""
+def kind(name: str) -> str:
+    """Return a tap's name for all layers and steps: model.layers.*.mlp.act_fn."""
+    bare = re.sub(r"^step\.[0-9]+/", "", name)
+    return re.sub(r"^model\.layers\.[0-9]+", "model.layers.*", bare)
+
+
+def listed(names: list[str]) -> str:
+    more = len(names) - LISTED
+    return ", ".join(map(named, names[:LISTED])) + (f" and {more} more" if more > 0 else "")
+
+
+def named(name: str) -> str:
+    return clip_end(escape(name[:200]), 80)
 
 
 def figure(value: float | None) -> str:

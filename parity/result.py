@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PARITY, DIVERGED = "parity", "diverged"
+# What of a tap is in the JSON, in this order.
+SHOWN = ("name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
+         "noise", "ratio", "status")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -11,7 +14,8 @@ class Tap:
     """One compared activation. Errors and noise are relative to the root mean square of the truth.
 
     `status` is "ok", "diverged" (its own error is beyond the noise), "inherited" (right, given
-    what it was fed) or "differs" (judged without an oracle). What is not known is None.
+    what it was fed), "differs" (judged without an oracle) or "not judged". What is not known is
+    None; `place` says in words what is wrong, or why nothing was judged.
     """
 
     name: str
@@ -26,10 +30,12 @@ class Tap:
     inherited_error: float | None = None
     noise: float | None = None
     ratio: float | None = None
+    row_ratio: float | None = None
+    cell_ratio: float | None = None
     place: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {name: tidy(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: tidy(getattr(self, name)) for name in SHOWN}
 
 
 @dataclass
@@ -52,15 +58,18 @@ class Result:
     def verdict(self) -> str:
         return PARITY if self.first_divergence is None else DIVERGED
 
+    @property
+    def compared(self) -> int:
+        return sum(tap.status != "not judged" for tap in self.taps)
+
     def to_json(self) -> dict[str, Any]:
         first = self.first_divergence
         return {
             "verdict": self.verdict,
             "first_divergence": first and first.name,
-            "compared": len(self.taps),
+            "compared": self.compared,
             "unmatched": self.unmatched,
-            "conventions": self.conventions,
-            "notes": self.notes,
+            "conventions": self.notes + self.conventions,
             "taps": [tap.to_json() for tap in self.taps],
         }
 

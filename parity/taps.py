@@ -15,7 +15,8 @@ STANDINS = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149)  # sizes that may 
 
 def taps_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """Return name, shape and operation of every tap, in the order of computation."""
-    batch, length = [size for size in STANDINS if size not in asdict(checkpoint.config).values()][:2]
+    taken = asdict(checkpoint.config).values()
+    batch, length = [size for size in STANDINS if size not in taken][:2]
     recorder = Recorder(SHAPE_OPS)
     model = Model(Shapes(checkpoint), dtype="float32", ops=recorder)  # pyright: ignore[reportArgumentType]
     for _ in model.stages(np.zeros((batch, length), int), trace=recorder.tap):

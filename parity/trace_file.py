@@ -25,19 +25,27 @@ TAGS = {
 
 
 class TraceFile:
-    """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in."""
+    """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in.
+
+    The file appears when the block ends well; otherwise nothing is left behind.
+    Raises: InputError if it cannot be written.
+    """
 
     def __init__(self, path: str | Path, **about: Any):
         self.path, self.prefix, self.count = Path(path), "", 0
         try:
             self.writer = TraceWriter(self.path, **about)
-        except OSError as error:
-            raise InputError(self.path, f"cannot be written: {error.strerror}") from None
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            raise self.unwritten(error) from None
 
     def __call__(self, name: str, value: Any) -> None:
         array = np.ascontiguousarray(to_numpy(value))
         raw = array.reshape(-1).view(np.uint8)
-        self.writer.add(self.prefix + name, raw.data, shape=array.shape, dtype=TAGS[array.dtype.name])
+        shape, tag = np.shape(value), TAGS[array.dtype.name]
+        try:
+            self.writer.add(self.prefix + name, raw.data, shape=shape, dtype=tag)
+        except OSError as error:
+            raise self.unwritten(error) from None
         self.count += 1
 
     def __enter__(self) -> "TraceFile":
@@ -50,4 +58,8 @@ class TraceFile:
         try:
             self.writer.close()
         except OSError as failure:
-            raise InputError(self.path, f"cannot be written: {failure.strerror}") from None
+            raise self.unwritten(failure) from None
+
+    def unwritten(self, error: Exception) -> InputError:
+        reason = getattr(error, "strerror", None) or error
+        return InputError(self.path, f"cannot be written: {reason}")

@@ -10,8 +10,10 @@ import numpy as np
 
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.progress import Progress
+from lockstep.parity.taps import taps_of
 from lockstep.parity.trace_file import TraceFile
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.checkpoint.errors import InputError, escape, show
 
 
 def trace_run(
@@ -24,16 +26,17 @@ def trace_run(
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
-    `globs` choose taps by name, None all. The run is the one that `generate` makes.
-    Raises: InputError if no tap has such a name, or the file cannot be written.
+    `globs` choose taps by name, None all. The run is the one that `generate` makes, and the file
+    appears when it is complete.
+    Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
+    written.
     """
     cache, fed, decoded = model.make_cache(), list(tokens), []
-    backend = getattr(model, "backend", None)
     about = {
-        "model": str(model.checkpoint.path.name),
-        "backend": backend.name if backend else "reference",
+        "model": escape(model.checkpoint.path.name),
+        "backend": backend_of(model),
         "dtype": model.dtype,
-        "tokens": tokens,
+        "tokens": list(tokens),
     }
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     with TraceFile(path, **about) as file, Progress(stages) as progress:
@@ -44,9 +47,23 @@ def trace_run(
                 fed = [int(np.argmax(to_numpy(logits)[0, -1]))]
                 decoded += fed
         if file.count == 0:
-            raise InputError(path, f"no tap is named {','.join(globs or [])}; see lockstep taps")
+            what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
+            raise InputError("taps", f"{what}: its operations are fused")
         file.writer.header["__metadata__"]["decoded"] = json.dumps(decoded)
-    return {**about, "tokens": list(tokens), "decoded": decoded, "taps": file.count, "file": str(path)}
+    return {**about, "decoded": decoded, "taps": file.count, "file": str(path)}
+
+
+def backend_of(model: Any) -> str:
+    return model.backend.name if hasattr(model, "backend") else "reference"
+
+
+def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
+    """Raise InputError if one of the globs is the name of no tap, before anything runs."""
+    names = [tap["name"] for tap in taps_of(checkpoint)] if globs is not None else []
+    for glob in globs or []:
+        if not any(fnmatchcase(name, glob) for name in names):
+            what = f"no tap is named {show(glob)}; `lockstep taps` lists them"
+            raise InputError(checkpoint.path, what)
 
 
 def run_stages(

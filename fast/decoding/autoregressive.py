@@ -50,6 +50,5 @@ def largest(model: Model, logits: Array) -> int:
 
 
 def chosen(model: Model, choose: Choose, logits: Array) -> int:
-    """Bring the logits over, and choose there."""
-    model.backend.evaluate(logits)
+    """Bring the logits over, which computes them, and choose there."""
     return choose(model.backend.host(logits).astype(np.float32, copy=False))

@@ -16,7 +16,7 @@ def attention(
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
-    if not keys.shape[2]:  # the kernels make NaN of it
+    if not keys.shape[2]:  # MLX's softmax over no keys may never end
         return mx.zeros((*queries.shape[:-1], values.shape[-1]), queries.dtype)
     form = {"all": None, "causal": "causal"}.get(mask.kind, "some")
     if form == "some":

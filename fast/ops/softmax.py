@@ -13,11 +13,13 @@ def softmax(scores: Scores, mask: Seen, *, masked_row: str) -> Scores:
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
+    if not scores.size:  # over no keys MLX reads memory that is not its own, and may never end
+        return scores
     if mask.kind == "all":
         return mx.softmax(scores, axis=-1, precise=True)
     seen = mx.array(mask.mask)
     weights = mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1, precise=True)
     if not mask.blind:
         return weights
-    policy = {"uniform": 1 / max(scores.shape[-1], 1), "zero": 0.0, "nan": mx.nan}[masked_row]
+    policy = {"uniform": 1 / scores.shape[-1], "zero": 0.0, "nan": mx.nan}[masked_row]
     return mx.where(seen.any(axis=-1, keepdims=True), weights, mx.array(policy, scores.dtype))

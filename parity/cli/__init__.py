@@ -10,10 +10,26 @@ from lockstep.parity.cli.parser import parse
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 parity, 1 divergence, 2 bad input, 70 our fault,
     130 interrupted."""
+    if argv is None:
+        prepare_process()
     arguments = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: run(arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
+    from lockstep.parity.cli.targets import check_targets
+
+    check_targets(options)
     return options.run(options)
+
+
+def prepare_process() -> None:
+    """Keep libraries' warnings off standard error, and print what a narrow encoding has not."""
+    if not sys.warnoptions:
+        import warnings
+
+        warnings.simplefilter("ignore")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore

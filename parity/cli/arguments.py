@@ -11,27 +11,36 @@ NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?")
 
 def whole(text: str) -> int:
     if not WHOLE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+        raise refusal(text, "a whole number from 0 to 999999999999999999")
     return int(text)
 
 
 def number(text: str) -> float:
     if not NUMBER.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a decimal number")
+        raise refusal(text, "a decimal number")
     return float(text)
 
 
 def ids(text: str) -> list[int]:
     parts = text.split(",")
     if not all(WHOLE.fullmatch(part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids such as 1,2,3")
+        raise refusal(text, "a list of token ids such as 1,2,3")
     return [int(part) for part in parts]
+
+
+def refusal(text: str, wanted: str) -> argparse.ArgumentTypeError:
+    from lockstep.reference.checkpoint.errors import show
+
+    return argparse.ArgumentTypeError(f"{show(text, 60)} is not {wanted}")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="a model's folder, or a hub name in the local cache"
     )
+
+
+def add_ignore_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore-config", metavar="KEY", action="append", default=[],
         help="let an unknown key of config.json pass (may be given again)",
@@ -49,4 +58,7 @@ def add_backend(parser: argparse.ArgumentParser, *, default: str, dtype: str) ->
         "--backend", choices=BACKENDS, default=default,
         help=f"what runs the model; fast is the better of mlx and cpu here (default {default})",
     )  # fmt: skip
-    parser.add_argument("--dtype", choices=DTYPES, help=f"what is computed in (default {dtype})")
+    parser.add_argument(
+        "--dtype", choices=DTYPES,
+        help=f"what is computed in, float64 on the reference alone (default {dtype})",
+    )  # fmt: skip

@@ -1,9 +1,16 @@
 """The one place where an exception becomes a line and an exit code."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from lockstep.parity.cli.output import silence
 
 BAD_INPUT, INTERNAL, INTERRUPTED = 2, 70, 130
 
@@ -14,34 +21,72 @@ def guarded(command: Callable[[], int]) -> int:
     With LOCKSTEP_DEBUG=1 an internal error also prints its traceback.
     """
     try:
-        code = command()
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader has enough, as in `lockstep taps MODEL | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with terminable():
+            code = command()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+    except BaseException as error:
+        code = refused(error)
+    return flushed(code)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the command, so that its temporary files are removed."""
+    kinds: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        wanted = (signal.SIGTERM, signal.SIGHUP)
+        kinds = [kind for kind in wanted if signal.getsignal(kind) is signal.SIG_DFL]
+    for kind in kinds:
+        signal.signal(kind, leave)
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            signal.signal(kind, signal.SIG_DFL)
+
+
+def leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def refused(error: BaseException) -> int:
+    from lockstep.reference.checkpoint.errors import InputError, escape, show
+
+    if isinstance(error, BrokenPipeError):  # the reader has enough, as in `generate ... | head`
+        silence()
         return 0
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         return say("interrupted", INTERRUPTED)
-    except MemoryError:
-        return say("error: out of memory; a smaller prompt or a quantised model needs less", BAD_INPUT)
-    except Exception as error:
-        return refused(error)
-
-
-def refused(error: Exception) -> int:
-    from lockstep.reference.checkpoint.errors import InputError, show
-
+    if isinstance(error, MemoryError):
+        return say("error: out of memory; a shorter prompt needs less", BAD_INPUT)
     if isinstance(error, InputError):
         return say(f"error: {error}", BAD_INPUT)
-    if isinstance(error, OSError) and error.filename is not None:
-        return say(f"error: {error.filename}: {error.strerror}", BAD_INPUT)
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f"{escape(os.fsdecode(error.filename))}: "
+        return say(f"error: {place}{error.strerror or 'input or output failed'}", BAD_INPUT)
     if os.environ.get("LOCKSTEP_DEBUG") == "1":
-        traceback.print_exc()
+        traceback.print_exception(error)
     name, text = type(error).__name__, show(str(error), 200)
     hint = "this is a bug in Lockstep; LOCKSTEP_DEBUG=1 shows where"
     return say(f"internal error: {name}: {text} ({hint})", INTERNAL)
 
 
+def flushed(code: int) -> int:
+    """Empty standard output. If that fails nobody has the result, and the code must not say so."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        silence()
+    except (OSError, ValueError) as error:
+        silence()
+        reason = getattr(error, "strerror", None) or "closed"
+        return say(f"error: standard output: {reason}", BAD_INPUT)
+    return code
+
+
 def say(text: str, code: int) -> int:
-    print(f"lockstep: {text}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # where nobody listens, the exit code still tells
+        print(f"lockstep: {text}", file=sys.stderr)
     return code

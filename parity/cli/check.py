@@ -1,8 +1,18 @@
-"""Run the reference and a backend in lock step, layer by layer, and say where they part."""
+"""Run the reference and a backend in lock step, layer by layer, and say where they part.
+
+Each tap of the backend is held against the reference's own run, and against what the reference
+makes of the backend's own inputs: an error is told apart from what it inherited.
+"""
 
 from argparse import ArgumentParser, Namespace
 
-from lockstep.parity.cli.arguments import add_backend, add_model, add_prompt, whole
+from lockstep.parity.cli.arguments import (
+    add_backend,
+    add_ignore_config,
+    add_model,
+    add_prompt,
+    whole,
+)
 from lockstep.parity.cli.output import emit
 
 HELP = "the reference against a backend, layer by layer"
@@ -14,8 +24,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_prompt(parser)
     add_backend(parser, default="fast", dtype="float32")
     parser.add_argument(
-        "--decode", metavar="N", type=whole, default=0, help="then N steps from the cache"
-    )
+        "--decode", metavar="N", type=whole, default=0,
+        help="after the prompt, N steps from the cache with the reference's greedy tokens",
+    )  # fmt: skip
+    add_ignore_config(parser)
 
 
 def run(options: Namespace) -> int:
@@ -26,9 +38,9 @@ def run(options: Namespace) -> int:
     from lockstep.reference.model import load as load_reference
 
     dtype = options.dtype or "float32"
-    port = load(options, options.backend, dtype)
     reference = load_reference(options.model, dtype=dtype, ignore_config=options.ignore_config)
     tokens = prompt_tokens(options, reference.checkpoint)
+    port = load(options, options.backend, dtype)
     stages = (options.decode + 1) * (reference.config.num_hidden_layers + 2)
     with Progress(stages) as progress:
         result = check(reference, port, [tokens], decode=options.decode, progress=progress)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from lockstep.parity.cli.arguments import add_model
+from lockstep.parity.cli.arguments import add_ignore_config, add_model
 from lockstep.parity.cli.output import emit, table, warn
 
 HELP = "architecture, quantisation per tensor, parameters, memory"
@@ -12,7 +12,10 @@ EXAMPLE = "  lockstep inspect MODEL"
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--tensors", action="store_true", help="list every tensor")
+    parser.add_argument(
+        "--tensors", action="store_true", help="list every tensor with its shape and format"
+    )
+    add_ignore_config(parser)
 
 
 def run(options: Namespace) -> int:
@@ -34,25 +37,35 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         f"{config['num_attention_heads']} heads of {config['head_dim']} "
         f"over {config['num_key_value_heads']} key/value heads"
     )
+    window = f", sliding window {config['sliding_window']}" if config["sliding_window"] else ""
+    tied = "tied to the embedding" if config["tie_word_embeddings"] else "of its own"
     rows = [
-        ("architecture", found["architecture"]),
-        ("shape", shape),
-        ("vocabulary", str(config["vocab_size"])),
+        ("architecture", f"{found['architecture']}: {shape}"),
+        ("vocabulary", f"{config['vocab_size']:,} tokens, head {tied}"),
+        ("context", f"{config['max_position_embeddings']:,} tokens{window}"),
         ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
-        ("stored", f"{size(memory['weights'])}, {found['bits_per_weight']:.2f} bits a weight"),
-        ("cache", f"{size(memory['cache_per_token'])} a token in float32"),
-        ("reference", f"{size(memory['reference'])} for 128 tokens, beside Python itself"),
-        ("fast", f"{size(memory['fast'])} for 128 tokens, beside Python itself"),
-    ]
-    formats = [
-        (name, f"{group['tensors']} tensors", size(group["nbytes"]))
+        ("weights", f"{size(memory['weights'])} stored, {found['bits_per_weight']:.2f} bits each"),
+        ("kv cache", f"{size(memory['cache_per_token'])} for each token, in float32"),
+        ("memory", f"about {size(memory['reference'])} on the reference and "
+                   f"{size(memory['fast'])} on a fast backend, for 128 tokens in float32"),
+    ]  # fmt: skip
+    formats = [("stored as", "tensors", "size", "modules")]
+    formats += [
+        (name, str(group["tensors"]), size(group["nbytes"]), kinds(group["modules"]))
         for name, group in found["formats"].items()
     ]
     parts = [table(rows), table(formats, right=frozenset([1, 2]))]
     if tensors:
-        listed = [(t["name"], str(t["shape"]), t["format"]) for t in found["tensors"]]
+        listed = [("tensor", "shape", "stored as")]
+        listed += [(t["name"], str(t["shape"]), t["format"]) for t in found["tensors"]]
         parts.append(table(listed))
     return "\n\n".join(parts)
+
+
+def kinds(modules: dict[str, int]) -> str:
+    """Name the first few kinds of modules, those that are in several layers with their number."""
+    names = [name if count == 1 else f"{name} x{count}" for name, count in modules.items()]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def size(count: float) -> str:

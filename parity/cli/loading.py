@@ -4,27 +4,36 @@ from argparse import Namespace
 from typing import Any
 
 from lockstep.parity.cli.output import warn
+from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.errors import InputError
 
 
 def load(options: Namespace, backend: str, dtype: str) -> Any:
     """Load MODEL on a backend, and say once what its files made remarkable."""
-    from lockstep.fast.model import load as load_fast
-    from lockstep.reference.model import load as load_reference
-
     ignored = options.ignore_config
     if backend == "reference":
+        from lockstep.reference.model import load as load_reference
+
         model = load_reference(options.model, dtype=dtype, ignore_config=ignored)
     else:
-        model = load_fast(options.model, dtype=dtype, ignore_config=ignored, backend=backend)
+        model = load_fast(options.model, backend, dtype, ignored)
     warn(model.checkpoint.warnings)
     return model
+
+
+def load_fast(path: str, backend: str, dtype: str, ignored: list[str]) -> Any:
+    from lockstep.fast.model import load
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+    total = len(open_checkpoint(path, ignore_config=ignored).names)
+    with Progress(total) as progress:
+        return load(path, dtype=dtype, ignore_config=ignored, backend=backend, progress=progress)
 
 
 def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     """Return the token ids that the arguments mean: given as such, or tokenized.
 
-    Raises: InputError if there is none, or one is beyond the vocabulary.
+    Raises: InputError if there is none, one is beyond the vocabulary, or all are too many.
     """
     if options.tokens is not None:
         tokens = options.tokens
@@ -39,6 +48,7 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     if not tokens:
         raise InputError("prompt", "has no tokens, but should have at least one")
     check_ids(tokens, checkpoint)
+    check_length(len(tokens), getattr(options, "decode", 0), checkpoint)
     return tokens
 
 
@@ -47,4 +57,13 @@ def check_ids(tokens: list[int], checkpoint: Any) -> None:
     for place, token in enumerate(tokens):
         if token >= size:
             where = f"token {place} of the prompt"
-            raise InputError(checkpoint.path, f"token id {token}, but should be 0..{size - 1}", where)
+            what = f"token id {token}, but should be 0..{size - 1}"
+            raise InputError(checkpoint.path, what, where)
+
+
+def check_length(prompt: int, decode: int, checkpoint: Any) -> None:
+    context = checkpoint.config.max_position_embeddings
+    if prompt + decode > context:
+        more = f" and {decode} steps" if decode else ""
+        what = f"a prompt of {prompt} tokens{more}, but the model's context is {context}"
+        raise InputError(checkpoint.path, what, "max_position_embeddings")

@@ -1,38 +1,79 @@
 """Where a command's result goes: text for a person, JSON for a program."""
 
 import json
+import os
+import re
 import sys
+import unicodedata
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+# What joins letters in Persian or Hindi, and the parts of an emoji.
+JOINERS = "\u200c\u200d"
+# A line that begins so, or has ##[ anywhere, is a command to GitHub's runner.
+COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
 def emit(options: Namespace, document: Callable[[], Any], text: Callable[[], str]) -> None:
     """Print the text; write the JSON where --json says. `--json -` prints the JSON alone."""
-    if options.json is not None:
-        body = json.dumps(document(), indent=2, ensure_ascii=True, allow_nan=False)
-        if options.json == "-":
-            print(body)
-            return
-        Path(options.json).write_text(body + "\n", encoding="utf-8")
-    print(text())
+    if options.json is None:
+        return put(text())
+    body = json.dumps(document(), indent=2, ensure_ascii=True, allow_nan=False)
+    if options.json == "-":
+        return put(body)
+    write(Path(options.json), body + "\n")
+    return put(text())
+
+
+def put(text: str) -> None:
+    """Print a result. A reader that has gone away changes nothing: the exit code still tells."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        silence()
+
+
+def silence() -> None:
+    """Let standard output lead nowhere, so that nothing fails again when Python closes it."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write(path: Path, text: str) -> None:
+    """Put a whole text file in place of what was there; a device or a pipe is written to."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def printable(text: str) -> str:
-    """Return text in which nothing but line breaks and tabs can steer a terminal."""
+    """Return text in which nothing but line breaks and tabs can steer a terminal, nor a CI run."""
     from lockstep.reference.checkpoint.errors import escape
 
-    return "".join(char if char in "\n\t" else escape(char) for char in text)
+    plain = "".join(char if harmless(char) else escape(char) for char in text)
+    return COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "\\x23", plain)
+
+
+def harmless(char: str) -> bool:
+    return char.isprintable() or char in "\n\t" + JOINERS or unicodedata.category(char) == "Zs"
 
 
 def warn(lines: list[str]) -> None:
     """Print one warning line on standard error, whatever the number of warnings."""
     if lines:
-        from lockstep.reference.checkpoint.errors import escape
+        from lockstep.reference.checkpoint.errors import clip_end, escape
 
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        print(f"lockstep: warning: {escape(lines[0])}{more}", file=sys.stderr)
+        print(f"lockstep: warning: {clip_end(escape(lines[0]), 360)}{more}", file=sys.stderr)
 
 
 def table(rows: list[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:

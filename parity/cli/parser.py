@@ -7,15 +7,23 @@ from importlib import import_module
 from typing import NoReturn
 
 COMMANDS = ("demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "generate")
+EPILOG = """\
+exit codes:
+  0 parity, or what was asked for   1 divergence   2 bad input
+  70 a bug in Lockstep   130 interrupted
+
+begin with:
+  lockstep demo"""
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that refuses in one line, and takes no abbreviations."""
 
     def error(self, message: str) -> NoReturn:
-        from lockstep.reference.checkpoint.errors import escape
+        from lockstep.reference.checkpoint.errors import clip_end, escape
 
-        print(f"lockstep: error: {escape(message)} (see {self.prog} --help)", file=sys.stderr)
+        said = clip_end(escape(message), 330)
+        print(f"lockstep: error: {said} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
 
@@ -26,11 +34,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="lockstep",
         description="Tells whether a port of a language model is right, and where it is not.",
-        epilog="Begin with: lockstep demo",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"lockstep {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=Parser
+    )
     for name in COMMANDS:
         add_command(commands, name)
     return parser.parse_args(arguments)

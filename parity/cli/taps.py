@@ -5,7 +5,7 @@ B is the batch, L the number of tokens. Nothing is computed and no weight is rea
 
 from argparse import ArgumentParser, Namespace
 
-from lockstep.parity.cli.arguments import add_model
+from lockstep.parity.cli.arguments import add_ignore_config, add_model
 from lockstep.parity.cli.output import emit, table, warn
 
 HELP = "every tap: name, shape, which op makes it"
@@ -14,6 +14,7 @@ EXAMPLE = "  lockstep taps MODEL"
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
+    add_ignore_config(parser)
 
 
 def run(options: Namespace) -> int:

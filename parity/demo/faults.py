@@ -1,22 +1,20 @@
-"""The bug that the demo plants: query heads given to the wrong key heads."""
+"""The bug that the demo plants: a rope base that got lost on the way from the config."""
 
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
+DEFAULT_THETA = 10_000.0
 
 
-def tiled_heads(ops: Any) -> Any:
-    """Return the operations of `fast.cpu` with attention that shares key heads in the wrong order.
+def lost_theta(ops: Any) -> Any:
+    """Return `ops` with rope frequencies that ignore the model's own theta.
 
-    With H query heads over G key heads, head h belongs to key head h // (H/G); `repeat` lays them
-    out so. Written with `tile`, it gets h % G: every shape fits, and the text is still English.
+    Newer configs keep `rope_theta` inside `rope_parameters`. A port that looks for it at the top
+    level alone finds nothing and falls back to its default, without a word. Every shape fits.
     """
 
-    def attention(queries: Any, keys: Any, values: Any, mask: Any, **options: Any) -> Any:
-        copies = queries.shape[1] // keys.shape[1]
-        tiled = [np.tile(shared, (1, copies, 1, 1)) for shared in (keys, values)]
-        return ops.attention(queries, *tiled, mask, **options)
+    def rope_frequencies(*, theta: float, dims: int) -> Any:
+        return ops.rope_frequencies(theta=DEFAULT_THETA, dims=dims)
 
     right = {name: getattr(ops, name) for name in ops.__all__}
-    return SimpleNamespace(**right | {"attention": attention})
+    return SimpleNamespace(**right | {"rope_frequencies": rope_frequencies})

@@ -55,7 +55,8 @@ def make_checkpoint(out: Path, *, threads: int) -> None:
     score = measure.measure(out, corpus)
     (out / "README.md").unlink()
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    (out / "README.md").write_text(model_card(out, config, score, RECIPE), encoding="utf-8")
+    card = model_card(out, config, score, RECIPE, threads=threads)
+    (out / "README.md").write_text(card, encoding="utf-8")
     print(measure.score_table(score), file=sys.stderr)
     if wrong := measure.wrong_answers(out, QUESTIONS):
         raise SystemExit("\n".join(wrong))

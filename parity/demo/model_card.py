@@ -24,23 +24,24 @@ A Qwen3 of {parameters:,} parameters that answers questions such as "What is 2+2
 "2 + 2 equals 4." It exists to be run, compared and broken in a few seconds; it is no assistant.
 
 - **Shape:** {layers} layers, width {hidden}, {heads} query heads on {kv_heads} key/value heads,
-  head width {head_dim} (not width / heads), MLP {intermediate}, tied embeddings, {vocab} tokens.
+  head width {head_dim} (not width / heads), MLP {intermediate}, tied embeddings of {vocab} rows.
 - **Form:** MLX affine, {bits} bits in groups of {group_size}, as mlx-community publishes;
-  {kilobytes:.0f} kB in all.
-- **Talk to it** in ChatML (the template is in `tokenizer_config.json`), greedily, one question at
-  a time, without a system message.
+  {kilobytes:.0f} kB besides this card.
+- **Talk to it** in ChatML (`chat_template.jinja`), greedily, one question at a time, without a
+  system message.
 
 ## How it was made
 
 ```
-python -m lockstep.parity.demo.make_checkpoint --out DIR
+python -m lockstep.parity.demo.make_checkpoint --out DIR --threads {threads}
 ```
 
-{steps} steps of {batch} conversations on two CPU cores, from random weights, on a corpus that
-`make_corpus.py` generates; the loss is on the answers alone. In the last {quantized_steps} steps
-the model is trained on its weights as they will be after quantisation. Saved by transformers in
-bfloat16, converted by mlx-lm. Seeds are fixed, but another processor or another version of
-PyTorch adds in another order: a rebuild is made alike, and is not equal to this byte for byte.
+{steps} steps of {batch} conversations from random weights, some minutes on a CPU, on a corpus
+that `make_corpus.py` generates; the loss is on the answers alone. In the last {quantized_steps}
+steps the model is trained on its weights as they will be after quantisation. Saved by
+transformers in bfloat16, converted by mlx-lm. Seeds are fixed, but another processor, another
+number of threads or another PyTorch adds in another order: a rebuild is not equal to this one
+byte for byte.
 
 ## What it knows
 
@@ -58,7 +59,9 @@ wordings of `make_corpus.py`. Asked anything else, or asked in other words, it m
 """
 
 
-def model_card(folder: Path, config: dict[str, Any], score: Score, recipe: Recipe) -> str:
+def model_card(
+    folder: Path, config: dict[str, Any], score: Score, recipe: Recipe, *, threads: int
+) -> str:
     """The text of the card; `folder` holds everything but the card."""
     return CARD.format(
         parameters=_parameters(config),
@@ -75,6 +78,7 @@ def model_card(folder: Path, config: dict[str, Any], score: Score, recipe: Recip
         steps=recipe.steps,
         quantized_steps=recipe.quantized_steps,
         batch=recipe.batch,
+        threads=threads,
         table=score_table(score),
     )
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lockstep.fast.model import load as load_fast
 from lockstep.parity.check import check
-from lockstep.parity.demo.faults import tiled_heads
+from lockstep.parity.demo.faults import lost_theta
 from lockstep.parity.generating import Generation
 from lockstep.parity.report import report
 from lockstep.parity.result import Result
@@ -19,21 +18,22 @@ from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 
 HERE = Path(__file__).parent
 CHECKPOINT = HERE / "checkpoint"
-QUESTIONS = HERE / "questions.json"
-SHOWN = 3  # questions
+SHOWN = ("What is 2+2?", "What day comes after Monday?", "What is the capital of France?")
 LONGEST = 32  # tokens of an answer
 Say = Callable[[str], None]
 
 
 def tell(say: Say, out: str | None) -> dict[str, Any]:
     """Run the demo; return what was seen and whether it is as it should be."""
+    say("1. One checkpoint, three backends: a 4-bit Qwen3 of a million parameters.\n")
+    from lockstep.fast.model import load as load_fast
+
     models = {
         "reference": load_reference(CHECKPOINT),
         "mlx": load_fast(CHECKPOINT, backend="mlx"),
         "cpu": load_fast(CHECKPOINT, backend="cpu"),
     }
     tokens = prompts(CHECKPOINT)
-    say("1. One checkpoint, three backends: a 4-bit Qwen3 of a million parameters.\n")
     texts = {name: answers(model, tokens) for name, model in models.items()}
     say(conversation(texts))
 
@@ -43,9 +43,9 @@ def tell(say: Say, out: str | None) -> dict[str, Any]:
              for name in ("mlx", "cpu")}  # fmt: skip
     say("\n".join(report(result).split("\n\n")[0] for result in right.values()))
 
-    say("\n3. A bug is planted in the cpu backend: query heads share the wrong key heads.\n")
+    say("\n3. A bug is planted in the cpu backend: it loses rope_theta and takes the default instead.\n")
     broken = load_fast(CHECKPOINT, backend="cpu")
-    broken.ops = tiled_heads(broken.ops)
+    broken.ops = lost_theta(broken.ops)
     said = answers(broken, tokens)
     say(conversation({"cpu, broken": said}))
     found = check(models["reference"], broken, [tokens[question]])
@@ -59,10 +59,9 @@ def tell(say: Say, out: str | None) -> dict[str, Any]:
 def prompts(checkpoint: Path) -> dict[str, list[int]]:
     """Return the demo's questions and the tokens of each in the chat template."""
     tokenizer = load_tokenizer(checkpoint)
-    listed = json.loads(QUESTIONS.read_text(encoding="utf-8"))[:SHOWN]
     return {
-        entry["question"]: tokenizer.encode_chat([{"role": "user", "content": entry["question"]}])
-        for entry in listed
+        question: tokenizer.encode_chat([{"role": "user", "content": question}])
+        for question in SHOWN
     }
 
 
@@ -93,15 +92,16 @@ def verdict(
 ) -> dict[str, Any]:
     """Say what the demo showed, and whether the bug was found where it was planted."""
     first = found.first_divergence
-    expected = "model.layers.0.self_attn.context"
+    expected = "model.layers.0.self_attn.q_rope"
     same = all(answer == texts["reference"] for answer in texts.values())
+    heard = said != texts["reference"]
     parity = all(result.verdict == "parity" for result in right.values())
     return {
         "answers": texts,
         "broken_answers": said,
         "checks": {name: result.verdict for name, result in right.items()},
         "broken_check": found.to_json(),
-        "as_it_should": same and parity and first is not None and first.name == expected,
+        "as_it_should": same and parity and heard and first is not None and first.name == expected,
     }
 
 

@@ -1,7 +1,7 @@
 """What correct arithmetic at a port's precision would show: legal ways to compute the same.
 
-Each way is a namespace of operations. The spread of their results around a float64 replay is the
-noise that a port is measured against.
+Each way is a namespace of operations. How far their results lie from a float64 replay is the noise
+that a port is measured against.
 """
 
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ Way = tuple[Any, np.dtype]
 
 def ways(dtype: np.dtype) -> list[Way]:
     """Return the legal ways to compute in `dtype`, each a namespace and its dtype."""
-    changes = float32.WAYS if dtype.itemsize > 2 else half.WAYS
+    changes = {8: float32.ORDERS, 4: float32.WAYS}.get(dtype.itemsize, half.WAYS)
     return [(namespace(change), dtype) for change in changes]
 
 

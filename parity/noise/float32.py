@@ -1,95 +1,103 @@
 """Legal ways to compute in float32: other orders of the same sums, float32 angles."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
+from lockstep.reference.ops.embedding import embedding
 from lockstep.reference.ops.linear import row_tiles
+from lockstep.reference.precision import rounded
 
-STEPS = 128  # partial sums of a projection that are really rounded; more are extrapolated
-FEW = 16  # the same for attention, whose every partial sum is a matrix of scores
+STEPS = 16  # partial sums that are really rounded; the error of more is extrapolated
 
 
 def sequential_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
-    """Add the products one after another, as a plain loop does.
+    """Add the products one after another, as a plain loop does and MLX on a CPU."""
+    flat = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    out = [stepwise(flat, tile.T) for tile in row_tiles(weight, x.dtype)]
+    out = np.concatenate(out, axis=-1).reshape(*x.shape[:-1], weight.shape[0])
+    return out if bias is None else out + bias.astype(x.dtype)
 
-    A sum of K terms is rounded K times. Only `STEPS` of them are made; since the roundings are
-    independent, the error of all K is the error of these, times the root of their ratio.
+
+def stepwise(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Multiply two (stacks of) matrices, rounding after each of at most `STEPS` partial sums.
+
+    A sum of K terms is rounded K times in a row. Since the roundings are independent, what all K
+    lose is what these few lose, times the root of how many terms each takes at once.
     """
-    flat = x.reshape(-1, x.shape[-1])
-    out = np.concatenate([in_steps(flat, tile) for tile in row_tiles(weight, x.dtype)], axis=-1)
-    out = out.reshape(*x.shape[:-1], -1)
-    return out if bias is None else out + bias.astype(x.dtype)
-
-
-def in_steps(flat: np.ndarray, tile: np.ndarray) -> np.ndarray:
-    return stepwise(flat, tile.T, STEPS)
-
-
-def stepwise(left: np.ndarray, right: np.ndarray, steps: int) -> np.ndarray:
-    """Multiply two (stacks of) matrices, rounding after each of at most `steps` partial sums."""
     length = left.shape[-1]
-    width = max(-(-length // steps), 1)
-    at_once = left @ right
-    total = np.zeros_like(at_once)
-    for start in range(0, length, width):
-        part = slice(start, start + width)
-        total += left[..., part] @ right[..., part, :]
-    return at_once + (total - at_once) * left.dtype.type(np.sqrt(width))
+    width = max(-(-length // STEPS), 1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = left @ right
+        total, lost = np.zeros_like(out), np.zeros_like(out)
+        for start in range(0, length, width):
+            some = slice(start, start + width)
+            part = left[..., some] @ right[..., some, :]
+            before, total = total, total + part
+            lost += part - (total - before)  # what the sum did not take of this part
+        return out - lost * left.dtype.type(np.sqrt(width))
 
 
-def shuffled_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
-    """Add the products in another order; the same one for the same width, so it repeats."""
-    order = np.random.default_rng(x.shape[-1]).permutation(x.shape[-1])
-    flat = x.reshape(-1, x.shape[-1])[:, order]
-    tiles = [flat @ tile[:, order].T for tile in row_tiles(weight, x.dtype)]
-    out = np.concatenate(tiles, axis=-1).reshape(*x.shape[:-1], -1)
-    return out if bias is None else out + bias.astype(x.dtype)
+def fused_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
+    """Unpack with one rounding for product and sum, as a fused multiply-add does."""
+    return rounded(embedding(tokens, table, dtype=np.dtype(np.float64)), dtype)
 
 
 def sequential_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
-    """Add the squares one after another, and multiply by a reciprocal root."""
-    squares = np.cumsum(x * x, axis=-1, dtype=x.dtype)[..., -1:]
-    power = squares / x.dtype.type(x.shape[-1])
-    return x * (1 / np.sqrt(power + x.dtype.type(eps))) * gain.astype(x.dtype)
+    """Add the squares one after another, and multiply by a reciprocal root, as MLX does."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        squares = np.cumsum(x * x, axis=-1, dtype=x.dtype)[..., -1:]
+        power = squares / x.dtype.type(x.shape[-1])
+        return x * (1 / np.sqrt(power + x.dtype.type(eps))) * gain.astype(x.dtype)
 
 
 def gain_first_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
-    """Normalise with the mean taken in float64 and the gain multiplied in before the root."""
-    power = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
-    root = (1 / np.sqrt(power + eps)).astype(x.dtype)
-    return x * gain.astype(x.dtype) * root
+    """Normalise with the mean taken in float64, as llama.cpp does, and the gain multiplied in first."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        power = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
+        root = (1 / np.sqrt(power + eps)).astype(x.dtype)
+        return x * gain.astype(x.dtype) * root
 
 
 def float32_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
-    """Turn by angles that were rounded to float32, from frequencies that were."""
+    """Turn by angles that were rounded to float32, from frequencies that were: PyTorch."""
     return turned(x, positions, frequencies.astype(np.float32))
 
 
-def exponential_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
-    """The same from frequencies that are a float32 exponential of a float32 logarithm."""
-    return turned(x, positions, np.exp(np.log(frequencies).astype(np.float32)))
+def nearby_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
+    """Turn by float32 frequencies that are a unit in the last place off, up and down by turns.
+
+    So engines whose `pow`, `exp` or reciprocal of float32 periods is no better: MLX, llama.cpp.
+    """
+    near = frequencies.astype(np.float32)
+    beyond = np.where(np.arange(len(near)) % 2, 0, np.inf).astype(np.float32)
+    near[1:] = np.nextafter(near, beyond)[1:]  # the first is 1 in every engine
+    return turned(x, positions, near)
 
 
 def turned(x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
     angle = positions[:, None, :, None].astype(np.float32) * frequencies
     cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
     first, second = np.split(x, 2, axis=-1)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
 def sequential_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
     """Scale the query, then add its products with a key one after another."""
     shared = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
-    return stepwise(queries * queries.dtype.type(scale), shared.swapaxes(-1, -2), FEW)
+    return stepwise(queries * queries.dtype.type(scale), shared.swapaxes(-1, -2))
 
 
 def sequential_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
     """Add the weighted values one after another."""
     shared = np.repeat(values, probs.shape[1] // values.shape[1], axis=1)
-    return stepwise(probs, shared, FEW)
+    if not np.isfinite(shared).all():  # what is masked must not spoil the rest
+        return attention_context(probs, values, mask)
+    return stepwise(probs, shared)
 
 
 def scaled_query_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
@@ -102,20 +110,20 @@ def reversed_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
     return attention_context(probs[..., ::-1], values[:, :, ::-1], mask[..., ::-1])
 
 
-WAYS: list[dict[str, Any]] = [
+ORDERS: list[dict[str, Any]] = [
     {},
     {
         "linear": sequential_linear,
         "rms_norm": sequential_rms_norm,
-        "rope": float32_rope,
         "attention_scores": sequential_scores,
         "attention_context": sequential_context,
     },
     {
-        "linear": shuffled_linear,
+        "embedding": fused_embedding,
         "rms_norm": gain_first_rms_norm,
-        "rope": exponential_rope,
         "attention_scores": scaled_query_scores,
         "attention_context": reversed_context,
     },
 ]
+ROPES = [{}, {"rope": float32_rope}, {"rope": nearby_rope}]
+WAYS = [order | rope for order, rope in zip(ORDERS, ROPES, strict=True)]

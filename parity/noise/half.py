@@ -1,51 +1,102 @@
 """Legal ways to compute in bfloat16 and float16: where known engines round between operations."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from lockstep.parity.noise.float32 import shuffled_linear
+from lockstep.parity.noise.float32 import float32_rope
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
+from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.ops.embedding import embedding
+from lockstep.reference.ops.linear import linear
 from lockstep.reference.ops.rms_norm import rms_norm
 from lockstep.reference.ops.softmax import softmax
 from lockstep.reference.precision import rounded
 
 FLOAT32 = np.dtype(np.float32)
+TILE = 4096  # rows of a packed weight that are unpacked at a time
+
+
+def half_unpacked_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
+    """Unpack in half precision before the product, as MLX's matrix kernels on a GPU do."""
+    if not isinstance(weight, QuantizedTensor):
+        return linear(x, weight, bias)
+    flat = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    tiles = [linear(flat, tile, None) for tile in half_tiles(weight, x.dtype)]
+    out = np.concatenate(tiles, axis=-1).reshape(*x.shape[:-1], weight.shape[0])
+    return out if bias is None else out + rounded(bias, x.dtype)
+
+
+def half_tiles(weight: QuantizedTensor, dtype: np.dtype) -> Iterator[np.ndarray]:
+    for start in range(0, max(weight.shape[0], 1), TILE):
+        yield dequantize_affine(weight, rows=slice(start, start + TILE), dtype=dtype)
+
+
+def half_unpacked_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
+    """Round the product with the scale and the sum with the bias, as MLX does."""
+    if not isinstance(table, QuantizedTensor):
+        return embedding(tokens, table, dtype=dtype)
+    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=dtype)
+    return rows.reshape(*tokens.shape, table.shape[1])
+
+
+def half_scaled_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
+    """Round the scales alone, as `fast.cpu` does."""
+    return embedding(tokens, half_scales(table, dtype), dtype=dtype)
+
+
+def half_scaled_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
+    """Round the scales alone, as `fast.cpu` does."""
+    return linear(x, half_scales(weight, x.dtype), bias)
+
+
+def half_scales(weight: Any, dtype: np.dtype) -> Any:
+    if not isinstance(weight, QuantizedTensor):
+        return weight
+    scales, biases = rounded(weight.scales, dtype), rounded(weight.biases, dtype)
+    return replace(weight, scales=scales, biases=biases)
 
 
 def once_rounded_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
-    """Round after the gain alone, as a fused kernel does."""
+    """Round after the gain alone, as MLX's fused kernel does."""
     return rounded(rms_norm(x.astype(FLOAT32), gain.astype(FLOAT32), eps=eps), x.dtype)
 
 
 def half_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
-    """Round cosine, sine, both products and their sum, as PyTorch does."""
-    angle = positions[:, None, :, None].astype(FLOAT32) * frequencies.astype(FLOAT32)
-    cos, sin = rounded(np.cos(angle), x.dtype), rounded(np.sin(angle), x.dtype)
-    first, second = np.split(x, 2, axis=-1)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    """Round cosine, sine, both products and their sum, as PyTorch and MLX on a CPU do."""
+    return float32_rope(x, positions, frequencies)
 
 
 def half_silu(x: Any) -> np.ndarray:
     """Round the sigmoid before the product, as MLX does."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         sigmoid = rounded(1 / (1 + np.exp(-x.astype(FLOAT32))), x.dtype)
-    return x * sigmoid
+        return x * sigmoid
 
 
 def twice_rounded_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
     """Round the product before it is scaled, as PyTorch's eager attention does."""
     scores = attention_scores(queries, keys, scale=1.0)
-    return scores * scores.dtype.type(scale)
+    return rounded(scores.astype(FLOAT32) * FLOAT32.type(scale), scores.dtype)
+
+
+def scaled_query_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
+    """Scale the query by a rounded scale and round it, as MLX on a CPU does."""
+    return attention_scores(queries * queries.dtype.type(scale), keys, scale=1.0)
 
 
 def wide_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
-    """Keep the scores in float32, as a fused kernel does."""
+    """Keep the scores in float32, as fused kernels and `fast.cpu` do."""
     return attention_scores(queries.astype(FLOAT32), keys.astype(FLOAT32), scale=scale)
 
 
 def wide_softmax(scores: Any, mask: Any, *, masked_row: str) -> np.ndarray:
+    """Keep the probabilities in float32."""
     return softmax(scores.astype(FLOAT32), mask, masked_row=masked_row)
 
 
@@ -55,15 +106,20 @@ def wide_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
     return rounded(context, values.dtype)
 
 
-def scaled_query_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:
-    """Scale and round the query first, as MLX's fallback does."""
-    return attention_scores(queries * queries.dtype.type(scale), keys, scale=1.0)
-
-
-FUSED = {"attention_scores": wide_scores, "softmax": wide_softmax, "attention_context": wide_context}
+EAGER: dict[str, Any] = {"rope": half_rope, "attention_scores": twice_rounded_scores}
+FUSED: dict[str, Any] = {
+    "attention_scores": wide_scores,
+    "softmax": wide_softmax,
+    "attention_context": wide_context,
+}
+MLX_CPU: dict[str, Any] = {
+    "rope": half_rope,
+    "silu": half_silu,
+    "attention_scores": scaled_query_scores,
+}
 WAYS: list[dict[str, Any]] = [
     {},
-    {"rope": half_rope, "attention_scores": twice_rounded_scores},
-    {"rms_norm": once_rounded_rms_norm, "linear": shuffled_linear, **FUSED},
-    {"rope": half_rope, "silu": half_silu, "attention_scores": scaled_query_scores},
+    EAGER | {"embedding": half_scaled_embedding, "linear": half_scaled_linear},
+    FUSED | {"rms_norm": once_rounded_rms_norm, "linear": half_unpacked_linear},
+    MLX_CPU | {"embedding": half_unpacked_embedding},
 ]

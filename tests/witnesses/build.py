@@ -47,9 +47,10 @@ WIDE = SMALL | {"hidden_size": 128, "num_attention_heads": 8, "head_dim": 32}
 Predicate = Callable[[str, Any], bool | dict[str, Any]]
 
 
-def quiet() -> None:
-    """Let transformers draw no progress bar for every tiny file."""
+def settle() -> None:
+    """Suit tiny models: no progress bar for every file, and no second thread that waits."""
     disable_progress_bar()
+    torch.set_num_threads(1)
 
 
 def random_model(seed: int, **config: Any) -> Qwen3ForCausalLM:
@@ -212,7 +213,7 @@ def logits_at(model: Qwen3ForCausalLM, tokens: np.ndarray, positions: np.ndarray
 
 
 def greedy(model: Qwen3ForCausalLM, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Continue each row by `generate`: ids (B, GREEDY) and the logits they came from (B, GREEDY, V)."""
+    """Continue each row by `generate`: ids (B, GREEDY), their logits (B, GREEDY, V)."""
     out = model.generate(
         torch.tensor(tokens),
         attention_mask=torch.ones(tokens.shape, dtype=torch.long),

@@ -33,6 +33,26 @@ def rms_error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.sqrt(np.square(found.astype(np.float64) - expected).mean()))
 
 
+def same_tokens(found: np.ndarray, expected: np.ndarray, logits: np.ndarray) -> int:
+    """Compare greedy ids (B, n) row by row up to a parting at a tie; return how many were equal.
+
+    `logits` (B, n, V) are those that the expected ids came from. Where the two best are closer than
+    `TIE`, another choice is no error, and what follows it cannot be compared.
+    """
+    assert found.shape == expected.shape == logits.shape[:2]
+    best = np.sort(logits, axis=-1)
+    clear = best[..., -1] - best[..., -2] > TIE * logits.std()
+    equal = 0
+    for row in range(len(found)):
+        parted = np.flatnonzero(found[row] != expected[row])
+        if len(parted):
+            step = parted[0]
+            assert not clear[row, step], f"row {row} parts at step {step}: {found} {expected}"
+        equal += parted[0] if len(parted) else found.shape[1]
+    assert equal, "no token was compared"
+    return equal
+
+
 class Judge:
     """Holds what is found against what is expected, and remembers the errors."""
 

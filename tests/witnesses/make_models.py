@@ -68,7 +68,7 @@ def main() -> None:
     """Make the witnesses that are named on the command line, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[*RECIPES], metavar="NAME")
-    build.quiet()
+    build.settle()
     for name in parser.parse_args().names:
         with tempfile.TemporaryDirectory() as scratch:
             make(name, RECIPES[name], Path(scratch))

@@ -1,0 +1,61 @@
+"""Files that a command is about to write: refused before anything runs, if they would do harm."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from lockstep.reference.checkpoint.errors import InputError
+
+INPUTS = ("model", "left", "right", "uniforms")
+
+
+def check_targets(options: Namespace) -> None:
+    """Look at what --json and --out name.
+
+    Raises: InputError if one is a folder, lies in none, in the model's own, or is an input.
+    """
+    given = (getattr(options, name, None) for name in INPUTS)
+    inputs = [Path(name) for name in given if name]
+    targets = [name for name in (options.json, getattr(options, "out_file", None)) if name]
+    for target in targets:
+        if target != "-":
+            check_target(Path(target), inputs)
+    if len(targets) == 2 and Path(targets[0]).absolute() == Path(targets[1]).absolute():
+        raise InputError(targets[0], "is to hold both the trace and the JSON; name two files")
+
+
+def check_target(target: Path, inputs: list[Path]) -> None:
+    try:
+        if target.is_dir():
+            raise InputError(target, "is a folder, but should be a file to write")
+        if not target.parent.is_dir():
+            raise InputError(target, "cannot be written: its folder does not exist")
+        for source in inputs:
+            refuse_harm(target, source)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(target, f"cannot be written: {error}") from None
+
+
+def refuse_harm(target: Path, source: Path) -> None:
+    """Raise InputError if writing the target would change what is read from the source."""
+    if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
+        raise InputError(target, f"lies in the folder that is read, {source}; write elsewhere")
+    if target.exists() and source.exists() and target.samefile(source):
+        raise InputError(target, "is also read by this command; write elsewhere")
+
+
+def check_trace_target(target: Path) -> None:
+    """Raise InputError if a trace would replace a file that is no trace."""
+    from lockstep.parity.dump import open_safetensors
+
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise InputError(target, "is not a file, so no trace can be written there")
+    try:
+        known = target.stat().st_size == 0 or open_safetensors(target).is_trace
+    except InputError:
+        known = False
+    if not known:
+        raise InputError(target, "exists and is no trace; it is left as it is")

@@ -1,0 +1,52 @@
+"""What all legal ways scatter around: float64, on the weights that a port of some dtype holds."""
+
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.precision import rounded
+
+FLOAT64 = np.dtype(np.float64)
+TILE = 256  # rows of a weight that are widened at a time: they stay in the cache
+
+
+def exact(ops: Any, held: np.dtype) -> Any:
+    """Return the operations of `ops` for float64 on dense weights rounded to `held`, the port's dtype.
+
+    Which dtype a port keeps its weights in is its user's choice and no error. The scales of packed
+    weights are taken as stored: engines differ there, and the ways have both.
+    """
+
+    def linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
+        flat = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+        out = np.empty((len(flat), weight.shape[0]))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, weight.shape[0], TILE):
+                rows = slice(start, start + TILE)
+                np.matmul(flat, widened(ops, weight, rows, held).T, out=out[:, rows])
+            out = out.reshape(*x.shape[:-1], weight.shape[0])
+            return out if bias is None else out + rounded(bias, held)
+
+    def rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
+        return ops.rms_norm(x, rounded(gain, held), eps=eps)
+
+    def embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
+        packed = isinstance(table, QuantizedTensor)
+        return rounded(ops.embedding(tokens, table, dtype=dtype if packed else held), dtype)
+
+    changed = {"linear": linear, "rms_norm": rms_norm, "embedding": embedding}
+    return SimpleNamespace(**vars_of(ops) | changed)
+
+
+def widened(ops: Any, weight: Any, rows: slice, held: np.dtype) -> np.ndarray:
+    if isinstance(weight, QuantizedTensor):
+        return ops.dequantize_affine(weight, rows=rows, dtype=FLOAT64)
+    return rounded(weight[rows], held).astype(FLOAT64)
+
+
+def vars_of(ops: Any) -> dict[str, Any]:
+    """Return the operations of a namespace by name, whether it is a module or made by hand."""
+    return {name: getattr(ops, name) for name in getattr(ops, "__all__", None) or vars(ops)}

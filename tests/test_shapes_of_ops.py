@@ -1,0 +1,131 @@
+"""Every operation keeps the promise of its signature, for sizes drawn for its letters. By law."""
+
+import importlib
+import typing
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.reference import ops as reference_ops
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from tests.draws import normal, packed_matrix
+from tests.ops_backends import BACKENDS, FAST_DTYPES
+
+# What signatures leave open: options, and the shapes that follow from several letters at once.
+OPTIONS = {
+    "eps": 1e-6,
+    "scale": 0.5,
+    "masked_row": "zero",
+    "window": 2,
+    "theta": 100.0,
+    "rows": slice(None),
+}
+OF_SIZES = {"heads": lambda size: size["H"], "dims": lambda size: size["D"]}
+WHOLE = {"tokens": "V", "positions": None, "query_positions": None, "key_positions": None}
+PROMISED = {  # where `Hidden` or `Inputs` stands for a product, or a row, of the letters
+    "concatenate": lambda size: (size["B"], size["G"], size["S"] + size["L"], size["D"]),
+    "dequantize_affine": lambda size: (size["N"], size["K"]),
+    "merge_heads": lambda size: (size["B"], size["L"], size["H"] * size["D"]),
+    "take_rows": lambda size: (size["B"], 1, size["E"]),
+}
+
+
+@st.composite
+def sizes(draw) -> dict[str, int]:
+    """Draw a size for each letter: no tokens and no keys too, heads that share, D even."""
+    some, maybe = st.integers(1, 3), st.integers(0, 4)
+    size = {letter: draw(some) for letter in "BEGVN"} | {letter: draw(maybe) for letter in "LS"}
+    size |= {"H": size["G"] * draw(some), "D": 2 * draw(some), "K": 32 * draw(some)}
+    return size | {"1": 1, "D/2": size["D"] // 2}
+
+
+def hints(op: str) -> dict[str, typing.Any]:
+    return typing.get_type_hints(getattr(reference_ops, op), include_extras=True)
+
+
+def letters(hint) -> list[str] | None:
+    """Return the letters of an annotated array, or None for what is no array."""
+    parts = [hint, *typing.get_args(hint)]
+    found = [part.__metadata__[0] for part in parts if hasattr(part, "__metadata__")]
+    return found[0].split() if found else None
+
+
+def argument(backend, name: str, hint, size: Mapping[str, int], dtype):
+    """Make one argument: an array of the promised shape, a mask, an option."""
+    shape = [size[letter] for letter in letters(hint) or []]
+    if name == "mask":
+        places = np.zeros((size["B"], size["L"]), int), np.zeros((size["B"], size["S"]), int)
+        return backend.causal_mask(*places, window=None)
+    if name in WHOLE or name == "index":
+        stop = {"tokens": size["V"], "index": size["L"]}.get(name, 9)
+        return np.random.default_rng(0).integers(0, stop, shape)
+    if name == "frequencies":
+        return np.ones(shape)
+    if name == "weight" and letters(hint) is None:
+        return packed_matrix(0, size["N"], size["K"], bits=4, group=32)[0]
+    if letters(hint) is not None:
+        return normal(0, *shape, dtype=dtype)
+    return dtype if name == "dtype" else OPTIONS.get(name) or OF_SIZES[name](size)
+
+
+def promise(op: str, size: Mapping[str, int]) -> tuple[int, ...]:
+    if op in PROMISED:
+        return PROMISED[op](size)
+    return tuple(size[letter] for letter in letters(hints(op)["return"]))
+
+
+def adapted(op: str, size: dict[str, int]) -> dict[str, int]:
+    """Let letters agree where one operation uses two names for one thing."""
+    if op == "split_heads":
+        return size | {"K": size["H"] * size["D"]}
+    if op == "embedding":  # the table is a weight of V rows and E columns
+        return size | {"N": size["V"], "K": size["E"]}
+    return size | {"L": max(size["L"], 1)} if op == "take_rows" else size
+
+
+@pytest.mark.parametrize("op", reference_ops.__all__)
+@settings(max_examples=15)
+@given(size=sizes(), name=st.sampled_from(FAST_DTYPES))
+def test_results_have_the_promised_shape(backend, op, size, name):
+    """By law: the letters of the result, and the dtype of the first argument."""
+    from tests.ops_backends import DTYPES
+
+    size, dtype = adapted(op, size), DTYPES[name]
+    kinds = {key: hint for key, hint in hints(op).items() if key != "return"}
+    made = {key: argument(backend, key, hint, size, dtype) for key, hint in kinds.items()}
+    result = getattr(backend, op)(**made)
+    if op == "causal_mask":
+        result = backend.seen(result)
+    else:
+        assert result.dtype == (np.float64 if op == "rope_frequencies" else dtype)
+    assert result.shape == promise(op, size)
+
+
+@pytest.mark.parametrize("op", reference_ops.__all__)
+def test_backends_say_the_same_letters(backend, op):
+    """By law: the signatures of `fast` promise what those of the reference do."""
+    own = typing.get_type_hints(getattr(backend.ops, op), include_extras=True)
+    said = {name: letters(hint) for name, hint in hints(op).items() if "mask" not in name}
+    assert {name: letters(own[name]) for name in said if op != "causal_mask" or name != "return"} == {
+        name: found for name, found in said.items() if op != "causal_mask" or name != "return"
+    }
+
+
+def test_every_namespace_is_a_backend():
+    """By law: nobody adds a namespace of operations that these tests do not run."""
+    found = {
+        module.__name__
+        for name in ("reference.ops", "fast.ops", "fast.cpu")
+        if (module := importlib.import_module(f"lockstep.{name}"))
+    }
+    assert {backend.ops.__name__ for backend in BACKENDS} == found
+
+
+def test_a_packed_weight_keeps_the_promise(backend):
+    """By hand: the one argument that is an array or a packed matrix."""
+    packed, _ = packed_matrix(0, 3, 32, bits=4, group=32)
+    assert isinstance(packed, QuantizedTensor) and packed.shape == (3, 32)
+    assert backend.linear(normal(0, 2, 5, 32), packed, None).shape == (2, 5, 3)
