@@ -35,7 +35,7 @@ class Model:
             self.weights[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
-        self.architecture = import_module(f"lockstep.fast.models.{checkpoint.architecture}")
+        self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
 
     def make_cache(self) -> GrowingCache:
         """Return an empty key/value cache for one batch."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from lockstep.fast.caches.growing import GrowingCache
 from lockstep.fast.shapes import Array, KeyPositions, Positions
-from lockstep.reference.checkpoint.config import Qwen3Config
 
 Trace = Callable[[str, Array], None]
 
@@ -18,7 +17,7 @@ class Run:
     """The namespace of operations, the weights on the device, positions, cache and listener."""
 
     ops: Any
-    config: Qwen3Config
+    config: Any
     weights: Mapping[str, Any]
     dtype: Any
     cache: GrowingCache

@@ -23,7 +23,7 @@ class Model:
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
         self.dtype, self.ops = dtype, ops
-        self.architecture = import_module(f"lockstep.reference.models.{checkpoint.architecture}")
+        self.architecture = import_module(f"lockstep.reference.models.{checkpoint.model}")
 
     def make_cache(self) -> GrowingCache:
         """Return an empty key/value cache for one batch."""

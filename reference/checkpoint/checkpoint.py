@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from lockstep.reference.checkpoint.config import ARCHITECTURE, CONFIG, Qwen3Config, read_config
+from lockstep.reference.checkpoint.architectures import Architecture
+from lockstep.reference.checkpoint.config import CONFIG, read_config
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
@@ -39,20 +41,23 @@ class StoredFormat:
 class Checkpoint:
     """Named tensors of one model, with Hugging Face names. Made by `open_checkpoint`.
 
+    `architecture` is the `model_type`; `model` names the file in `models/` that runs it.
+
     Nothing is kept in memory but names and shapes: every `tensor` call reads from the disk.
     """
 
     def __init__(
         self,
         path: Path,
-        config: Qwen3Config,
+        architecture: Architecture,
+        config: Any,
         generation: GenerationConfig,
         shards: Shards,
         layout: dict[str, Stored],
         warnings: list[str],
     ) -> None:
         self.path, self.config, self.generation = path, config, generation
-        self.architecture = ARCHITECTURE
+        self.architecture, self.model = architecture.name, architecture.model
         self.warnings = warnings
         self._shards, self._layout = shards, layout
 
@@ -126,8 +131,11 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     )
     generation = read_generation(folder, parsed.path, parsed.eos_token_id, parsed.config.vocab_size)
     shards = Shards(folder)
-    layout = resolve_layout(shards, parsed.config, declared, warnings)
-    return Checkpoint(folder, parsed.config, generation, shards, layout, warnings + shards.warnings)
+    layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
+    warnings += shards.warnings
+    return Checkpoint(
+        folder, parsed.architecture, parsed.config, generation, shards, layout, warnings
+    )
 
 
 def _parts(name: str) -> tuple[str, str, str]:

@@ -18,7 +18,7 @@ IGNORED: Mapping[str, str] = {
     "attention_dropout": TRAINING,
     "initializer_range": TRAINING,
     "use_cache": "a cache changes the speed, not the result",
-    "bos_token_id": "Qwen3 puts no token before the prompt",
+    "bos_token_id": "the tokenizer decides what stands before a prompt",
     "pad_token_id": "padding is described by the lengths of the rows",
     "transformers_version": ORIGIN,
     "unsloth_version": ORIGIN,
@@ -41,13 +41,18 @@ IGNORED: Mapping[str, str] = {
 }
 
 
-def check_leftovers(fields: Fields, ignore: Collection[str], warnings: list[str]) -> None:
+def check_leftovers(
+    fields: Fields,
+    ignore: Collection[str],
+    warnings: list[str],
+    ignored: Collection[str] = (),
+) -> None:
     """Refuse every key of an object that was neither used, nor ignored, nor waived by the user.
 
     Keys that are null or false switch something off that this architecture does not have: they
     are only mentioned in `warnings`.
     """
-    rest = [key for key in fields.raw if key not in fields.used and key not in ignored_in(fields)]
+    rest = [key for key in fields.raw if key not in fields.used and key not in ignored]
     unknown = [key for key in rest if fields.prefix + key not in ignore]
     off = [key for key in unknown if fields.raw[key] is None or fields.raw[key] is False]
     if off:
@@ -65,10 +70,6 @@ def check_ignore(ignore: Collection[str], used: Collection[str], fields: Fields)
     wrong = sorted(set(ignore) & set(used) & set(fields.raw))
     if wrong:
         raise InputError(fields.path, f"field {show(wrong[0])} is used, it cannot be ignored")
-
-
-def ignored_in(fields: Fields) -> Collection[str]:
-    return () if fields.prefix else IGNORED
 
 
 def _unknown(names: list[str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.reference.checkpoint.config import Qwen3Config
+from lockstep.reference.checkpoint.architectures import Architecture, Config
 from lockstep.reference.checkpoint.dtypes import FLOATS
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.packed import Packing, infer_packing, is_packed
 from lockstep.reference.checkpoint.quantization import QuantizationConfig, spellings
-from lockstep.reference.checkpoint.qwen3_tensors import HEAD, expected_tensors, tolerated
 from lockstep.reference.checkpoint.sharded import Shards
 
 
@@ -22,14 +21,18 @@ class Stored:
 
 
 def resolve_layout(
-    shards: Shards, config: Qwen3Config, declared: QuantizationConfig, warnings: list[str]
+    shards: Shards,
+    architecture: Architecture,
+    config: Config,
+    declared: QuantizationConfig,
+    warnings: list[str],
 ) -> dict[str, Stored]:
     """Return how each tensor that the architecture needs is stored.
 
     Raises InputError if one is missing or has another shape or type than config.json asks for, or
     if a tensor is left that the architecture does not know.
     """
-    shapes = expected_tensors(config)
+    shapes = architecture.tensors(config)
     _check_missing(shards, config, list(shapes))
     layout, used = {}, set()
     for name, shape in shapes.items():
@@ -40,17 +43,19 @@ def resolve_layout(
             _check_plain(shards, name, shape)
         layout[name] = Stored(shape, packing)
         used |= {name, f"{module}.scales", f"{module}.biases"} if packed else {name}
-    _check_unknown(shards, config, used, warnings)
+    rest = [name for name in shards.names if name not in used]
+    reasons = {name: architecture.tolerated(name, config) for name in rest}
+    _check_unknown(shards, config, reasons, warnings)
     _compare_declared(layout, declared, warnings)
     return layout
 
 
-def _check_missing(shards: Shards, config: Qwen3Config, names: list[str]) -> None:
+def _check_missing(shards: Shards, config: Config, names: list[str]) -> None:
     missing = [name for name in names if name not in shards]
     if not missing:
         return
     hint = f"num_hidden_layers={config.num_hidden_layers}"
-    if missing == [HEAD]:
+    if missing == ["lm_head.weight"]:
         hint = "tie_word_embeddings=false in config.json"
     what = f"config disagrees with weights: missing {show_names(missing)}"
     raise InputError(shards.folder, what, hint)
@@ -67,16 +72,16 @@ def _check_plain(shards: Shards, name: str, shape: tuple[int, ...]) -> None:
 
 
 def _check_unknown(
-    shards: Shards, config: Qwen3Config, used: set[str], warnings: list[str]
+    shards: Shards, config: Config, reasons: dict[str, str | None], warnings: list[str]
 ) -> None:
-    rest = [name for name in shards.names if name not in used]
-    unknown = [name for name in rest if tolerated(name, config) is None]
+    """Refuse tensors that nothing needs and no reason excuses; mention the excused ones."""
+    unknown = [name for name, reason in reasons.items() if reason is None]
     if unknown:
         what = f"config disagrees with weights: unknown tensors {show_names(unknown)}"
         hint = f"num_hidden_layers={config.num_hidden_layers}"
         raise InputError(shards.path_of(unknown[0]), what, hint)
-    for reason in sorted({tolerated(name, config) or "" for name in rest}):
-        names = sorted(name for name in rest if tolerated(name, config) == reason)
+    for reason in sorted({reason for reason in reasons.values() if reason is not None}):
+        names = sorted(name for name, why in reasons.items() if why == reason)
         warnings.append(f"tensors not used, because {reason}: {show_names(names)}")
 
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.reference.checkpoint.config import ParsedConfig, Qwen3Config, read_config
+from lockstep.reference.checkpoint.architectures.qwen3 import Qwen3Config
+from lockstep.reference.checkpoint.config import ParsedConfig, read_config
 from lockstep.reference.checkpoint.config_keys import IGNORED
 from lockstep.reference.checkpoint.errors import InputError
 

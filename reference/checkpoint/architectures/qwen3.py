@@ -1,0 +1,153 @@
+"""Qwen3, dense: its config and its tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from lockstep.reference.checkpoint import config_common as common
+from lockstep.reference.checkpoint.architectures import Shapes
+from lockstep.reference.checkpoint.config_common import FULL, SLIDING
+from lockstep.reference.checkpoint.config_fields import Fields
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_config import rope_theta
+
+CLASSES = ("Qwen3ForCausalLM",)
+MODEL = "qwen3"
+IGNORED: dict[str, str] = {}
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+# transformers before 4.32 saved this buffer; it follows from the config.
+ROTARY_BUFFER = re.compile(r"model\.(layers\.[0-9]+\.self_attn\.)?rotary_emb\.inv_freq")
+TIED_HEAD = re.compile(r"lm_head\.(weight|scales|biases)")
+
+
+@dataclass(frozen=True)
+class Qwen3Config:
+    """What a Qwen3 forward pass needs to know. Field names are the keys of config.json.
+
+    `layer_types` holds "full_attention" or "sliding_attention" for each layer; `sliding_window` is
+    None unless some layer slides.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    tie_word_embeddings: bool
+    attention_bias: bool
+    max_position_embeddings: int
+    sliding_window: int | None
+    layer_types: tuple[str, ...]
+
+
+def parse(fields: Fields, ignore: Collection[str], warnings: list[str]) -> Qwen3Config:
+    """Return the config, or raise InputError for the first key that is wrong."""
+    layers = fields.integer("num_hidden_layers", low=1, high=common.LAYER_LIMIT)
+    window, layer_types = _attention_kinds(fields, layers, warnings)
+    fields.choice("hidden_act", ("silu",))
+    common.check_dtype(fields)
+    config = Qwen3Config(
+        vocab_size=fields.integer("vocab_size", low=1, high=common.VOCAB_LIMIT),
+        hidden_size=common.width(fields, "hidden_size"),
+        intermediate_size=common.width(fields, "intermediate_size"),
+        num_hidden_layers=layers,
+        num_attention_heads=fields.integer("num_attention_heads", low=1, high=common.HEAD_LIMIT),
+        num_key_value_heads=fields.integer("num_key_value_heads", low=1, high=common.HEAD_LIMIT),
+        head_dim=fields.integer("head_dim", low=2, high=common.HEAD_LIMIT),
+        rms_norm_eps=common.eps(fields, "rms_norm_eps", warnings),
+        rope_theta=rope_theta(fields, ignore, warnings),
+        tie_word_embeddings=fields.boolean("tie_word_embeddings"),
+        # The tensors confirm it: a bias that is there and not announced is an unknown tensor.
+        attention_bias=fields.boolean_or("attention_bias", False),
+        max_position_embeddings=fields.integer(
+            "max_position_embeddings", low=1, high=common.POSITION_LIMIT
+        ),
+        sliding_window=window,
+        layer_types=layer_types,
+    )
+    common.check_heads(fields, config.num_attention_heads, config.num_key_value_heads)
+    if config.head_dim % 2:
+        what = f"head_dim={config.head_dim} is odd: rotary embedding needs pairs"
+        raise InputError(fields.path, what)
+    return config
+
+
+def _attention_kinds(
+    fields: Fields, layers: int, warnings: list[str]
+) -> tuple[int | None, tuple[str, ...]]:
+    """Resolve which layers slide, and how wide their window is.
+
+    As in transformers: without `use_sliding_window` there is no window, whatever else is said; and
+    `layer_types`, where given, decides over `max_window_layers`.
+    """
+    use = fields.boolean_or("use_sliding_window", False)
+    said = fields.optional_integer("sliding_window", low=1, high=common.POSITION_LIMIT)
+    window = said if use else None
+    by_rule = _kinds_by_rule(fields, layers, window)
+    kinds = common.layer_types(fields, layers) or by_rule
+    if SLIDING in kinds and window is None:
+        fields.refuse("layer_types", "has sliding layers, but there is no sliding window")
+    if kinds != by_rule:
+        warnings.append("layer_types differs from max_window_layers: layer_types was followed")
+    return (window if SLIDING in kinds else None), kinds
+
+
+def _kinds_by_rule(fields: Fields, layers: int, window: int | None) -> tuple[str, ...]:
+    first = fields.optional_integer("max_window_layers", low=0, high=common.POSITION_LIMIT)
+    if window is None:
+        return (FULL,) * layers
+    if first is None:
+        fields.refuse("max_window_layers", "must be an integer: it says which layers slide")
+    return tuple(SLIDING if layer >= first else FULL for layer in range(layers))
+
+
+def tensors(config: Qwen3Config) -> Shapes:
+    """Return name -> shape, in the order of the forward pass. Matrices are (outputs, inputs)."""
+    width, shapes = config.hidden_size, {}
+    shapes[EMBEDDING] = (config.vocab_size, width)
+    for layer in range(config.num_hidden_layers):
+        for name, shape in _layer(config).items():
+            shapes[f"model.layers.{layer}.{name}"] = shape
+    shapes["model.norm.weight"] = (width,)
+    if not config.tie_word_embeddings:
+        shapes[HEAD] = (config.vocab_size, width)
+    return shapes
+
+
+def tolerated(name: str, config: Qwen3Config) -> str | None:
+    """Return why a tensor that no layer needs may be there all the same, or None."""
+    if ROTARY_BUFFER.fullmatch(name):
+        return "they are computed from the config"
+    if config.tie_word_embeddings and TIED_HEAD.fullmatch(name):
+        return "the head is tied to the embedding"
+    return None
+
+
+def _layer(config: Qwen3Config) -> Shapes:
+    width, inner = config.hidden_size, config.intermediate_size
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    shapes: Shapes = {"input_layernorm.weight": (width,)}
+    for name, rows, columns in (
+        ("q_proj", queries, width),
+        ("k_proj", keys, width),
+        ("v_proj", keys, width),
+        ("o_proj", width, queries),
+    ):
+        shapes[f"self_attn.{name}.weight"] = (rows, columns)
+        if config.attention_bias:
+            shapes[f"self_attn.{name}.bias"] = (rows,)
+    shapes["self_attn.q_norm.weight"] = (config.head_dim,)
+    shapes["self_attn.k_norm.weight"] = (config.head_dim,)
+    shapes["post_attention_layernorm.weight"] = (width,)
+    shapes["mlp.gate_proj.weight"] = (inner, width)
+    shapes["mlp.up_proj.weight"] = (inner, width)
+    shapes["mlp.down_proj.weight"] = (width, inner)
+    return shapes
