@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 
 from lockstep.reference.checkpoint import config, safetensors_header, sharded
+from lockstep.reference.checkpoint.architectures import qwen3
 from lockstep.reference.checkpoint.config_keys import IGNORED
 from lockstep.reference.checkpoint.quantization import spellings
 
 PAGE = Path(__file__).parents[3] / "docs" / "checkpoint.md"
+
+
+CONFIG_FILES = ("config.py", "config_common.py", "rope_config.py", "architectures/qwen3.py")
+CONFIG_FILES += ("architectures/__init__.py",)
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +31,10 @@ def test_the_table_of_ignored_keys_is_complete(page: str) -> None:
 def test_the_list_of_used_keys_is_complete(page: str) -> None:
     listed = set(re.findall(r"`(\w+)`", page.split("\nUsed: ")[1].split("\n\n")[0]))
     folder = Path(config.__file__).parent
-    code = "".join((folder / name).read_text() for name in ("config.py", "rope_config.py"))
+    code = "".join((folder / name).read_text() for name in CONFIG_FILES)
     quoted = set(re.findall(r'"(\w+)"', code))
     assert listed <= quoted
-    assert set(config.Qwen3Config.__dataclass_fields__) <= listed
+    assert set(qwen3.Qwen3Config.__dataclass_fields__) <= listed
 
 
 def test_the_limits(page: str) -> None:
