@@ -28,7 +28,9 @@ class Model:
         progress: Progress | None = None,
     ):
         self.checkpoint, self.config = checkpoint, checkpoint.config
-        self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
+        self.rules = BatchRules(
+            checkpoint.path, checkpoint.config.vocab_size, checkpoint.position_limit
+        )
         self.dtype, self.backend, self.ops = dtype, backend, backend.ops
         self.weights = {}
         for name in checkpoint.names:

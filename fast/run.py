@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast.caches.growing import GrowingCache
-from lockstep.fast.shapes import Array, KeyPositions, Positions
+from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex
 
 Trace = Callable[[str, Array], None]
 
@@ -26,6 +26,11 @@ class Run:
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
 
+    @property
+    def lengths(self) -> RowIndex:
+        """How far each row reaches: one past its highest position, held or new. (B,)"""
+        return self.key_positions.max(axis=1, initial=-1) + 1
+
     def tap(self, name: str, value: Array) -> Array:
         """Report a named activation, and pass it on."""
         if self.trace is not None:
@@ -41,3 +46,14 @@ class Run:
         """Apply the norm stored at `path` and tap it."""
         gain, eps = self.weights[f"{path}.weight"], self.config.rms_norm_eps
         return self.tap(path, self.ops.rms_norm(x, gain, eps=eps))
+
+    def layer_norm(self, x: Array, path: str) -> Array:
+        """Apply the norm with a mean and a bias that is stored at `path`, and tap it."""
+        gain, bias = self.weights[f"{path}.weight"], self.weights[f"{path}.bias"]
+        eps = self.config.layer_norm_epsilon
+        return self.tap(path, self.ops.layer_norm(x, gain, bias, eps=eps))
+
+    def rope(self, x: Array, path: str, frequencies: Frequencies) -> Array:
+        """Turn queries or keys to their positions and tap them as `path`."""
+        factor = self.config.rope_scaling.attention_factor
+        return self.tap(path, self.ops.rope(x, self.positions, frequencies, factor=factor))

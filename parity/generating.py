@@ -27,11 +27,12 @@ def own_dtype(checkpoint: Checkpoint, backend: str) -> str:
         return "float32"
     if is_packed(checkpoint) and not has_gpu():
         return "float32"
-    return STORED.get(checkpoint.stored("model.norm.weight").dtype, "float32")
+    norm = next(name for name in checkpoint.names if len(checkpoint.stored(name).shape) == 1)
+    return STORED.get(checkpoint.stored(norm).dtype, "float32")
 
 
 def is_packed(checkpoint: Checkpoint) -> bool:
-    return any(checkpoint.stored(name).bits is not None for name in checkpoint.names)
+    return any(checkpoint.stored(name).packed for name in checkpoint.names)
 
 
 class Generation:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
+from lockstep.reference.checkpoint.architectures import Config
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, StoredFormat
 from lockstep.reference.ops.linear import TILE
 
@@ -19,7 +20,7 @@ def inspection(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "path": str(checkpoint.path),
         "architecture": checkpoint.architecture,
-        "config": asdict(checkpoint.config),
+        "config": asdict(checkpoint.config) | common_keys(checkpoint.config),
         "parameters": parameters,
         "bits_per_weight": 8 * weights / parameters,
         "formats": formats(stored),
@@ -31,6 +32,12 @@ def inspection(checkpoint: Checkpoint) -> dict[str, Any]:
             for name, t in stored.items()
         ],
     }
+
+
+def common_keys(config: Any) -> dict[str, Any]:
+    """Return what every config answers to, whatever its own keys are called."""
+    names = [name for name in vars(Config) if isinstance(vars(Config)[name], property)]
+    return {name: getattr(config, name) for name in names}
 
 
 def format_of(tensor: StoredFormat) -> str:
@@ -52,6 +59,14 @@ def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, Any]]:
     return dict(sorted(groups.items(), key=lambda item: -item[1]["nbytes"]))
 
 
+def held(tensor: StoredFormat) -> int:
+    """Return the bytes of a tensor on a fast backend: blocks may get scales of their own, float32."""
+    weights = prod(tensor.shape)
+    if not tensor.packed:
+        return weights * FLOAT32
+    return tensor.nbytes + (weights // 4 if tensor.bits is None else 0)
+
+
 def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
     """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
 
@@ -61,9 +76,9 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     """
     heads, width = config.num_key_value_heads, config.head_dim
     cache = 2 * config.num_hidden_layers * heads * width * FLOAT32
-    tile = max(min(TILE, t.shape[0]) * t.shape[-1] for t in stored.values()) * FLOAT32
-    largest = max(tensor.nbytes for tensor in stored.values())
-    wide = sum(t.nbytes if t.bits else prod(t.shape) * FLOAT32 for t in stored.values())
+    tile = max(min(TILE, t.shape[-2:][0]) * t.shape[-1] for t in stored.values()) * FLOAT32
+    largest = max(t.nbytes // prod(t.shape[:-2]) for t in stored.values())  # one expert of a stack
+    wide = sum(map(held, stored.values()))
     scores = 4 * config.num_attention_heads * PROMPT * PROMPT * FLOAT32
     streams = 6 * PROMPT * max(config.hidden_size, config.intermediate_size) * FLOAT32
     logits = 2 * PROMPT * config.vocab_size * FLOAT32

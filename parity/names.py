@@ -12,8 +12,10 @@ WRAPPERS = (
     ("language_model.", ""),
     ("model.model.", "model."),
     ("model.lm_head", "lm_head"),
+    *((f"model.{part}", f"transformer.{part}") for part in ("wte", "wpe", "h.", "ln_f")),  # mlx-lm
 )
 BARE = ("embed_tokens", "norm", "layers.")  # hooks on the model without its head
+BARE_GPT2 = re.compile(r"wte|wpe|drop|ln_f|h\.[0-9].*", re.DOTALL)
 NUMBER = r"(?:0|[1-9][0-9]{0,5})"
 
 LLAMA_CPP = {
@@ -43,13 +45,18 @@ LLAMA_CPP_PATTERN = re.compile(rf"(?P<stem>[A-Za-z_]+)-(?P<layer>{NUMBER})")
 # A module that only hands on what its last part returns.
 LAST_PARTS = {"self_attn": "self_attn.o_proj", "mlp": "mlp.down_proj"}
 LAST_PART = re.compile(rf"(model\.layers\.{NUMBER})\.(self_attn|mlp)")
+LAST_PART_GPT2 = re.compile(rf"(transformer\.h\.{NUMBER}\.(?:attn|mlp))(\.(?:resid_)?dropout)?")
+LAST_NORMS = {"model": "model.norm", "transformer": "transformer.ln_f"}
 
 STEP = re.compile(rf"step\.({NUMBER})/")
 TAP = re.compile(
     r"model\.embed_tokens|model\.norm|lm_head|logits|"
     rf"model\.layers\.{NUMBER}(\.(input_layernorm|post_attention_layernorm|residual|"
     r"self_attn\.([qkvo]_proj|[qk]_norm|[qk]_rope|scores|probs|context)|"
-    r"mlp\.(gate_proj|up_proj|down_proj|act_fn)))?"
+    r"mlp\.(gate_proj|up_proj|down_proj|act_fn|gate|routing|experts)))?|"
+    r"transformer\.(wte|wpe|drop|ln_f)|"
+    rf"transformer\.h\.{NUMBER}(\.(ln_1|ln_2|residual|"
+    r"attn\.(c_attn|c_proj|scores|probs|context)|mlp\.(c_fc|act|c_proj)))?"
 )
 
 
@@ -69,7 +76,10 @@ def tap_named(name: str) -> str:
     found = LAST_PART.fullmatch(path)
     if found:
         return f"{step}{found[1]}.{LAST_PARTS[found[2]]}"
-    return step + ("model.norm" if path == "model" else path)
+    found = LAST_PART_GPT2.fullmatch(path)
+    if found:
+        return f"{step}{found[1]}.c_proj"
+    return step + LAST_NORMS.get(path, path)
 
 
 def unwrapped(name: str) -> str:
@@ -82,6 +92,8 @@ def unwrapped(name: str) -> str:
             if path.startswith(wrapper):
                 path, changed = instead + path.removeprefix(wrapper), True
     bare = path in BARE or path.startswith(BARE[-1])
+    if BARE_GPT2.fullmatch(path):
+        return f"{step}transformer.{path}"
     return step + ("model." if bare else "") + path
 
 

@@ -6,7 +6,8 @@ from lockstep.parity.cli.output import printable, table
 from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
-LAYER = re.compile(r"((?:step\.[0-9]+/)?model\.layers\.[0-9]+)(\.|$)")
+PLACE = r"(?:model\.layers|transformer\.h)\.[0-9]+"  # of a layer among the modules
+LAYER = re.compile(rf"((?:step\.[0-9]+/)?{PLACE})(\.|$)")
 LISTED = 6  # names in a list
 LONGEST = 120  # lines of the table; beyond, only what is wrong is shown
 WRONG = ("diverged", "differs")
@@ -108,7 +109,7 @@ def remarks(result: Result) -> str:
 def kind(name: str) -> str:
     """Return a tap's name for all layers and steps: model.layers.*.mlp.act_fn."""
     bare = re.sub(r"^step\.[0-9]+/", "", name)
-    return re.sub(r"^model\.layers\.[0-9]+", "model.layers.*", bare)
+    return re.sub(rf"^{PLACE}", lambda found: found[0].rpartition(".")[0] + ".*", bare)
 
 
 def listed(names: list[str]) -> str:

@@ -19,7 +19,8 @@ def taps_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     batch, length = [size for size in STANDINS if size not in taken][:2]
     recorder = Recorder(SHAPE_OPS)
     model = Model(Shapes(checkpoint), dtype="float32", ops=recorder)  # pyright: ignore[reportArgumentType]
-    for _ in model.stages(np.zeros((batch, length), int), trace=recorder.tap):
+    nothing = np.zeros((batch, length), int)  # all at position 0, which every model has
+    for _ in model.stages(nothing, positions=nothing, trace=recorder.tap):
         pass
     stage = recorder.take()
     operations = {id(node.output): node.op for node in stage.nodes}

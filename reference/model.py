@@ -21,7 +21,9 @@ class Model:
         if dtype not in NAMES:
             raise InputError(checkpoint.path, f"dtype={dtype}, but should be one of {NAMES}")
         self.checkpoint, self.config = checkpoint, checkpoint.config
-        self.rules = BatchRules(checkpoint.path, checkpoint.config.vocab_size)
+        self.rules = BatchRules(
+            checkpoint.path, checkpoint.config.vocab_size, checkpoint.position_limit
+        )
         self.dtype, self.ops = dtype, ops
         self.architecture = import_module(f"lockstep.reference.models.{checkpoint.model}")
 

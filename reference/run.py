@@ -8,7 +8,8 @@ import numpy as np
 
 from lockstep.reference.caches.growing import GrowingCache
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
-from lockstep.reference.shapes import Array, KeyPositions, Positions
+from lockstep.reference.checkpoint.stack import Stack
+from lockstep.reference.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex
 
 Trace = Callable[[str, Array], None]
 
@@ -29,6 +30,11 @@ class Run:
     last: Array | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
 
+    @property
+    def lengths(self) -> RowIndex:
+        """How far each row reaches: one past its highest position, held or new. (B,)"""
+        return self.key_positions.max(axis=1, initial=-1) + 1
+
     def tap(self, name: str, value: Array) -> Array:
         """Report a named activation, and pass it on."""
         if self.trace is not None:
@@ -38,6 +44,10 @@ class Run:
     def weight(self, name: str) -> Any:
         """Read a tensor from the checkpoint: dense, or packed as it is stored."""
         return self.checkpoint.tensor(name)
+
+    def stack(self, name: str) -> Stack:
+        """Open a stack of matrices of the checkpoint, to be read one at a time."""
+        return self.checkpoint.stack(name)
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
@@ -49,3 +59,14 @@ class Run:
         """Apply the norm stored at `path` and tap it."""
         eps = self.checkpoint.config.rms_norm_eps
         return self.tap(path, self.ops.rms_norm(x, self.weight(f"{path}.weight"), eps=eps))
+
+    def layer_norm(self, x: Array, path: str) -> Array:
+        """Apply the norm with a mean and a bias that is stored at `path`, and tap it."""
+        gain, bias = self.weight(f"{path}.weight"), self.weight(f"{path}.bias")
+        eps = self.checkpoint.config.layer_norm_epsilon
+        return self.tap(path, self.ops.layer_norm(x, gain, bias, eps=eps))
+
+    def rope(self, x: Array, path: str, frequencies: Frequencies) -> Array:
+        """Turn queries or keys to their positions and tap them as `path`."""
+        factor = self.checkpoint.config.rope_scaling.attention_factor
+        return self.tap(path, self.ops.rope(x, self.positions, frequencies, factor=factor))

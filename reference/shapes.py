@@ -1,14 +1,16 @@
 """The dimension key of the project, and the arrays that signatures speak of.
 
 B batch · L queries in this step · S keys held · E model width · H query heads · G key/value heads
-D head width · F feed-forward width · V vocabulary · N output features · K input features
+D head width · F feed-forward width · V vocabulary · X experts · N output features
+K input features
 """
 
 from typing import Annotated
 
 import numpy as np
 
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.checkpoint.stack import Stack
 
 Tokens = Annotated[np.ndarray, "B L"]
 Positions = Annotated[np.ndarray, "B L"]
@@ -27,5 +29,9 @@ NewKeys = Annotated[np.ndarray, "B G L D"]
 Scores = Annotated[np.ndarray, "B H L S"]
 Mask = Annotated[np.ndarray, "B 1 L S"]
 Frequencies = Annotated[np.ndarray, "D/2"]
-Weight = Annotated[np.ndarray | QuantizedTensor, "N K"]
+RowFrequencies = Annotated[np.ndarray, "B D/2"]
+Weight = Annotated[np.ndarray | Packed, "N K"]
+Routing = Annotated[np.ndarray, "B L X"]
+Widening = Annotated[np.ndarray | Packed | Stack, "X F E"]
+Narrowing = Annotated[np.ndarray | Packed | Stack, "X E F"]
 Array = np.ndarray

@@ -17,6 +17,7 @@ import numpy as np
 from lockstep.fast import cpu
 from lockstep.fast import ops as mlx_ops
 from lockstep.reference import ops as reference_ops
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 DTYPES = {
@@ -61,6 +62,8 @@ class Precision(NamedTuple):
 
 def to_mlx(value: Any) -> Any:
     """Copy an argument to the device; what fast/shapes.py keeps on the host stays there."""
+    if isinstance(value, BlockTensor):
+        return replace(value, blocks=mx.array(value.blocks))
     if isinstance(value, QuantizedTensor):
         parts = {name: device(getattr(value, name)) for name in ("packed", "scales", "biases")}
         return replace(value, **parts)

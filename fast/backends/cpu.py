@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu
+from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -19,7 +20,7 @@ class CpuBackend:
     def __init__(self, dtype: str):
         self.dtype = half(dtype) if dtype == "bfloat16" else np.dtype(dtype)
 
-    def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
+    def weight(self, tensor: np.ndarray | Packed) -> Any:
         """Take a stored tensor to the dtype that is computed in; a packed one stays packed.
 
         Its scales are rounded to that dtype too, where the reference keeps them as stored.
@@ -27,6 +28,8 @@ class CpuBackend:
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)
+        if isinstance(tensor, BlockTensor):
+            return tensor
         return tensor.astype(self.dtype, copy=False)
 
     def host(self, array: np.ndarray) -> np.ndarray:

@@ -7,6 +7,8 @@ import mlx.core as mx
 import numpy as np
 
 from lockstep.fast import ops
+from lockstep.fast.blocks.repack import AFFINE, repacked
+from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
@@ -23,11 +25,16 @@ class MlxBackend:
             set_device(device)
         self.dtype = getattr(mx, dtype)
 
-    def weight(self, tensor: np.ndarray | QuantizedTensor) -> Any:
+    def weight(self, tensor: np.ndarray | Packed) -> Any:
         """Copy a stored tensor over, in the dtype that is computed in; a packed one stays packed.
 
-        Its scales are rounded to that dtype too, where the reference keeps them as stored.
+        Its scales are rounded to that dtype too, where the reference keeps them as stored. Block
+        formats that MLX's own packing can hold are repacked.
         """
+        if isinstance(tensor, BlockTensor):
+            if tensor.format not in AFFINE:
+                return replace(tensor, blocks=mx.array(tensor.blocks))
+            tensor = repacked(tensor)
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)

@@ -9,21 +9,34 @@ from lockstep.fast.cpu.attention import attention
 from lockstep.fast.cpu.attention_context import attention_context
 from lockstep.fast.cpu.attention_scores import attention_scores
 from lockstep.fast.cpu.causal_mask import causal_mask
+from lockstep.fast.cpu.column_block import column_block
 from lockstep.fast.cpu.concatenate import concatenate
+from lockstep.fast.cpu.dequantize import dequantize
 from lockstep.fast.cpu.dequantize_affine import dequantize_affine
+from lockstep.fast.cpu.dequantize_blocks import dequantize_blocks
 from lockstep.fast.cpu.embedding import embedding
+from lockstep.fast.cpu.experts import experts
+from lockstep.fast.cpu.gelu_erf import gelu_erf
+from lockstep.fast.cpu.gelu_tanh import gelu_tanh
 from lockstep.fast.cpu.heads_first import heads_first
+from lockstep.fast.cpu.layer_norm import layer_norm
 from lockstep.fast.cpu.linear import linear
 from lockstep.fast.cpu.merge_heads import merge_heads
 from lockstep.fast.cpu.multiply import multiply
 from lockstep.fast.cpu.rms_norm import rms_norm
 from lockstep.fast.cpu.rope import rope
 from lockstep.fast.cpu.rope_frequencies import rope_frequencies
+from lockstep.fast.cpu.rope_frequencies_dynamic import rope_frequencies_dynamic
+from lockstep.fast.cpu.rope_frequencies_linear import rope_frequencies_linear
+from lockstep.fast.cpu.rope_frequencies_llama3 import rope_frequencies_llama3
+from lockstep.fast.cpu.rope_frequencies_longrope import rope_frequencies_longrope
+from lockstep.fast.cpu.rope_frequencies_yarn import rope_frequencies_yarn
 from lockstep.fast.cpu.silu import silu
 from lockstep.fast.cpu.softmax import softmax
 from lockstep.fast.cpu.split_heads import split_heads
 from lockstep.fast.cpu.swiglu import swiglu
 from lockstep.fast.cpu.take_rows import take_rows
+from lockstep.fast.cpu.top_k_routing import top_k_routing
 
 __all__ = [
     "add",
@@ -31,19 +44,32 @@ __all__ = [
     "attention_context",
     "attention_scores",
     "causal_mask",
+    "column_block",
     "concatenate",
+    "dequantize",
     "dequantize_affine",
+    "dequantize_blocks",
     "embedding",
+    "experts",
+    "gelu_erf",
+    "gelu_tanh",
     "heads_first",
+    "layer_norm",
     "linear",
     "merge_heads",
     "multiply",
     "rms_norm",
     "rope",
     "rope_frequencies",
+    "rope_frequencies_dynamic",
+    "rope_frequencies_linear",
+    "rope_frequencies_llama3",
+    "rope_frequencies_longrope",
+    "rope_frequencies_yarn",
     "silu",
     "softmax",
     "split_heads",
     "swiglu",
     "take_rows",
+    "top_k_routing",
 ]

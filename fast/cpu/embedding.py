@@ -1,8 +1,8 @@
 import numpy as np
 
-from lockstep.fast.cpu.dequantize_affine import dequantize_affine
+from lockstep.fast.cpu.dequantize import dequantize
 from lockstep.fast.shapes import Hidden, Tokens, Weight
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
 
 
 def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
@@ -13,8 +13,8 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
     bad = (tokens < 0) | (tokens >= table.shape[0])
     if bad.any():
         raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
-    if isinstance(table, QuantizedTensor):
-        rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=np.dtype(np.float32))
+    if isinstance(table, Packed):
+        rows = dequantize(table, rows=tokens.reshape(-1), dtype=np.dtype(np.float32))
         rows = rows.reshape(*tokens.shape, table.shape[1])
     else:
         rows = np.take(table, tokens, axis=0)

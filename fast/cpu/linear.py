@@ -3,9 +3,9 @@ from math import prod
 
 import numpy as np
 
-from lockstep.fast.cpu.dequantize_affine import dequantize_affine
+from lockstep.fast.cpu.dequantize import dequantize
 from lockstep.fast.shapes import Array, Bias, Inputs, Outputs, Weight
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
 
 BLOCK = 1 << 20  # unpacked values at a time: 4 MB, within the cache of a core
 
@@ -31,13 +31,13 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
 def blocks(weight: Weight) -> Iterator[tuple[slice, Array]]:
     """Yield the weight in float32: whole if it is stored so, else by blocks of rows."""
     rows, columns = weight.shape
-    if not isinstance(weight, QuantizedTensor) and weight.dtype == np.float32:
+    if not isinstance(weight, Packed) and weight.dtype == np.float32:
         yield slice(0, rows), weight
         return
     step = max(BLOCK // max(columns, 1), 1)
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        if isinstance(weight, QuantizedTensor):
-            yield part, dequantize_affine(weight, rows=part, dtype=np.dtype(np.float32))
+        if isinstance(weight, Packed):
+            yield part, dequantize(weight, rows=part, dtype=np.dtype(np.float32))
         else:
             yield part, weight[part].astype(np.float32)

@@ -3,13 +3,13 @@ import numpy as np
 from lockstep.fast.shapes import Frequencies, Positions, Queries
 
 
-def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
+def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: float) -> Queries:
     """Turn pairs of each head's dimensions by an angle that grows with the position.
 
     Differs from `reference.ops.rope`: the pair is one complex number, turned by one product.
     """
-    angle = positions[:, None, :, None] * frequencies  # (B, 1, L, D/2)
-    turn = np.exp(1j * angle).astype(np.complex64)
+    angle = positions[:, None, :, None] * frequencies[..., None, None, :]  # (B, 1, L, D/2)
+    turn = (factor * np.exp(1j * angle)).astype(np.complex64)
     half = x.shape[-1] // 2
     wide = x.astype(np.float32, copy=False)
     pairs = np.empty((*x.shape[:-1], half), np.complex64)

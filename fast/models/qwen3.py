@@ -17,8 +17,8 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) 
     values = run.linear(x, f"{path}.v_proj")
     values = ops.heads_first(ops.split_heads(values, heads=config.num_key_value_heads))
 
-    queries = run.tap(f"{path}.q_rope", ops.rope(queries, run.positions, frequencies))
-    keys = run.tap(f"{path}.k_rope", ops.rope(keys, run.positions, frequencies))
+    queries = run.rope(queries, f"{path}.q_rope", frequencies)
+    keys = run.rope(keys, f"{path}.k_rope", frequencies)
     keys, values = run.cache.update(ops, layer, keys, values)  # (B, G, S, D)
 
     scale = config.head_dim**-0.5
@@ -65,7 +65,9 @@ def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     x = run.tap("model.embed_tokens", ops.embedding(tokens, table, dtype=run.dtype))
     yield "model.embed_tokens", x
 
-    frequencies = ops.rope_frequencies(theta=config.rope_theta, dims=config.head_dim)
+    frequencies = config.rope_scaling.frequencies(
+        ops, theta=config.rope_theta, dims=config.head_dim, lengths=run.lengths
+    )
     windows = {"full_attention": None, "sliding_attention": config.sliding_window}
     masks = {
         kind: ops.causal_mask(run.positions, run.key_positions, window=windows[kind])

@@ -8,21 +8,34 @@ from lockstep.fast.ops.attention import attention
 from lockstep.fast.ops.attention_context import attention_context
 from lockstep.fast.ops.attention_scores import attention_scores
 from lockstep.fast.ops.causal_mask import causal_mask
+from lockstep.fast.ops.column_block import column_block
 from lockstep.fast.ops.concatenate import concatenate
+from lockstep.fast.ops.dequantize import dequantize
 from lockstep.fast.ops.dequantize_affine import dequantize_affine
+from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.ops.embedding import embedding
+from lockstep.fast.ops.experts import experts
+from lockstep.fast.ops.gelu_erf import gelu_erf
+from lockstep.fast.ops.gelu_tanh import gelu_tanh
 from lockstep.fast.ops.heads_first import heads_first
+from lockstep.fast.ops.layer_norm import layer_norm
 from lockstep.fast.ops.linear import linear
 from lockstep.fast.ops.merge_heads import merge_heads
 from lockstep.fast.ops.multiply import multiply
 from lockstep.fast.ops.rms_norm import rms_norm
 from lockstep.fast.ops.rope import rope
 from lockstep.fast.ops.rope_frequencies import rope_frequencies
+from lockstep.fast.ops.rope_frequencies_dynamic import rope_frequencies_dynamic
+from lockstep.fast.ops.rope_frequencies_linear import rope_frequencies_linear
+from lockstep.fast.ops.rope_frequencies_llama3 import rope_frequencies_llama3
+from lockstep.fast.ops.rope_frequencies_longrope import rope_frequencies_longrope
+from lockstep.fast.ops.rope_frequencies_yarn import rope_frequencies_yarn
 from lockstep.fast.ops.silu import silu
 from lockstep.fast.ops.softmax import softmax
 from lockstep.fast.ops.split_heads import split_heads
 from lockstep.fast.ops.swiglu import swiglu
 from lockstep.fast.ops.take_rows import take_rows
+from lockstep.fast.ops.top_k_routing import top_k_routing
 
 __all__ = [
     "add",
@@ -30,19 +43,32 @@ __all__ = [
     "attention_context",
     "attention_scores",
     "causal_mask",
+    "column_block",
     "concatenate",
+    "dequantize",
     "dequantize_affine",
+    "dequantize_blocks",
     "embedding",
+    "experts",
+    "gelu_erf",
+    "gelu_tanh",
     "heads_first",
+    "layer_norm",
     "linear",
     "merge_heads",
     "multiply",
     "rms_norm",
     "rope",
     "rope_frequencies",
+    "rope_frequencies_dynamic",
+    "rope_frequencies_linear",
+    "rope_frequencies_llama3",
+    "rope_frequencies_longrope",
+    "rope_frequencies_yarn",
     "silu",
     "softmax",
     "split_heads",
     "swiglu",
     "take_rows",
+    "top_k_routing",
 ]

@@ -1,8 +1,8 @@
 import mlx.core as mx
 
-from lockstep.fast.ops.dequantize_affine import dequantize_affine
+from lockstep.fast.ops.dequantize import dequantize
 from lockstep.fast.shapes import Hidden, Tokens, Weight
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
 
 
 def embedding(tokens: Tokens, table: Weight, *, dtype: mx.Dtype) -> Hidden:
@@ -13,7 +13,7 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: mx.Dtype) -> Hidden:
     bad = (tokens < 0) | (tokens >= table.shape[0])
     if bad.any():
         raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
-    if not isinstance(table, QuantizedTensor):
+    if not isinstance(table, Packed):
         return table[mx.array(tokens)].astype(dtype)
-    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=dtype)
+    rows = dequantize(table, rows=tokens.reshape(-1), dtype=dtype)
     return rows.reshape(*tokens.shape, table.shape[1])

@@ -1,6 +1,8 @@
 import mlx.core as mx
 
+from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.shapes import Bias, Inputs, Outputs, Weight
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -8,12 +10,14 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     """Multiply by a stored matrix, packed or not, and add a bias if there is one.
 
     Differs from `reference.ops.linear`: packed weights are unpacked inside the product, group by
-    group. On a CPU, MLX sums half precision in half precision: compare packed models in float32.
+    group; blocks that MLX has no product for are expanded whole, a matrix at a time. On a CPU, MLX sums half precision in half precision: compare packed models in float32.
     """
     if x.shape[-1] != weight.shape[1]:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}")
     if isinstance(weight, QuantizedTensor):
         out = quantized_product(x, weight).astype(x.dtype)
+    elif isinstance(weight, BlockTensor):
+        out = x @ dequantize_blocks(weight, rows=slice(None), dtype=x.dtype).T
     else:
         out = x @ weight.astype(x.dtype).T
     return out if bias is None else out + bias.astype(x.dtype)

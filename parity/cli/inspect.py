@@ -37,7 +37,8 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         f"{config['num_attention_heads']} heads of {config['head_dim']} "
         f"over {config['num_key_value_heads']} key/value heads"
     )
-    window = f", sliding window {config['sliding_window']}" if config["sliding_window"] else ""
+    slides = config.get("sliding_window")
+    window = f", sliding window {slides}" if slides else ""
     tied = "tied to the embedding" if config["tie_word_embeddings"] else "of its own"
     rows = [
         ("architecture", f"{found['architecture']}: {shape}"),

@@ -1,12 +1,13 @@
 """What all legal ways scatter around: float64, on the weights that a port of some dtype holds."""
 
+from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.precision import rounded
 
 FLOAT64 = np.dtype(np.float64)
@@ -33,17 +34,39 @@ def exact(ops: Any, held: np.dtype) -> Any:
     def rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
         return ops.rms_norm(x, rounded(gain, held), eps=eps)
 
+    def layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
+        return ops.layer_norm(x, rounded(gain, held), rounded(bias, held), eps=eps)
+
     def embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
-        packed = isinstance(table, QuantizedTensor)
+        packed = isinstance(table, Packed)
         return rounded(ops.embedding(tokens, table, dtype=dtype if packed else held), dtype)
 
-    changed = {"linear": linear, "rms_norm": rms_norm, "embedding": embedding}
+    def experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+        stacks = tuple(HeldStack(stack, held) for stack in stacks)
+        return ops.experts(x, routing, *stacks, per_token=per_token)
+
+    changed = {
+        "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "embedding": embedding,
+        "experts": experts,
+    }  # fmt: skip
     return SimpleNamespace(**vars_of(ops) | changed)
 
 
+@dataclass(frozen=True)
+class HeldStack:
+    """A stack of matrices that a port holds in a dtype of its own, one at a time."""
+
+    stack: Any
+    held: np.dtype
+
+    def __getitem__(self, index: int) -> Any:
+        matrix = self.stack[index]
+        return matrix if isinstance(matrix, Packed) else rounded(matrix, self.held)
+
+
 def widened(ops: Any, weight: Any, rows: slice, held: np.dtype) -> np.ndarray:
-    if isinstance(weight, QuantizedTensor):
-        return ops.dequantize_affine(weight, rows=rows, dtype=FLOAT64)
+    if isinstance(weight, Packed):
+        return ops.dequantize(weight, rows=rows, dtype=FLOAT64)
     return rounded(weight[rows], held).astype(FLOAT64)
 
 

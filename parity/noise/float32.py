@@ -1,5 +1,6 @@
 """Legal ways to compute in float32: other orders of the same sums, float32 angles."""
 
+import math
 from math import prod
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.embedding import embedding
+from lockstep.reference.ops.experts import weighted_experts
 from lockstep.reference.ops.linear import row_tiles
 from lockstep.reference.precision import rounded
 
@@ -41,6 +43,14 @@ def stepwise(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return out - lost * left.dtype.type(np.sqrt(width))
 
 
+def sequential_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+    """Add the products inside of each expert one after another."""
+    gate, up, down = stacks
+    return weighted_experts(
+        x, routing, gate, up, down, per_token=per_token, linear=sequential_linear
+    )
+
+
 def fused_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
     """Unpack with one rounding for product and sum, as a fused multiply-add does."""
     return rounded(embedding(tokens, table, dtype=np.dtype(np.float64)), dtype)
@@ -62,25 +72,59 @@ def gain_first_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
         return x * gain.astype(x.dtype) * root
 
 
-def float32_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
+def sequential_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
+    """Add values and squares one after another, and multiply by a reciprocal root, as MLX does."""
+    width = x.dtype.type(x.shape[-1])
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        centred = x - np.cumsum(x, axis=-1, dtype=x.dtype)[..., -1:] / width
+        power = np.cumsum(centred * centred, axis=-1, dtype=x.dtype)[..., -1:] / width
+        normed = centred * (1 / np.sqrt(power + x.dtype.type(eps)))
+        return normed * gain.astype(x.dtype) + bias.astype(x.dtype)
+
+
+def by_moments_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
+    """Take the variance in one pass, as the mean of the squares less the square of the mean."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        mean = np.mean(x, axis=-1, keepdims=True)
+        power = np.mean(x * x, axis=-1, keepdims=True) - mean * mean
+        scale = gain.astype(x.dtype) / np.sqrt(np.maximum(power, 0) + x.dtype.type(eps))
+        return x * scale + (bias.astype(x.dtype) - mean * scale)
+
+
+def literal_gelu_tanh(x: Any) -> np.ndarray:
+    """Add 1 to the tanh as the formula says, as PyTorch and MLX do."""
+    bent = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
+    return x.dtype.type(0.5) * x * (1 + bent)
+
+
+def literal_gelu_erf(x: Any) -> np.ndarray:
+    """Add 1 to the error function as the formula says, as PyTorch and MLX do."""
+    erf = np.vectorize(math.erf, otypes=[x.dtype])(x / x.dtype.type(math.sqrt(2)))
+    return x.dtype.type(0.5) * x * (1 + erf)
+
+
+def float32_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Turn by angles that were rounded to float32, from frequencies that were: PyTorch."""
-    return turned(x, positions, frequencies.astype(np.float32))
+    return turned(x, positions, frequencies.astype(np.float32), factor)
 
 
-def nearby_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
+def nearby_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Turn by float32 frequencies that are a unit in the last place off, up and down by turns.
 
     So engines whose `pow`, `exp` or reciprocal of float32 periods is no better: MLX, llama.cpp.
     """
     near = frequencies.astype(np.float32)
-    beyond = np.where(np.arange(len(near)) % 2, 0, np.inf).astype(np.float32)
-    near[1:] = np.nextafter(near, beyond)[1:]  # the first is 1 in every engine
-    return turned(x, positions, near)
+    beyond = np.where(np.arange(near.shape[-1]) % 2, 0, np.inf).astype(np.float32)
+    near = np.where(near == 1, near, np.nextafter(near, beyond))  # 1 is 1 in every engine
+    return turned(x, positions, near, factor)
 
 
-def turned(x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    angle = positions[:, None, :, None].astype(np.float32) * frequencies
-    cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+def turned(
+    x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray, factor: float
+) -> np.ndarray:
+    angle = positions[:, None, :, None].astype(np.float32) * frequencies[..., None, None, :]
+    factor = np.float32(factor)
+    cos, sin = (factor * np.cos(angle)).astype(x.dtype), (factor * np.sin(angle)).astype(x.dtype)
     first, second = np.split(x, 2, axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -114,13 +158,18 @@ ORDERS: list[dict[str, Any]] = [
     {},
     {
         "linear": sequential_linear,
+        "experts": sequential_experts,
         "rms_norm": sequential_rms_norm,
+        "layer_norm": sequential_layer_norm,
+        "gelu_tanh": literal_gelu_tanh,
+        "gelu_erf": literal_gelu_erf,
         "attention_scores": sequential_scores,
         "attention_context": sequential_context,
     },
     {
         "embedding": fused_embedding,
         "rms_norm": gain_first_rms_norm,
+        "layer_norm": by_moments_layer_norm,
         "attention_scores": scaled_query_scores,
         "attention_context": reversed_context,
     },

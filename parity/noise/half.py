@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.noise.float32 import float32_rope
+from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
-from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.ops.dequantize import dequantize
 from lockstep.reference.ops.embedding import embedding
 from lockstep.reference.ops.linear import linear
 from lockstep.reference.ops.rms_norm import rms_norm
@@ -24,7 +25,7 @@ TILE = 4096  # rows of a packed weight that are unpacked at a time
 
 def half_unpacked_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
     """Unpack in half precision before the product, as MLX's matrix kernels on a GPU do."""
-    if not isinstance(weight, QuantizedTensor):
+    if not isinstance(weight, Packed):
         return linear(x, weight, bias)
     flat = x.reshape(prod(x.shape[:-1]), x.shape[-1])
     tiles = [linear(flat, tile, None) for tile in half_tiles(weight, x.dtype)]
@@ -32,16 +33,16 @@ def half_unpacked_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
     return out if bias is None else out + rounded(bias, x.dtype)
 
 
-def half_tiles(weight: QuantizedTensor, dtype: np.dtype) -> Iterator[np.ndarray]:
+def half_tiles(weight: Packed, dtype: np.dtype) -> Iterator[np.ndarray]:
     for start in range(0, max(weight.shape[0], 1), TILE):
-        yield dequantize_affine(weight, rows=slice(start, start + TILE), dtype=dtype)
+        yield dequantize(weight, rows=slice(start, start + TILE), dtype=dtype)
 
 
 def half_unpacked_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
     """Round the product with the scale and the sum with the bias, as MLX does."""
-    if not isinstance(table, QuantizedTensor):
+    if not isinstance(table, Packed):
         return embedding(tokens, table, dtype=dtype)
-    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=dtype)
+    rows = dequantize(table, rows=tokens.reshape(-1), dtype=dtype)
     return rows.reshape(*tokens.shape, table.shape[1])
 
 
@@ -67,9 +68,18 @@ def once_rounded_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
     return rounded(rms_norm(x.astype(FLOAT32), gain.astype(FLOAT32), eps=eps), x.dtype)
 
 
-def half_rope(x: Any, positions: Any, frequencies: Any) -> np.ndarray:
+def thrice_rounded_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
+    """Round the mean, the norm, the product and the sum, as MLX on a CPU does."""
+    wide = x.astype(FLOAT32)
+    centred = x - rounded(np.mean(wide, axis=-1, keepdims=True), x.dtype)
+    power = np.square(centred.astype(FLOAT32)).mean(axis=-1, keepdims=True)
+    normed = rounded(centred.astype(FLOAT32) / np.sqrt(power + eps), x.dtype)
+    return normed * rounded(gain, x.dtype) + rounded(bias, x.dtype)
+
+
+def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Round cosine, sine, both products and their sum, as PyTorch and MLX on a CPU do."""
-    return float32_rope(x, positions, frequencies)
+    return float32_rope(x, positions, frequencies, factor=factor)
 
 
 def half_silu(x: Any) -> np.ndarray:
@@ -115,6 +125,7 @@ FUSED: dict[str, Any] = {
 MLX_CPU: dict[str, Any] = {
     "rope": half_rope,
     "silu": half_silu,
+    "layer_norm": thrice_rounded_layer_norm,
     "attention_scores": scaled_query_scores,
 }
 WAYS: list[dict[str, Any]] = [

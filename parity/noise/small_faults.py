@@ -116,8 +116,12 @@ def wider_window(port: Any, rng: np.random.Generator) -> str | None:
 
 
 def later_positions(port: Any, rng: np.random.Generator) -> str | None:
-    rope = port.ops.rope
-    with_ops(port, rope=lambda x, positions, frequencies: rope(x, positions + 1, frequencies))
+    right = port.ops.rope
+
+    def rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
+        return right(x, positions + 1, frequencies, factor=factor)
+
+    with_ops(port, rope=rope)
     return f"{ATTENTION}.q_rope"
 
 

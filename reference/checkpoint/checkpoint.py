@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.checkpoint.architectures import Architecture
+from lockstep.reference.checkpoint.block_tensor import BLOCKS
 from lockstep.reference.checkpoint.config import CONFIG, read_config
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.folder import file_in
@@ -17,8 +18,11 @@ from lockstep.reference.checkpoint.generation import GenerationConfig, read_gene
 from lockstep.reference.checkpoint.layout import Stored, resolve_layout
 from lockstep.reference.checkpoint.quantization import AFFINE, parse_quantization
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
-from lockstep.reference.checkpoint.resolve import resolve_model
+from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
 from lockstep.reference.checkpoint.sharded import Shards
+from lockstep.reference.checkpoint.stack import Stack
+
+PARTS = ("weight", "scales", "biases")  # of a packed weight
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,17 @@ class StoredFormat:
     scale_dtype: str | None
     nbytes: int
 
+    @property
+    def packed(self) -> bool:
+        """Whether weights share scales: by MLX's packing, or in blocks, which `dtype` then names."""
+        return self.bits is not None or self.dtype in BLOCKS
+
 
 class Checkpoint:
     """Named tensors of one model, with Hugging Face names. Made by `open_checkpoint`.
 
     `architecture` is the `model_type`; `model` names the file in `models/` that runs it.
+    `position_limit` is how many positions have a learned embedding, None if none is learned.
 
     Nothing is kept in memory but names and shapes: every `tensor` call reads from the disk.
     """
@@ -58,6 +68,7 @@ class Checkpoint:
     ) -> None:
         self.path, self.config, self.generation = path, config, generation
         self.architecture, self.model = architecture.name, architecture.model
+        self.position_limit = architecture.position_limit(config)
         self.warnings = warnings
         self._shards, self._layout = shards, layout
 
@@ -75,40 +86,43 @@ class Checkpoint:
         Raises KeyError for a name the model has not, InputError if the file changed meanwhile.
         """
         stored = self._stored(name)
-        if stored.packing is None:
-            return self._shards.read(name)
-        packed, scales, biases = map(self._shards.read, _parts(name))
-        bits, group_size = stored.packing.bits, stored.packing.group_size
-        return QuantizedTensor(packed, scales, biases, bits, group_size, AFFINE)
+        return _made(stored, lambda kind: stored.source.whole(self._reader(kind)))
 
     def tensor_rows(self, name: str, start: int, stop: int) -> np.ndarray | QuantizedTensor:
-        """Read rows start to stop of one tensor, and no other bytes of it."""
-        stored = self._stored(name)
-        if stored.packing is None:
-            return self._shards.read_rows(name, start, stop)
-        packed, scales, biases = (
-            self._shards.read_rows(part, start, stop) for part in _parts(name)
-        )
-        bits, group_size = stored.packing.bits, stored.packing.group_size
-        return QuantizedTensor(packed, scales, biases, bits, group_size, AFFINE)
+        """Read rows start to stop of one tensor, and no other bytes of it if it lies by rows."""
+        stored, span = self._stored(name), slice(start, stop)
+
+        def part(kind: str | None) -> np.ndarray:
+            return stored.source.rows(self._reader(kind), self._row_reader(kind), span)
+
+        return _made(stored, part)
+
+    def stack(self, name: str) -> Stack:
+        """Return a stack of matrices, each of which is read when it is asked for."""
+        self._stored(name)
+        return Stack(self, name)
 
     def stored(self, name: str) -> StoredFormat:
         """Return how a tensor is stored, without reading it."""
         stored = self._stored(name)
-        entry = self._shards.entry(name)
+        kinds = (None,) if stored.packing is None else PARTS
+        entries = [
+            [self._shards.entry(_named(one, kind)) for one in stored.source.names]
+            for kind in kinds
+        ]
+        nbytes = sum(entry.stop - entry.start for part in entries for entry in part)
+        nbytes //= 1 if stored.source.half is None else 2
+        dtype, shape = entries[0][0].dtype, stored.shape
         if stored.packing is None:
-            nbytes = entry.stop - entry.start
-            return StoredFormat(entry.dtype, stored.shape, None, None, None, None, nbytes)
-        parts = [self._shards.entry(part) for part in _parts(name)]
-        return StoredFormat(
-            entry.dtype,
-            stored.shape,
-            stored.packing.bits,
-            stored.packing.group_size,
-            AFFINE,
-            parts[1].dtype,
-            sum(part.stop - part.start for part in parts),
-        )
+            return StoredFormat(dtype, shape, None, None, None, None, nbytes)
+        bits, group_size = stored.packing.bits, stored.packing.group_size
+        return StoredFormat(dtype, shape, bits, group_size, AFFINE, entries[1][0].dtype, nbytes)
+
+    def _reader(self, kind: str | None) -> Callable[[str], np.ndarray]:
+        return lambda name: self._shards.read(_named(name, kind))
+
+    def _row_reader(self, kind: str | None) -> Callable[[str, int, int], np.ndarray]:
+        return lambda name, start, stop: self._shards.read_rows(_named(name, kind), start, stop)
 
     def _stored(self, name: str) -> Stored:
         if name not in self._layout:
@@ -117,13 +131,16 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) -> Checkpoint:
-    """Open a model's folder, or a hub name that is in the local Hugging Face cache.
+    """Open a model's folder, a hub name that is in the local Hugging Face cache, or a GGUF file.
 
     `ignore_config` lists unknown keys of config.json that may pass. Raises InputError for anything
     that is missing, unknown, inconsistent or unsound, before any tensor is read.
     """
-    folder = resolve_model(path)
-    ignore = frozenset(ignore_config)
+    folder, ignore = resolve_model(path), frozenset(ignore_config)
+    if is_gguf(folder):
+        from lockstep.reference.checkpoint.gguf.checkpoint import open_gguf
+
+        return open_gguf(folder, ignore=ignore)
     parsed = read_config(file_in(folder, CONFIG), ignore=ignore)
     warnings = list(parsed.warnings)
     declared = parse_quantization(
@@ -138,6 +155,14 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     )
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    module = name.removesuffix(".weight")
-    return name, f"{module}.scales", f"{module}.biases"
+def _made(stored: Stored, part: Callable[[str | None], np.ndarray]) -> np.ndarray | QuantizedTensor:
+    """Make a dense tensor of its one part, a packed one of its three."""
+    if stored.packing is None:
+        return part(None)
+    packed, scales, biases = map(part, PARTS)
+    bits, group_size = stored.packing.bits, stored.packing.group_size
+    return QuantizedTensor(packed, scales, biases, bits, group_size, AFFINE)
+
+
+def _named(name: str, kind: str | None) -> str:
+    return name if kind is None else f"{name.removesuffix('.weight')}.{kind}"

@@ -47,6 +47,35 @@ def layer_types(fields: Fields, layers: int) -> tuple[str, ...] | None:
     return tuple(kinds)
 
 
+def window_by_depth(
+    fields: Fields, layers: int, warnings: list[str]
+) -> tuple[int | None, tuple[str, ...]]:
+    """Resolve which layers slide in Qwen's models, and how wide their window is.
+
+    As in transformers: without `use_sliding_window` there is no window, whatever else is said; and
+    `layer_types`, where given, decides over `max_window_layers`.
+    """
+    use = fields.boolean_or("use_sliding_window", False)
+    said = fields.optional_integer("sliding_window", low=1, high=POSITION_LIMIT)
+    window = said if use else None
+    by_rule = _kinds_by_depth(fields, layers, window)
+    kinds = layer_types(fields, layers) or by_rule
+    if SLIDING in kinds and window is None:
+        fields.refuse("layer_types", "has sliding layers, but there is no sliding window")
+    if kinds != by_rule:
+        warnings.append("layer_types differs from max_window_layers: layer_types was followed")
+    return (window if SLIDING in kinds else None), kinds
+
+
+def _kinds_by_depth(fields: Fields, layers: int, window: int | None) -> tuple[str, ...]:
+    first = fields.optional_integer("max_window_layers", low=0, high=POSITION_LIMIT)
+    if window is None:
+        return (FULL,) * layers
+    if first is None:
+        fields.refuse("max_window_layers", "must be an integer: it says which layers slide")
+    return tuple(SLIDING if layer >= first else FULL for layer in range(layers))
+
+
 def check_heads(fields: Fields, heads: int, groups: int) -> None:
     """Refuse query heads that do not share key heads evenly."""
     if heads % groups:

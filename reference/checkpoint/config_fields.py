@@ -42,6 +42,10 @@ class Fields:
         """Return an integer, or None where the key is absent or null."""
         return None if self.get(key) is None else self.integer(key, low=low, high=high)
 
+    def optional_number(self, key: str, *, low: float, high: float) -> float | None:
+        """Return a number, or None where the key is absent or null."""
+        return None if self.get(key) is None else self.number(key, low=low, high=high)
+
     def boolean(self, key: str) -> bool:
         value = self.get(key)
         if type(value) is not bool:

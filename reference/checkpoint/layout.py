@@ -10,14 +10,16 @@ from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.packed import Packing, infer_packing, is_packed
 from lockstep.reference.checkpoint.quantization import QuantizationConfig, spellings
 from lockstep.reference.checkpoint.sharded import Shards
+from lockstep.reference.checkpoint.sources import Source
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of the architecture: its logical shape, and its packing or None."""
+    """One tensor of the architecture: its logical shape, its packing or None, and where it lies."""
 
     shape: tuple[int, ...]
     packing: Packing | None
+    source: Source
 
 
 def resolve_layout(
@@ -33,21 +35,39 @@ def resolve_layout(
     if a tensor is left that the architecture does not know.
     """
     shapes = architecture.tensors(config)
-    _check_missing(shards, config, list(shapes))
-    layout, used = {}, set()
-    for name, shape in shapes.items():
-        module = name.removesuffix(".weight")
-        packed = name.endswith(".weight") and len(shape) == 2 and is_packed(shards, module)
-        packing = infer_packing(shards, module, shape) if packed else None
-        if packing is None:
-            _check_plain(shards, name, shape)
-        layout[name] = Stored(shape, packing)
-        used |= {name, f"{module}.scales", f"{module}.biases"} if packed else {name}
+    found = architecture.sources(config, {name: shards.entry(name).shape for name in shards.names})
+    sources = {name: found.get(name, Source((name,))) for name in shapes}
+    _check_missing(shards, config, [name for source in sources.values() for name in source.names])
+    layout = {name: _stored(shards, shapes[name], source) for name, source in sources.items()}
+    used = {part for stored in layout.values() for part in _parts(stored)}
     rest = [name for name in shards.names if name not in used]
     reasons = {name: architecture.tolerated(name, config) for name in rest}
     _check_unknown(shards, config, reasons, warnings)
     _compare_declared(layout, declared, warnings)
     return layout
+
+
+def _stored(shards: Shards, shape: tuple[int, ...], source: Source) -> Stored:
+    """Return how one tensor is stored. Raises InputError if its parts are not stored alike."""
+    inner = source.stored_shape(shape)
+    may_be_packed = source.names[0].endswith(".weight") and len(shape) > 1
+    if not (may_be_packed and is_packed(shards, source.modules[0])):
+        for name in source.names:
+            _check_plain(shards, name, inner)
+        return Stored(shape, None, source)
+    packings = {infer_packing(shards, module, inner) for module in source.modules}
+    if len(packings) > 1:
+        what = f"packed differently: {' and '.join(sorted(map(str, packings)))}"
+        raise InputError(shards.folder, what, f"{show(source.names[0])} and its like")
+    return Stored(shape, packings.pop(), source)
+
+
+def _parts(stored: Stored) -> list[str]:
+    """Return the names of all tensors of the files that one is made of."""
+    if stored.packing is None:
+        return list(stored.source.names)
+    kinds = ("weight", "scales", "biases")
+    return [f"{module}.{kind}" for module in stored.source.modules for kind in kinds]
 
 
 def _check_missing(shards: Shards, config: Config, names: list[str]) -> None:
@@ -90,9 +110,9 @@ def _compare_declared(
 ) -> None:
     """Warn where config.json declares another quantisation than the shapes prove."""
     matrices = {
-        name.removesuffix(".weight"): stored
+        stored.source.modules[0]: stored
         for name, stored in layout.items()
-        if name.endswith(".weight") and len(stored.shape) == 2
+        if name.endswith(".weight") and len(stored.shape) > 1
     }
     packed = {m: s.packing for m, s in matrices.items() if s.packing is not None}
     if wrong := [m for m, packing in packed.items() if not packing.agrees(declared.declared(m))]:

@@ -41,20 +41,21 @@ def is_packed(shards: Shards, module: str) -> bool:
 
 
 def infer_packing(shards: Shards, module: str, shape: tuple[int, ...]) -> Packing:
-    """Return how a packed module of a known logical shape (rows, columns) is stored.
+    """Return how a packed module of a known logical shape (…, rows, columns) is stored.
 
     Raises InputError unless weight, scales and biases fit together and give a packing that MLX's
     affine mode has.
     """
-    rows, columns = shape
+    *stack, rows, columns = shape
     where = f"module {show(module)}"
     path = shards.path_of(f"{module}.scales")
     weight, scales, biases = _triple(shards, module, path, where)
-    if any(len(e.shape) != 2 or e.shape[0] != rows for e in (weight, scales, biases)):
-        what = f"{DISAGREE} {_shapes(weight, scales, biases)} must have {rows} rows"
+    if any(e.shape[:-1] != (*stack, rows) for e in (weight, scales, biases)):
+        each = f"{' x '.join(map(str, stack))} x " if stack else ""
+        what = f"{DISAGREE} {_shapes(weight, scales, biases)} must have {each}{rows} rows"
         raise InputError(path, what, where)
-    bits = _exact(weight.shape[1] * 32, columns)
-    group_size = _exact(columns, scales.shape[1])
+    bits = _exact(weight.shape[-1] * 32, columns)
+    group_size = _exact(columns, scales.shape[-1])
     if bits not in BITS or group_size not in GROUP_SIZES or biases.shape != scales.shape:
         what = f"{DISAGREE} {_shapes(weight, scales, biases)} fits no affine packing of "
         raise InputError(path, what + f"{columns} columns", where)

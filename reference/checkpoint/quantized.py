@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -15,7 +15,7 @@ class QuantizedTensor:
     biases  float  (rows, columns / group_size): the offset of a group, no layer's bias
 
     The value of a code q is `scale * q + bias`. The arrays are NumPy out of the reader; `fast`
-    holds its own arrays in the same fields.
+    holds its own arrays in the same fields. A stack of matrices has one axis more, in front.
     """
 
     packed: Any
@@ -26,6 +26,11 @@ class QuantizedTensor:
     mode: str
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         """The logical (rows, columns) of the matrix."""
-        return self.packed.shape[0], self.packed.shape[-1] * 32 // self.bits
+        return *self.packed.shape[:-1], self.packed.shape[-1] * 32 // self.bits
+
+    def __getitem__(self, index: int) -> QuantizedTensor:
+        """Return one matrix of a stack."""
+        parts = {name: getattr(self, name)[index] for name in ("packed", "scales", "biases")}
+        return replace(self, **parts)

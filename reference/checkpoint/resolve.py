@@ -1,4 +1,4 @@
-"""From what the user typed to the folder of a model. Nothing is ever downloaded."""
+"""From what the user typed to the folder, or the file, of a model. Nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REVISION = re.compile(r"[0-9a-f]{40}|[A-Za-z0-9._-]{1,64}")
 
 
 def resolve_model(model: str | Path) -> Path:
-    """Return the folder of a model: a folder as it is, or a hub name from the local cache.
+    """Return the folder or GGUF file of a model: as it is, or a hub name from the local cache.
 
     Raises InputError if there is no such folder, or the cache does not hold the name.
     """
@@ -28,14 +28,19 @@ def resolve_model(model: str | Path) -> Path:
     path = Path(model)
     if _is_folder(path):
         return path
-    if path.suffix == ".gguf":
-        raise InputError(path, "GGUF files are not read yet: give a folder with safetensors")
+    if is_gguf(path):
+        return path
     if os.path.lexists(path):
-        raise InputError(path, "is not a folder with config.json and safetensors")
+        raise InputError(path, "is neither a folder with config.json and safetensors nor a .gguf file")
     name = HUB_NAME.fullmatch(text)
     if name is None:
         raise InputError(path, "no such folder")
     return _snapshot(text, hub_cache() / f"models--{name[1]}--{name[2]}")
+
+
+def is_gguf(path: Path) -> bool:
+    """Tell whether a path names a GGUF file, which is a model by itself."""
+    return path.suffix.lower() == ".gguf" and not _is_folder(path)
 
 
 def hub_cache() -> Path:

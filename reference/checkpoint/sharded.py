@@ -139,5 +139,5 @@ def _nothing_to_read(folder: Path) -> str:
         if name.endswith(PICKLES):
             return f"no {SINGLE}; {show(name, 60)} is a pickle, which is never read"
         if name.endswith(".gguf"):
-            return f"no {SINGLE}; GGUF ({show(name, 60)}) is not read yet"
+            return f"no {SINGLE}; a GGUF file is a model by itself: give {show(name, 60)}"
     return f"no {SINGLE} and no {INDEX}"

@@ -10,21 +10,34 @@ from lockstep.reference.ops.attention import attention
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.causal_mask import causal_mask
+from lockstep.reference.ops.column_block import column_block
 from lockstep.reference.ops.concatenate import concatenate
+from lockstep.reference.ops.dequantize import dequantize
 from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.ops.dequantize_blocks import dequantize_blocks
 from lockstep.reference.ops.embedding import embedding
+from lockstep.reference.ops.experts import experts
+from lockstep.reference.ops.gelu_erf import gelu_erf
+from lockstep.reference.ops.gelu_tanh import gelu_tanh
 from lockstep.reference.ops.heads_first import heads_first
+from lockstep.reference.ops.layer_norm import layer_norm
 from lockstep.reference.ops.linear import linear
 from lockstep.reference.ops.merge_heads import merge_heads
 from lockstep.reference.ops.multiply import multiply
 from lockstep.reference.ops.rms_norm import rms_norm
 from lockstep.reference.ops.rope import rope
 from lockstep.reference.ops.rope_frequencies import rope_frequencies
+from lockstep.reference.ops.rope_frequencies_dynamic import rope_frequencies_dynamic
+from lockstep.reference.ops.rope_frequencies_linear import rope_frequencies_linear
+from lockstep.reference.ops.rope_frequencies_llama3 import rope_frequencies_llama3
+from lockstep.reference.ops.rope_frequencies_longrope import rope_frequencies_longrope
+from lockstep.reference.ops.rope_frequencies_yarn import rope_frequencies_yarn
 from lockstep.reference.ops.silu import silu
 from lockstep.reference.ops.softmax import softmax
 from lockstep.reference.ops.split_heads import split_heads
 from lockstep.reference.ops.swiglu import swiglu
 from lockstep.reference.ops.take_rows import take_rows
+from lockstep.reference.ops.top_k_routing import top_k_routing
 
 __all__ = [
     "add",
@@ -32,19 +45,32 @@ __all__ = [
     "attention_context",
     "attention_scores",
     "causal_mask",
+    "column_block",
     "concatenate",
+    "dequantize",
     "dequantize_affine",
+    "dequantize_blocks",
     "embedding",
+    "experts",
+    "gelu_erf",
+    "gelu_tanh",
     "heads_first",
+    "layer_norm",
     "linear",
     "merge_heads",
     "multiply",
     "rms_norm",
     "rope",
     "rope_frequencies",
+    "rope_frequencies_dynamic",
+    "rope_frequencies_linear",
+    "rope_frequencies_llama3",
+    "rope_frequencies_longrope",
+    "rope_frequencies_yarn",
     "silu",
     "softmax",
     "split_heads",
     "swiglu",
     "take_rows",
+    "top_k_routing",
 ]

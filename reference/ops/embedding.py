@@ -1,7 +1,7 @@
 import numpy as np
 
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
-from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.ops.dequantize import dequantize
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Hidden, Tokens, Weight
 
@@ -21,7 +21,7 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
     bad = (tokens < 0) | (tokens >= table.shape[0])
     if bad.any():
         raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
-    if not isinstance(table, QuantizedTensor):
+    if not isinstance(table, Packed):
         return rounded(table[tokens], dtype)
-    rows = dequantize_affine(table, rows=tokens.reshape(-1), dtype=accumulator(dtype))
+    rows = dequantize(table, rows=tokens.reshape(-1), dtype=accumulator(dtype))
     return rounded(rows, dtype).reshape(*tokens.shape, table.shape[1])

@@ -3,8 +3,8 @@ from math import prod
 
 import numpy as np
 
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
-from lockstep.reference.ops.dequantize_affine import dequantize_affine
+from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.ops.dequantize import dequantize
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Array, Bias, Inputs, Outputs, Weight
 
@@ -40,7 +40,7 @@ def row_tiles(weight: Weight, dtype: np.dtype) -> Iterator[Array]:
     work = accumulator(dtype)
     for start in range(0, max(weight.shape[0], 1), TILE):
         rows = slice(start, start + TILE)
-        if isinstance(weight, QuantizedTensor):
-            yield dequantize_affine(weight, rows=rows, dtype=work)
+        if isinstance(weight, Packed):
+            yield dequantize(weight, rows=rows, dtype=work)
         else:
             yield rounded(weight[rows], dtype).astype(work, copy=False)

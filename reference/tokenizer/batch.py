@@ -26,10 +26,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchRules:
-    """What a model takes: ids below `vocab_size`. `source` is the path that errors name."""
+    """What a model takes: ids below `vocab_size`. `source` is the path that errors name.
+
+    `position_limit` is how many positions have a learned embedding, None if none is learned.
+    """
 
     source: Path
     vocab_size: int
+    position_limit: int | None = None
 
     def batch(self, tokens: Any, *, lengths: Any, positions: Any, held: HeldPositions) -> Batch:
         """Return the checked batch; positions go on from `held` unless they are given.
@@ -40,6 +44,8 @@ class BatchRules:
         lengths = self.lengths(tokens, lengths)
         positions = self.positions(tokens, positions, held)
         real = np.arange(tokens.shape[1]) < lengths[:, None]
+        if self.position_limit is not None:
+            positions = self.embedded(positions, real, self.position_limit)
         return Batch(tokens, positions, np.where(real, positions, PADDING), lengths - 1)
 
     def tokens(self, tokens: Any) -> np.ndarray:
@@ -79,3 +85,12 @@ class BatchRules:
             found = f"positions of shape {positions.shape}"
             raise InputError(self.source, f"{found}, but should be {tokens.shape}, none negative")
         return positions.astype(np.int64)
+
+    def embedded(self, positions: np.ndarray, real: np.ndarray, limit: int) -> np.ndarray:
+        """Check that every real token has an embedded position; let padding look up the last."""
+        outside = np.argwhere(real & (positions >= limit))
+        if len(outside):
+            found = f"position {positions[tuple(outside[0])]}, but the model has positions 0..{limit - 1}"
+            place = f"row {outside[0][0]}, token {outside[0][1]}"
+            raise InputError(self.source, found, place)
+        return np.minimum(positions, limit - 1)

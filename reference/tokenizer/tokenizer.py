@@ -15,7 +15,9 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.resolve import is_gguf
 from lockstep.reference.tokenizer.chat_template import render_template
+from lockstep.reference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
 from lockstep.reference.tokenizer.settings import ChatTemplate, Settings, read_settings
 from lockstep.reference.tokenizer.stream import TextStream
 from lockstep.reference.tokenizer.tokenizer_file import read_tokenizer, refusing_panics
@@ -28,11 +30,14 @@ Message = dict[str, Any]
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a model folder.
+    """Return the tokenizer of a model folder, or of a GGUF file.
 
-    Reads tokenizer.json and, where they exist, tokenizer_config.json and chat_template.jinja.
-    Raises InputError, naming the file, if tokenizer.json is missing or any of them is not valid.
+    Reads tokenizer.json and, where they exist, tokenizer_config.json and chat_template.jinja; of a
+    GGUF file its metadata. Raises InputError, naming the file, if tokenizer.json is missing or any
+    of them is not valid.
     """
+    if is_gguf(path):
+        return Tokenizer(path, *read_gguf_tokenizer(path))
     file = path / TOKENIZER_FILE
     return Tokenizer(file, read_tokenizer(file), read_settings(path))
 
@@ -135,7 +140,7 @@ class Tokenizer:
             return frozenset()
         number = self._backend.token_to_id(text)
         if number is None:
-            what = f"eos_token {show(text)} is not a token of {TOKENIZER_FILE}"
+            what = f"eos_token {show(text)} is not a token of {self.path.name}"
             raise InputError(self._settings.path, what)
         return frozenset({number})
 

@@ -37,6 +37,11 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     content = parse_json(data, path, subject="tokenizer", limits=LIMITS)
     if not isinstance(content, dict):
         raise InputError(path, f"tokenizer must be a JSON object, not {show(content, 40)}")
+    return make_tokenizer(content, data, path)
+
+
+def make_tokenizer(content: dict[str, Any], data: bytes, path: Path) -> tokenizers.Tokenizer:
+    """Return the tokenizer that `data`, the JSON of `content`, describes. Errors name `path`."""
     check_components(content, path)
     _check_model(content.get("model"), path)
     added = _added_tokens(content.get("added_tokens"), path)

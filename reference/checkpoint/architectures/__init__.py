@@ -4,7 +4,9 @@ A file is named after `model_type` and has: `CLASSES`, the class names that conf
 `MODEL`, the file in `reference/models` and `fast/models` that runs it; `IGNORED`, keys that change
 no number here, with the reason; `parse(fields, ignore, warnings)`, which returns its config;
 `tensors(config)`, name -> shape in the order of the forward pass; and `tolerated(name, config)`,
-why a tensor that no layer needs may be there, or None.
+why a tensor that no layer needs may be there, or None. It may have `sources(config, files)`: where
+tensors lie that are not in the files under their own names, given the shapes of what is there; and
+`position_limit(config)`: how many positions have an embedding, where positions are looked up.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pkgutil import iter_modules
 from typing import Any, Protocol
 
 from lockstep.reference.checkpoint.config_fields import Fields
+from lockstep.reference.checkpoint.sources import Source
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -53,6 +56,8 @@ class Architecture:
     parse: Callable[[Fields, Collection[str], list[str]], Any]
     tensors: Callable[[Any], Shapes]
     tolerated: Callable[[str, Any], str | None]
+    sources: Callable[[Any, Shapes], dict[str, Source]]
+    position_limit: Callable[[Any], int | None]
 
 
 def architecture_names() -> list[str]:
@@ -75,7 +80,14 @@ def architecture_of(fields: Fields) -> Architecture:
         demand = f"names an unsupported architecture, {_either(module.CLASSES)} is read"
         fields.refuse("architectures", demand)
     return Architecture(
-        name, module.MODEL, module.IGNORED, module.parse, module.tensors, module.tolerated
+        name,
+        module.MODEL,
+        module.IGNORED,
+        module.parse,
+        module.tensors,
+        module.tolerated,
+        getattr(module, "sources", lambda config, files: {}),
+        getattr(module, "position_limit", lambda config: None),
     )
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from lockstep.reference.checkpoint import config_common as common
 from lockstep.reference.checkpoint.architectures import Shapes
-from lockstep.reference.checkpoint.config_common import FULL, SLIDING
 from lockstep.reference.checkpoint.config_fields import Fields
-from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.checkpoint.rope_config import rope_theta
+from lockstep.reference.checkpoint.rope_config import read_rope
+from lockstep.reference.checkpoint.rope_scaling import RopeScaling
 
 CLASSES = ("Qwen3ForCausalLM",)
 MODEL = "qwen3"
@@ -40,6 +39,7 @@ class Qwen3Config:
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
+    rope_scaling: RopeScaling
     tie_word_embeddings: bool
     attention_bias: bool
     max_position_embeddings: int
@@ -50,7 +50,9 @@ class Qwen3Config:
 def parse(fields: Fields, ignore: Collection[str], warnings: list[str]) -> Qwen3Config:
     """Return the config, or raise InputError for the first key that is wrong."""
     layers = fields.integer("num_hidden_layers", low=1, high=common.LAYER_LIMIT)
-    window, layer_types = _attention_kinds(fields, layers, warnings)
+    window, layer_types = common.window_by_depth(fields, layers, warnings)
+    head_dim = fields.integer("head_dim", low=2, high=common.HEAD_LIMIT)
+    theta, scaling = read_rope(fields, ignore, warnings, dims=head_dim)
     fields.choice("hidden_act", ("silu",))
     common.check_dtype(fields)
     config = Qwen3Config(
@@ -60,9 +62,10 @@ def parse(fields: Fields, ignore: Collection[str], warnings: list[str]) -> Qwen3
         num_hidden_layers=layers,
         num_attention_heads=fields.integer("num_attention_heads", low=1, high=common.HEAD_LIMIT),
         num_key_value_heads=fields.integer("num_key_value_heads", low=1, high=common.HEAD_LIMIT),
-        head_dim=fields.integer("head_dim", low=2, high=common.HEAD_LIMIT),
+        head_dim=head_dim,
         rms_norm_eps=common.eps(fields, "rms_norm_eps", warnings),
-        rope_theta=rope_theta(fields, ignore, warnings),
+        rope_theta=theta,
+        rope_scaling=scaling,
         tie_word_embeddings=fields.boolean("tie_word_embeddings"),
         # The tensors confirm it: a bias that is there and not announced is an unknown tensor.
         attention_bias=fields.boolean_or("attention_bias", False),
@@ -73,39 +76,7 @@ def parse(fields: Fields, ignore: Collection[str], warnings: list[str]) -> Qwen3
         layer_types=layer_types,
     )
     common.check_heads(fields, config.num_attention_heads, config.num_key_value_heads)
-    if config.head_dim % 2:
-        what = f"head_dim={config.head_dim} is odd: rotary embedding needs pairs"
-        raise InputError(fields.path, what)
     return config
-
-
-def _attention_kinds(
-    fields: Fields, layers: int, warnings: list[str]
-) -> tuple[int | None, tuple[str, ...]]:
-    """Resolve which layers slide, and how wide their window is.
-
-    As in transformers: without `use_sliding_window` there is no window, whatever else is said; and
-    `layer_types`, where given, decides over `max_window_layers`.
-    """
-    use = fields.boolean_or("use_sliding_window", False)
-    said = fields.optional_integer("sliding_window", low=1, high=common.POSITION_LIMIT)
-    window = said if use else None
-    by_rule = _kinds_by_rule(fields, layers, window)
-    kinds = common.layer_types(fields, layers) or by_rule
-    if SLIDING in kinds and window is None:
-        fields.refuse("layer_types", "has sliding layers, but there is no sliding window")
-    if kinds != by_rule:
-        warnings.append("layer_types differs from max_window_layers: layer_types was followed")
-    return (window if SLIDING in kinds else None), kinds
-
-
-def _kinds_by_rule(fields: Fields, layers: int, window: int | None) -> tuple[str, ...]:
-    first = fields.optional_integer("max_window_layers", low=0, high=common.POSITION_LIMIT)
-    if window is None:
-        return (FULL,) * layers
-    if first is None:
-        fields.refuse("max_window_layers", "must be an integer: it says which layers slide")
-    return tuple(SLIDING if layer >= first else FULL for layer in range(layers))
 
 
 def tensors(config: Qwen3Config) -> Shapes:

@@ -17,6 +17,7 @@ from lockstep.reference.checkpoint.architectures.qwen3 import Qwen3Config
 from lockstep.reference.checkpoint.config import ParsedConfig, read_config
 from lockstep.reference.checkpoint.config_keys import IGNORED
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import RopeScaling
 
 Refuses = Callable[[Callable[[], object], str], str]
 GONE = object()
@@ -32,6 +33,7 @@ EXPECTED = Qwen3Config(
     head_dim=32,
     rms_norm_eps=1e-06,
     rope_theta=1e6,
+    rope_scaling=RopeScaling(),
     tie_word_embeddings=False,
     attention_bias=False,
     max_position_embeddings=128,
@@ -120,19 +122,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_parameters": {"rope_theta": 10000.0}},
         "rope_theta is given twice, as 10000 and 1e+06; keep one of them",
     ),
-    "C06 yarn": (
+    "C06 yarn without the length": (
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-        "field 'rope_scaling.rope_type' asks for a rope scaling that is not supported yet (found '",
+        "field 'rope_scaling.original_max_position_embeddings' must be a positive integer",
     ),
-    "C06 old spelling": (
-        {"rope_scaling": {"type": "linear", "factor": 2.0}},
-        "field 'rope_scaling.type' asks for a rope scaling that is not supported yet",
+    "C06 unknown kind": (
+        {"rope_parameters": {**PARAMETERS, "rope_type": "mrope"}},
+        "'rope_parameters.rope_type' must be one of default, linear, dynamic, llama3, yarn, longro",
     ),
-    "C06 in parameters": (
-        {"rope_parameters": {**PARAMETERS, "rope_type": "llama3"}},
-        "field 'rope_parameters.rope_type' asks for a rope scaling",
-    ),
-    "C06 type is no text": ({"rope_scaling": {"type": [1]}}, "field 'rope_scaling.type' asks for"),
+    "C06 type is no text": ({"rope_scaling": {"type": [1]}}, "field 'rope_scaling.type' must be"),
     "C06 factor without type": (
         {"rope_scaling": {"factor": 2.0}},
         "unknown config key 'rope_scaling.factor'; pass --ignore-config rope_scaling.factor",
@@ -173,7 +171,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "C15 new key": ({"dtype": "int8"}, "field 'dtype' must be 'float64' or 'float32' or"),
     "C15 number": ({"torch_dtype": 16}, "(found 16)"),
     "C15 nested": ({"text_config": {"a": 1}}, "unknown config key 'text_config'"),
-    "other model": ({"model_type": "llama"}, "unsupported architecture, qwen3 is read (found 'll"),
+    "other model": ({"model_type": "falcon"}, "names an unsupported architecture, "),
+    "other class": ({"model_type": "llama"}, "architecture, LlamaForCausalLM is read (found ['Qw"),
     "no model": ({"model_type": GONE}, "field 'model_type' names an unsupported architecture"),
     "model list": ({"model_type": ["qwen3"]}, "names an unsupported architecture"),
     "unknown": (
@@ -335,4 +334,5 @@ BASE: dict[str, Any] = {
     "model_type": "qwen3",
     "hidden_act": "silu",
     **{name: getattr(EXPECTED, name) for name in EXPECTED.__dataclass_fields__},
+    "rope_scaling": None,
 }

@@ -1,0 +1,29 @@
+import numpy as np
+
+from lockstep.fast.cpu.linear import linear
+from lockstep.fast.cpu.swiglu import swiglu
+from lockstep.fast.shapes import Hidden, Narrowing, Routing, Widening
+
+
+def experts(
+    x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
+) -> Hidden:
+    """Let each token be worked on by its experts, and sum what they say.
+
+    Differs from `reference.ops.experts`: all visits are listed once, sorted by expert; in half
+    precision the inner product of an expert is not rounded on its way.
+    """
+    tokens = x.reshape(-1, x.shape[-1])
+    visitors, ids = np.nonzero(routing.reshape(-1, routing.shape[-1]))
+    if len(ids) and np.bincount(visitors).max() > per_token:
+        raise ValueError(f"experts: a token has {np.bincount(visitors).max()}, not {per_token}")
+    out = np.zeros(tokens.shape, np.float32)
+    for expert in np.unique(ids).tolist():
+        rows = visitors[ids == expert]
+        some = tokens[rows].astype(np.float32, copy=False)
+        inner = swiglu(linear(some, gate[expert], None), linear(some, up[expert], None))
+        said = linear(inner, down[expert], None)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            said *= routing[..., expert].reshape(-1)[rows, None].astype(np.float32)
+            out[rows] += said
+    return out.astype(x.dtype, copy=False).reshape(x.shape)

@@ -1,0 +1,77 @@
+"""Llama, Mistral and Qwen2 with fused operations: attention and the gate are one operation each.
+
+The order and the names are those of `reference/models/llama.py`; read that one first. What fusion
+hides (`.scores`, `.probs`, `mlp.act_fn`) has no tap here.
+"""
+
+from collections.abc import Iterator
+
+from lockstep.fast.run import Run
+from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
+
+
+def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
+    ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
+    queries = heads(run, x, f"{path}.q_proj", config.num_attention_heads)  # (B, H, L, D)
+    keys = heads(run, x, f"{path}.k_proj", config.num_key_value_heads)  # (B, G, L, D)
+    values = heads(run, x, f"{path}.v_proj", config.num_key_value_heads)
+
+    queries = run.rope(queries, f"{path}.q_rope", frequencies)
+    keys = run.rope(keys, f"{path}.k_rope", frequencies)
+    keys, values = run.cache.update(ops, layer, keys, values)  # (B, G, S, D)
+
+    scale = config.head_dim**-0.5
+    context = ops.attention(queries, keys, values, mask, scale=scale, masked_row="uniform")
+    context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
+    return run.linear(context, f"{path}.o_proj")
+
+
+def heads(run: Run, x: Hidden, path: str, count: int) -> Queries:
+    return run.ops.heads_first(run.ops.split_heads(run.linear(x, path), heads=count))
+
+
+def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
+    path = f"model.layers.{layer}.mlp"
+    gate = run.linear(x, f"{path}.gate_proj")  # (B, L, F)
+    up = run.linear(x, f"{path}.up_proj")
+    return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
+
+
+def block(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
+    path = f"model.layers.{layer}"
+    normed = run.rms_norm(x, f"{path}.input_layernorm")
+    attended = attention(run, normed, layer, mask, frequencies)
+    x = run.tap(f"{path}.residual", run.ops.add(x, attended))
+    thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
+    return run.tap(path, run.ops.add(x, thought))
+
+
+def head(run: Run, x: Hidden) -> Array:
+    if run.last is not None:
+        x = run.ops.take_rows(x, run.last)  # (B, 1, E)
+    x = run.rms_norm(x, "model.norm")
+    tied = run.config.tie_word_embeddings
+    table = run.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
+    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    return run.tap("logits", logits)
+
+
+def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
+    """Yield the stream after the embedding, after each layer, and the logits, as they are made."""
+    ops, config = run.ops, run.config
+    table = run.weights["model.embed_tokens.weight"]
+    x = run.tap("model.embed_tokens", ops.embedding(tokens, table, dtype=run.dtype))
+    yield "model.embed_tokens", x
+
+    frequencies = config.rope_scaling.frequencies(
+        ops, theta=config.rope_theta, dims=config.head_dim, lengths=run.lengths
+    )
+    windows = {"full_attention": None, "sliding_attention": config.sliding_window}
+    masks = {
+        kind: ops.causal_mask(run.positions, run.key_positions, window=windows[kind])
+        for kind in sorted(set(config.layer_types))
+    }
+    for layer, kind in enumerate(config.layer_types):
+        x = block(run, x, layer, masks[kind], frequencies)
+        yield f"model.layers.{layer}", x
+    yield "logits", head(run, x)

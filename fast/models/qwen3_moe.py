@@ -1,0 +1,94 @@
+"""Qwen3-MoE with fused operations: attention, the gate and all experts are one operation each.
+
+The order and the names are those of `reference/models/qwen3_moe.py`; read that one first. What
+fusion hides (`.scores`, `.probs`, `mlp.act_fn`) has no tap here.
+"""
+
+from collections.abc import Callable, Iterator
+
+from lockstep.fast.run import Run
+from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
+
+FeedForward = Callable[[Run, Hidden, int], Hidden]
+
+
+def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
+    ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
+    queries = normed_heads(run, x, f"{path}.q", config.num_attention_heads)  # (B, H, L, D)
+    keys = normed_heads(run, x, f"{path}.k", config.num_key_value_heads)  # (B, G, L, D)
+    values = run.linear(x, f"{path}.v_proj")
+    values = ops.heads_first(ops.split_heads(values, heads=config.num_key_value_heads))
+
+    queries = run.rope(queries, f"{path}.q_rope", frequencies)
+    keys = run.rope(keys, f"{path}.k_rope", frequencies)
+    keys, values = run.cache.update(ops, layer, keys, values)  # (B, G, S, D)
+
+    scale = config.head_dim**-0.5
+    context = ops.attention(queries, keys, values, mask, scale=scale, masked_row="uniform")
+    context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
+    return run.linear(context, f"{path}.o_proj")
+
+
+def normed_heads(run: Run, x: Hidden, path: str, heads: int) -> Queries:
+    projected = run.ops.split_heads(run.linear(x, f"{path}_proj"), heads=heads)  # (B, L, H, D)
+    return run.ops.heads_first(run.rms_norm(projected, f"{path}_norm"))
+
+
+def dense_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
+    path = f"model.layers.{layer}.mlp"
+    gate = run.linear(x, f"{path}.gate_proj")  # (B, L, F)
+    up = run.linear(x, f"{path}.up_proj")
+    return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
+
+
+def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
+    ops, config, path = run.ops, run.config, f"model.layers.{layer}.mlp"
+    logits = run.linear(x, f"{path}.gate")  # (B, L, X)
+    routing = ops.top_k_routing(
+        logits, per_token=config.num_experts_per_tok, normalize=config.norm_topk_prob
+    )
+    gate, up, down = (
+        run.weights[f"{path}.experts.{name}.weight"] for name in ("gate_proj", "up_proj", "down_proj")
+    )
+    routing = run.tap(f"{path}.routing", routing)
+    said = ops.experts(x, routing, gate, up, down, per_token=config.num_experts_per_tok)
+    return run.tap(f"{path}.experts", said)
+
+
+def block(
+    run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array, feed_forward: FeedForward
+) -> Hidden:
+    path = f"model.layers.{layer}"
+    normed = run.rms_norm(x, f"{path}.input_layernorm")
+    attended = attention(run, normed, layer, mask, frequencies)
+    x = run.tap(f"{path}.residual", run.ops.add(x, attended))
+    thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
+    return run.tap(path, run.ops.add(x, thought))
+
+
+def head(run: Run, x: Hidden) -> Array:
+    if run.last is not None:
+        x = run.ops.take_rows(x, run.last)  # (B, 1, E)
+    x = run.rms_norm(x, "model.norm")
+    tied = run.config.tie_word_embeddings
+    table = run.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
+    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    return run.tap("logits", logits)
+
+
+def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
+    """Yield the stream after the embedding, after each layer, and the logits, as they are made."""
+    ops, config = run.ops, run.config
+    table = run.weights["model.embed_tokens.weight"]
+    x = run.tap("model.embed_tokens", ops.embedding(tokens, table, dtype=run.dtype))
+    yield "model.embed_tokens", x
+
+    frequencies = config.rope_scaling.frequencies(
+        ops, theta=config.rope_theta, dims=config.head_dim, lengths=run.lengths
+    )
+    mask = ops.causal_mask(run.positions, run.key_positions, window=config.sliding_window)
+    for layer in range(config.num_hidden_layers):
+        feed_forward = sparse_feed_forward if config.is_sparse(layer) else dense_feed_forward
+        x = block(run, x, layer, mask, frequencies, feed_forward)
+        yield f"model.layers.{layer}", x
+    yield "logits", head(run, x)

@@ -1,0 +1,190 @@
+"""From the metadata of a GGUF file to the keys of config.json, which the architecture then reads.
+
+Every key of the architecture is used, ignored for a reason, or refused by name, as in config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lockstep.reference.checkpoint.architectures import Architecture, architecture_of
+from lockstep.reference.checkpoint.config_fields import Fields
+from lockstep.reference.checkpoint.errors import InputError, show, show_names
+from lockstep.reference.checkpoint.gguf.file import GgufFile
+from lockstep.reference.checkpoint.gguf.metadata import Array
+from lockstep.reference.checkpoint.gguf.names import EMBEDDING, FREQUENCIES, HEAD
+
+# `general.architecture`: the `model_type` whose file in `architectures/` reads the config.
+MODEL_TYPES = {"llama": "llama", "qwen3": "qwen3"}
+ARCHITECTURE = "general.architecture"
+KEYS = {
+    "num_hidden_layers": "block_count",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "max_position_embeddings": "context_length",
+    "vocab_size": "vocab_size",
+}
+IGNORED = {
+    "tensor_data_layout": "says who wrote the first file; the rows have llama.cpp's order",
+    "rope.scaling.finetuned": "says how the model was trained",
+}
+PLAIN, LINEAR, YARN = "none", "linear", "yarn"
+# llama.cpp's own default, where a file says nothing.
+USUAL_THETA = 10_000.0
+
+
+class Hyperparameters(Fields):
+    """The keys of config.json under their own names, and in messages under those of the file."""
+
+    def __init__(self, raw: dict[str, Any], file: GgufFile, kind: str) -> None:
+        super().__init__(raw, file.path)
+        self._kind = kind
+
+    def refuse(self, key: str, demand: str) -> NoReturn:
+        spelled = f"{self._kind}.{KEYS[key]}" if key in KEYS else key
+        found = show(self.raw[key], 60) if key in self.raw else "nothing"
+        raise InputError(self.path, f"field {show(spelled)} {demand}", f"found {found}")
+
+
+def read_config(
+    file: GgufFile, *, ignore: Collection[str], warnings: list[str]
+) -> tuple[Architecture, Any]:
+    """Return the architecture that the metadata name, and its config.
+
+    Raises InputError if the architecture is none that is read, or for the first key that is wrong.
+    """
+    kind = file.metadata.get(ARCHITECTURE)
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        what = f"unsupported architecture {show(kind, 60)}, {' or '.join(MODEL_TYPES)} is read"
+        raise InputError(file.path, what, ARCHITECTURE)
+    reader = _Reader(file, kind)
+    raw = {key: reader.value(name) for key, name in KEYS.items()}
+    raw |= {"model_type": MODEL_TYPES[kind], "hidden_act": "silu"}
+    raw["rope_theta"] = reader.number("rope.freq_base", USUAL_THETA)
+    raw["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon", None)
+    raw |= _usual(raw, file) | _switches(file)
+    reader.check_widths(raw)
+    raw["rope_parameters"] = _rope(reader, raw)
+    reader.check_leftovers(ignore, warnings)
+    fields = Hyperparameters({k: v for k, v in raw.items() if v is not None}, file, kind)
+    architecture = architecture_of(fields)
+    return architecture, architecture.parse(fields, frozenset(), warnings)
+
+
+class _Reader:
+    """The keys of one architecture, remembered as they are looked at."""
+
+    def __init__(self, file: GgufFile, kind: str) -> None:
+        self.file, self.kind = file, kind
+        self._used: set[str] = set()
+
+    def value(self, name: str) -> Any:
+        """Return a single value, or what all items of an array are; None if there is none."""
+        key = f"{self.kind}.{name}"
+        self._used.add(key)
+        found = self.file.metadata.get(key)
+        if not isinstance(found, Array):
+            return found
+        items = self.file.array(key) if found.count <= 65_536 else []
+        if not items or any(item != items[0] for item in items):
+            what = f"{show(key)} differs between layers, which is not read"
+            raise InputError(self.file.path, what, f"found {show(items)}")
+        return items[0]
+
+    def number(self, name: str, missing: float | None) -> Any:
+        """Return a float32 as the shortest decimal that means it: 1e-06, not 9.999999974752427e-07."""
+        found = self.value(name)
+        if found is None:
+            return missing
+        return float(str(np.float32(found))) if type(found) is float else found
+
+    def check_widths(self, raw: dict[str, Any]) -> None:
+        """Refuse heads whose values are wider than their keys, or that are turned in part."""
+        if type(raw["head_dim"]) is not int:
+            what = f"field {show(f'{self.kind}.attention.key_length')} must be an integer"
+            raise InputError(self.file.path, what, f"found {show(raw['head_dim'], 40)}")
+        for name in ("attention.value_length", "rope.dimension_count"):
+            found = self.value(name)
+            if found is not None and found != raw["head_dim"]:
+                what = f"field {show(f'{self.kind}.{name}')} must be {show(raw['head_dim'], 40)}"
+                raise InputError(self.file.path, what, f"found {show(found, 40)}")
+
+    def check_leftovers(self, ignore: Collection[str], warnings: list[str]) -> None:
+        own = [key for key in self.file.metadata if key.startswith(f"{self.kind}.")]
+        reasons = {f"{self.kind}.{name}" for name in IGNORED}
+        unknown = [key for key in own if key not in self._used | reasons]
+        refused = [key for key in unknown if key not in ignore and self.file.metadata[key]]
+        if refused:
+            way = f"pass --ignore-config {show(refused[0], 60)[1:-1]} if it changes nothing"
+            what = f"unknown metadata {show_names(refused, 2)}; {way}"
+            raise InputError(self.file.path, what, f"found {show(self.file.metadata[refused[0]], 40)}")
+        if passed := [key for key in unknown if key not in refused]:
+            warnings.append(f"unknown metadata ignored: {show_names(passed)}")
+
+
+def _usual(raw: dict[str, Any], file: GgufFile) -> dict[str, Any]:
+    """Return what llama.cpp takes where a key is absent."""
+    found: dict[str, Any] = {}
+    heads, width = raw["num_attention_heads"], raw["hidden_size"]
+    if raw["num_key_value_heads"] is None:
+        found["num_key_value_heads"] = heads
+    if raw["head_dim"] is None and type(heads) is int and type(width) is int and heads > 0:
+        found["head_dim"] = width // heads
+    if raw["vocab_size"] is None and EMBEDDING in file.entries:
+        found["vocab_size"] = file.entries[EMBEDDING].shape[0]
+    return found
+
+
+def _switches(file: GgufFile) -> dict[str, Any]:
+    """Return what the file says by which tensors it has."""
+    return {
+        "tie_word_embeddings": HEAD not in file.entries,
+        "attention_bias": "blk.0.attn_q.bias" in file.entries,
+        "mlp_bias": "blk.0.ffn_gate.bias" in file.entries,
+    }
+
+
+def _rope(reader: _Reader, raw: dict[str, Any]) -> dict[str, Any] | None:
+    """Return how positions are stretched, in the words of config.json; None if they are not."""
+    kind = reader.value("rope.scaling.type")
+    factor = reader.number("rope.scaling.factor", None)
+    original = reader.value("rope.scaling.original_context_length")
+    if FREQUENCIES in reader.file.entries:
+        if kind not in (None, PLAIN):
+            what = f"both {FREQUENCIES} and the scaling {show(kind, 30)} are given"
+            raise InputError(reader.file.path, what)
+        return _divided(reader.file, raw)
+    if kind in (None, PLAIN):
+        return None
+    if kind not in (LINEAR, YARN):
+        what = f"rope scaling {show(kind, 40)} is not read, {LINEAR} and {YARN} are"
+        raise InputError(reader.file.path, what, f"{reader.kind}.rope.scaling.type")
+    stretched = {"rope_type": kind, "factor": factor}
+    return stretched | ({"original_max_position_embeddings": original} if kind == YARN else {})
+
+
+def _divided(file: GgufFile, raw: dict[str, Any]) -> dict[str, Any]:
+    """Return frequencies that come divided one by one, as those of Llama 3 do.
+
+    `rope_freqs.weight` has the divisors: longrope with the same list for short and long texts.
+    """
+    entry, pairs = file.entries[FREQUENCIES], raw["head_dim"] // 2
+    if entry.shape != (pairs,) or entry.dtype != "F32":
+        what = f"{FREQUENCIES} is {entry.dtype} {show(entry.shape, 40)}, it must be F32 [{pairs}]"
+        raise InputError(file.path, what)
+    divisors = [float(one) for one in file.read(FREQUENCIES)]
+    return {
+        "rope_type": "longrope",
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": raw["max_position_embeddings"],
+        "short_factor": divisors,
+        "long_factor": divisors,
+    }

@@ -1,0 +1,55 @@
+"""How a model stretches its positions beyond the length that it was first trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# The keywords of each kind's operation, `rope_frequencies_<kind>`, beside theta and dims.
+OPTIONS = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor", "original_max_position_embeddings"),
+    "llama3": (
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    ),
+    "yarn": ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "truncate"),
+    "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
+}
+BY_LENGTH = ("dynamic", "longrope")
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """One kind and its numbers. Field names are keys of config.json; None is not of this kind.
+
+    `attention_factor` multiplies cosines and sines; it is worked out where the config leaves it
+    open. `original_max_position_embeddings` of the kind "dynamic" is `max_position_embeddings`.
+    """
+
+    rope_type: str = "default"
+    factor: float | None = None
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float | None = None
+    high_freq_factor: float | None = None
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    truncate: bool | None = None
+    short_factor: tuple[float, ...] | None = None
+    long_factor: tuple[float, ...] | None = None
+    attention_factor: float = 1.0
+
+    def frequencies(self, ops: Any, *, theta: float, dims: int, lengths: Any) -> Any:
+        """Have the operation of this kind say how far each pair turns: (D/2,) or (B, D/2).
+
+        `lengths` (B,) counts the tokens of each row so far; two kinds depend on it.
+        """
+        if self.rope_type == "default":
+            return ops.rope_frequencies(theta=theta, dims=dims)
+        operation = getattr(ops, f"rope_frequencies_{self.rope_type}")
+        options = {name: getattr(self, name) for name in OPTIONS[self.rope_type]}
+        rows = (lengths,) if self.rope_type in BY_LENGTH else ()
+        return operation(*rows, theta=theta, dims=dims, **options)

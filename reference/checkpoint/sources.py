@@ -1,0 +1,58 @@
+"""Where a tensor of the architecture lies in the files: not always whole, or under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Read = Callable[[str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tensors of the files that one tensor is made of. Nothing is computed, only moved.
+
+    `names` is one name; or, `stacked`, one for each item of a new first axis. `transposed` says
+    that the file holds (inputs, outputs). `half` is 0 or 1 where the file holds two matrices as
+    one, the rows of the first above those of the second.
+    """
+
+    names: tuple[str, ...]
+    stacked: bool = False
+    transposed: bool = False
+    half: int | None = None
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The names without `.weight`: what scales and biases of a packed weight are named after."""
+        return tuple(name.removesuffix(".weight") for name in self.names)
+
+    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that each of the files' tensors must have to give one of `shape`."""
+        shape = shape[1:] if self.stacked else shape
+        if self.half is not None:
+            shape = (*shape[:-2], 2 * shape[-2], shape[-1])
+        return shape[::-1] if self.transposed else shape
+
+    def whole(self, read: Read) -> np.ndarray:
+        """Make the tensor, with `read` to get one of the files' tensors by name."""
+        parts = [self._cut(read(name)) for name in self.names]
+        return np.stack(parts) if self.stacked else parts[0]
+
+    def rows(self, read: Read, read_rows: Callable[..., np.ndarray], span: slice) -> np.ndarray:
+        """Make rows of the tensor, reading no other bytes where the files' layout allows it."""
+        if self.stacked:
+            return np.stack([self._cut(read(name)) for name in self.names[span]])
+        if self.transposed:
+            return self.whole(read)[span]
+        return self._cut(read_rows(self.names[0], span.start, span.stop))
+
+    def _cut(self, stored: np.ndarray) -> np.ndarray:
+        if self.transposed:
+            stored = np.ascontiguousarray(stored.T)
+        if self.half is None:
+            return stored
+        size = stored.shape[-2] // 2
+        return stored[..., self.half * size : (self.half + 1) * size, :]

@@ -1,0 +1,49 @@
+from collections.abc import Callable
+
+import numpy as np
+
+from lockstep.reference.ops.linear import linear
+from lockstep.reference.ops.swiglu import swiglu
+from lockstep.reference.precision import accumulator, rounded
+from lockstep.reference.shapes import Hidden, Narrowing, Outputs, Routing, Widening
+
+
+def experts(
+    x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
+) -> Hidden:
+    """Let each token be worked on by its experts, each a gated MLP, and sum what they say.
+
+        out = sum over x of routing[x] * down[x] @ swiglu(gate[x] @ token, up[x] @ token)
+
+    Only experts whose weight is not 0 are run, each once, on all the tokens that chose it.
+    Rounding: that of `linear` and `swiglu` inside; the weighted sum in float32 (float64 for
+    float64), by rising expert, rounded once to `x.dtype`.
+    Edges: an expert that no token chose is not read; an infinite value of one that has weight 0
+    spoils nothing; a NaN weight makes its token NaN.
+    Varies by model: some add an expert that every token visits; Qwen3-MoE has none, and no bias.
+    Memory: one expert at a time, if the stacks are read as they are asked for.
+    Raises: ValueError if a token has more than `per_token` experts.
+    Source: Shazeer et al. 2017, arXiv:1701.06538, eq. 1; Qwen Team 2025, arXiv:2505.09388.
+    """
+    return weighted_experts(x, routing, gate, up, down, per_token=per_token, linear=linear)
+
+
+def weighted_experts(
+    x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing,
+    *, per_token: int, linear: Callable[..., Outputs],
+) -> Hidden:  # fmt: skip
+    """Do it with another product: other orders of summing are legal too."""
+    tokens = x.reshape(-1, x.shape[-1])
+    weights = routing.reshape(-1, routing.shape[-1])
+    chosen = weights != 0
+    if (chosen.sum(axis=-1) > per_token).any():
+        raise ValueError(f"experts: a token has {chosen.sum(axis=-1).max()}, not {per_token}")
+    out = np.zeros(tokens.shape, accumulator(x.dtype))
+    for expert in np.flatnonzero(chosen.any(axis=0)).tolist():
+        rows = np.flatnonzero(chosen[:, expert])
+        some = tokens[rows]
+        inner = swiglu(linear(some, gate[expert], None), linear(some, up[expert], None))
+        said = linear(inner, down[expert], None).astype(out.dtype)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            out[rows] += said * weights[rows, expert, None].astype(out.dtype)
+    return rounded(out, x.dtype).reshape(x.shape)
