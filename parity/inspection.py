@@ -55,22 +55,35 @@ def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, Any]]:
 def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
     """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
 
-    The reference holds one matrix as stored and one tile of it widened; fast holds all weights,
-    widened to float32 where they are not packed. Both hold the scores or a few copies of the
-    widest activation, and the logits.
+    The peak is in attention, in the feed-forward part or in the head. The reference holds one
+    matrix at a time, as stored and a tile of it widened; fast holds all weights, widened to float32
+    where they are not packed.
     """
-    heads, width = config.num_key_value_heads, config.head_dim
-    cache = 2 * config.num_hidden_layers * heads * width * FLOAT32
-    tile = max(min(TILE, t.shape[0]) * t.shape[-1] for t in stored.values()) * FLOAT32
-    largest = max(tensor.nbytes for tensor in stored.values())
+    cache = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * FLOAT32
     wide = sum(t.nbytes if t.bits else prod(t.shape) * FLOAT32 for t in stored.values())
-    scores = 4 * config.num_attention_heads * PROMPT * PROMPT * FLOAT32
-    streams = 6 * PROMPT * max(config.hidden_size, config.intermediate_size) * FLOAT32
-    logits = 2 * PROMPT * config.vocab_size * FLOAT32
-    run = cache * PROMPT + scores + streams + logits
+    matrices = {name: t for name, t in stored.items() if len(t.shape) == 2}
+    layer = max(held(t) for name, t in matrices.items() if ".layers." in name)
+    head = max(held(t) for name, t in matrices.items() if ".layers." not in name)
+    attention, feed_forward, logits = activations(config)
     return {
         "weights": weights,
         "cache_per_token": cache,
-        "reference": largest + 2 * tile + run,
-        "fast": wide + run,
+        "reference": cache * PROMPT + max(attention, layer + feed_forward, head + logits),
+        "fast": cache * PROMPT + wide + max(attention, feed_forward, logits),
     }
+
+
+def held(matrix: StoredFormat) -> int:
+    """Return the bytes of a matrix as it is stored, and of the tile or two of it in float32."""
+    rows, columns = matrix.shape
+    return matrix.nbytes + min(2 * TILE, rows) * columns * FLOAT32
+
+
+def activations(config: Any) -> tuple[int, int, int]:
+    """Return the bytes of what is alive at once in attention, feed-forward part and head."""
+    width, inner = config.hidden_size, config.intermediate_size
+    scores = config.num_attention_heads * PROMPT
+    queries = config.num_attention_heads * config.head_dim
+    rows = (3 * scores + 3 * queries + 2 * width, 3 * inner + 3 * width, 2 * config.vocab_size)
+    attention, feed_forward, logits = (PROMPT * row * FLOAT32 for row in rows)
+    return attention, feed_forward, logits

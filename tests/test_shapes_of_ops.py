@@ -1,6 +1,5 @@
 """Every operation keeps the promise of its signature, for sizes drawn for its letters. By law."""
 
-import importlib
 import typing
 from collections.abc import Mapping
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.reference import ops as reference_ops
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.draws import normal, packed_matrix
-from tests.ops_backends import BACKENDS, FAST_DTYPES
+from tests.ops_backends import DTYPES, FAST_DTYPES
 
 # What signatures leave open: options, and the shapes that follow from several letters at once.
 OPTIONS = {
@@ -71,6 +70,11 @@ def argument(backend, name: str, hint, size: Mapping[str, int], dtype):
     return dtype if name == "dtype" else OPTIONS.get(name) or OF_SIZES[name](size)
 
 
+def arguments(backend, op: str, size: Mapping[str, int], dtype) -> dict[str, typing.Any]:
+    kinds = {name: hint for name, hint in hints(op).items() if name != "return"}
+    return {name: argument(backend, name, hint, size, dtype) for name, hint in kinds.items()}
+
+
 def promise(op: str, size: Mapping[str, int]) -> tuple[int, ...]:
     if op in PROMISED:
         return PROMISED[op](size)
@@ -91,12 +95,8 @@ def adapted(op: str, size: dict[str, int]) -> dict[str, int]:
 @given(size=sizes(), name=st.sampled_from(FAST_DTYPES))
 def test_results_have_the_promised_shape(backend, op, size, name):
     """By law: the letters of the result, and the dtype of the first argument."""
-    from tests.ops_backends import DTYPES
-
     size, dtype = adapted(op, size), DTYPES[name]
-    kinds = {key: hint for key, hint in hints(op).items() if key != "return"}
-    made = {key: argument(backend, key, hint, size, dtype) for key, hint in kinds.items()}
-    result = getattr(backend, op)(**made)
+    result = getattr(backend, op)(**arguments(backend, op, size, dtype))
     if op == "causal_mask":
         result = backend.seen(result)
     else:
@@ -105,23 +105,30 @@ def test_results_have_the_promised_shape(backend, op, size, name):
 
 
 @pytest.mark.parametrize("op", reference_ops.__all__)
+def test_arguments_are_left_alone(backend, op):
+    """By law: an operation writes to nothing that it is given."""
+    size = {"B": 2, "E": 4, "G": 2, "V": 5, "N": 3, "L": 3, "S": 4, "H": 4, "D": 4, "K": 32}
+    size = adapted(op, size | {"1": 1, "D/2": 2})
+    made, kept = (arguments(backend, op, size, DTYPES["float32"]) for _ in range(2))
+    getattr(backend, op)(**made)
+    for name, value in made.items():
+        for one, other in zip(arrays_of(value), arrays_of(kept[name]), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def arrays_of(value) -> list[np.ndarray]:
+    if isinstance(value, QuantizedTensor):
+        return [value.packed, value.scales, value.biases]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+@pytest.mark.parametrize("op", reference_ops.__all__)
 def test_backends_say_the_same_letters(backend, op):
     """By law: the signatures of `fast` promise what those of the reference do."""
     own = typing.get_type_hints(getattr(backend.ops, op), include_extras=True)
-    said = {name: letters(hint) for name, hint in hints(op).items() if "mask" not in name}
-    assert {name: letters(own[name]) for name in said if op != "causal_mask" or name != "return"} == {
-        name: found for name, found in said.items() if op != "causal_mask" or name != "return"
-    }
-
-
-def test_every_namespace_is_a_backend():
-    """By law: nobody adds a namespace of operations that these tests do not run."""
-    found = {
-        module.__name__
-        for name in ("reference.ops", "fast.ops", "fast.cpu")
-        if (module := importlib.import_module(f"lockstep.{name}"))
-    }
-    assert {backend.ops.__name__ for backend in BACKENDS} == found
+    for name, hint in hints(op).items():
+        if letters(hint) != ["B", "1", "L", "S"]:  # a mask of `fast` is an object of its own
+            assert letters(own[name]) == letters(hint), name
 
 
 def test_a_packed_weight_keeps_the_promise(backend):

@@ -16,10 +16,10 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies) -> Queries:
     if not positions.size:
         return x
     if (np.diff(positions, axis=1) == 1).all():
-        return rotate(x, periods, mx.array(positions[:, 0]))
+        return rotate(x, periods, mx.array(positions[:, 0].copy()))
     batch, heads, length, width = x.shape
     singles = x.swapaxes(1, 2).reshape(batch * length, heads, 1, width)
-    turned = rotate(singles, periods, mx.array(positions.reshape(-1)))
+    turned = rotate(singles, periods, mx.array(positions.flatten()))
     return turned.reshape(batch, length, heads, width).swapaxes(1, 2)
 
 

@@ -124,13 +124,21 @@ def test_overflow_is_quiet(backend):
 
 
 def test_far_positions(backend):
-    """By loop: beyond 2 ** 24. MLX counts in float32 there: a token stands where its neighbour does."""
+    """By loop: 2 ** 24 + 1. MLX counts in float32, where that is 2 ** 24, and says so."""
     x = normal(0, 1, 1, 1, 8)
     found = backend.rope(x, np.array([[FAR]]), turns(4))
     if backend.name == "mlx":
         assert_same_bits(found, backend.rope(x, np.array([[FAR - 1]]), turns(4)))
     else:
         assert_close(found, by_loop(x, np.array([[FAR]]), turns(4)), kind="rotation")
+
+
+def test_reversed_views(backend):
+    """By law: positions may be a view of any strides."""
+    x, positions = normal(0, 2, 1, 3, 4), np.array([[4, 5, 6], [0, 2, 1]])
+    for view in (positions[:, ::-1], positions[::-1], positions[::-1, ::-1]):
+        exact = by_loop(x, view, turns(2))
+        assert_close(backend.rope(x, view, turns(2)), exact, kind="rotation", backend=backend)
 
 
 def test_a_pair_that_hardly_turns(backend):
