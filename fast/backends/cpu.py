@@ -27,7 +27,8 @@ class CpuBackend:
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)
-        return tensor.astype(self.dtype, copy=False)
+        with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
+            return tensor.astype(self.dtype, copy=False)
 
     def host(self, array: np.ndarray) -> np.ndarray:
         return array

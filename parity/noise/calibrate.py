@@ -151,11 +151,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--peers", action="store_true", help="judge transformers too; needs torch")
+    parser.add_argument("--by-port", action="store_true", help="a line for each port")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every record")
+    parser.add_argument("--from", dest="source", metavar="FILE", type=Path, help="tabulate these")
     options = parser.parse_args()
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    records = calibrate(seeds, with_peers=options.peers)
-    print(tables(**records))
+    if options.source is not None:
+        records = json.loads(options.source.read_text(encoding="utf-8"))
+    else:
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        records = calibrate(seeds, with_peers=options.peers)
+    print(tables(**records, by_port=options.by_port))
     if options.json is not None:
         options.json.write_text(json.dumps(records), encoding="utf-8")
 

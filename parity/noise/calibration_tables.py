@@ -9,9 +9,10 @@ Record = dict[str, Any]
 SHOWN = 20  # exceptions that are listed one by one
 
 
-def tables(clean: list[Record], faulty: list[Record]) -> str:
+def tables(clean: list[Record], faulty: list[Record], *, by_port: bool) -> str:
     """Return the counts, every exception, and the two tables."""
-    parts = [summary(clean, faulty), clean_table(clean), fault_table(faulty)]
+    key = ("dtype", "port", "op") if by_port else ("dtype", "op")
+    parts = [summary(clean, faulty), clean_table(clean, key), fault_table(faulty)]
     return "\n\n".join(parts)
 
 
@@ -29,12 +30,12 @@ def summary(clean: list[Record], faulty: list[Record]) -> str:
     return "\n".join(lines + [f"- {one}" for one in (*alarms[:SHOWN], *wrong[:SHOWN])])
 
 
-def clean_table(records: list[Record]) -> str:
-    """Ratios by dtype, port and operation: of taps of many rows, of one, and the worst of all."""
-    heads = ["dtype", "port", "operation", "taps", "ratio: median, p99, max"]
-    heads += ["one row: p99, max", "row: max", "number: max", "of the limit", "false alarms"]
-    groups = grouped(records, "dtype", "port", "op")
-    return table(heads, ([*key, *clean_cells(some)] for key, some in sorted(groups.items())))
+def clean_table(records: list[Record], key: tuple[str, ...]) -> str:
+    """Ratios of right ports: of taps of many rows, of one, and the worst of all."""
+    heads = [*key, "taps", "ratio: median, p99, max", "one row: p99, max", "row: max"]
+    heads += ["number: max", "of the limit", "false alarms"]
+    groups = sorted(grouped(records, *key).items())
+    return table(heads, ([*names, *clean_cells(some)] for names, some in groups))
 
 
 def clean_cells(records: list[Record]) -> list[Any]:

@@ -17,7 +17,9 @@ def transformers_taps(
     """Return the output of every module that computes, by its name. Needs torch, dense weights."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, dtype), attn_implementation=attention
     )

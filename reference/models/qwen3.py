@@ -54,9 +54,7 @@ def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
 def block(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     """Attend and think, each on a normalised copy, each added to the stream."""
     path = f"model.layers.{layer}"
-    attended = attention(
-        run, run.rms_norm(x, f"{path}.input_layernorm"), layer, mask, frequencies
-    )
+    attended = attention(run, run.rms_norm(x, f"{path}.input_layernorm"), layer, mask, frequencies)
     x = run.tap(f"{path}.residual", run.ops.add(x, attended))
     thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
     return run.tap(path, run.ops.add(x, thought))

@@ -198,7 +198,7 @@ def test_a_seed_is_measured_and_set_out_in_tables(tmp_path):
     assert {(one["port"], one["dtype"]) for one in records} == set(draw.runs())
     assert len(set(draw.runs())) == 6
     assert all(0 <= one["share"] <= 1 for one in records)
-    text = tables(records, planted)
+    text = tables(records, planted, by_port=True)
     assert text.startswith("1 seeds, 3 to 3.")
     assert f"{len(records)} taps, 0 false alarms." in text
     assert "| eps 1e-5 for 1e-6 | 1 of 1 " in text
@@ -214,9 +214,11 @@ def test_an_alarm_and_a_wrong_blame_are_listed():
     one = {"seed": 5, "port": "cpu", "dtype": "float32", "op": "add", "few": True, "ratio": 9.0}
     one |= {"tap": "x", "row": 9.0, "cell": 1.0, "share": 1.5, "alarm": True}
     fault = {"seed": 5, "dtype": "float32", "fault": "odd", "found": False, "ratio": 0.5}
-    text = tables([one], [fault | {"wrongly blamed": ["model.norm"]}])
+    text = tables([one], [fault | {"wrongly blamed": ["model.norm"]}], by_port=True)
     assert "1 taps, 1 false alarms." in text
     assert "missed 1; with a tap wrongly blamed: 1." in text
     assert "'model.norm'" in text
     assert "| float32 | cpu | add | 1 | - | 9.00, 9.00 | 9.00 | 1.0 | 150 % | 1 |" in text
     assert "| odd | 0 of 1 (0.5) |" in text
+    merged = tables([one], [], by_port=False)
+    assert "| float32 | add | 1 | - | 9.00, 9.00 | 9.00 | 1.0 | 150 % | 1 |" in merged

@@ -14,9 +14,14 @@ from lockstep.reference.tokenizer.held_positions import HeldPositions
 RULES = BatchRules(Path("some/model"), vocab_size=10)
 
 
-def batch(tokens, *, lengths=None, positions=None, held=None):
-    held = HeldPositions() if held is None else held
-    return RULES.batch(tokens, lengths=lengths, positions=positions, held=held)
+def batch(tokens, *, lengths=None, positions=None, held=None, last_only=True):
+    return RULES.batch(
+        tokens,
+        lengths=lengths,
+        positions=positions,
+        held=HeldPositions() if held is None else held,
+        last_only=last_only,
+    )
 
 
 def test_rows_of_one_length():
@@ -53,7 +58,8 @@ def test_positions_of_ones_own():
 @pytest.mark.parametrize("tokens", [[[]], [[], []], np.zeros((0, 3), np.int32), np.zeros((0, 0))])
 def test_no_tokens(tokens):
     """By hand: an empty batch is one."""
-    made = batch(tokens)
+    made = batch(tokens, last_only=False)
+    assert made.last is None
     assert made.tokens.shape == np.asarray(tokens).shape
     assert made.tokens.dtype == np.int64
 
@@ -70,6 +76,9 @@ def test_marks_exactly_the_real_tokens(data, rows, longest):
 
 
 WRONG = [  # tokens, options, what the error says
+    ([[]], {}, "the last token is wanted, but there are no tokens"),
+    ([[1, 2]], {"lengths": [1.5]}, r"lengths=\[1.5\], but should be 1 of 1..2"),
+    ([[1, 2]], {"positions": [[0.0, 1.5]]}, "positions are float64"),
     ([1, 2], {}, r"integers of shape \(batch, length\)"),
     ([[[1]]], {}, r"shape \(1, 1, 1\)"),
     (3, {}, r"shape \(\)"),
