@@ -10,23 +10,24 @@ from lockstep.parity.metrics import difference, rms
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest ratios that a right port shows: over all, in a single row, in a single number.
+    """How large a ratio may be: over all, if all is one row, in the worst row, in the worst number.
 
     They stand above everything that `python -m lockstep.parity.noise.calibrate` measures on right
     ports, and far below what a fault does; docs/parity/how-a-divergence-is-judged.md has both.
     """
 
     whole: float
+    single: float
     row: float
     cell: float
 
     def over(self, rows: int) -> float:
         """Return the limit for a tap of `rows` rows: a few are as uncertain as one."""
-        return self.whole + (self.row - self.whole) / max(rows, 1)
+        return self.whole + (self.single - self.whole) / max(rows, 1)
 
 
-WIDE = Limits(whole=2.0, row=6.0, cell=40.0)
-HALF = Limits(whole=1.5, row=4.0, cell=12.0)
+WIDE = Limits(whole=2.0, single=5.0, row=8.0, cell=40.0)
+HALF = Limits(whole=1.5, single=2.0, row=4.0, cell=12.0)
 LIMITS = {"float64": WIDE, "float32": WIDE, "bfloat16": HALF, "float16": HALF}
 EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 ROUNDING = 0.2  # the root mean square of one rounding over that of the values, in epsilons

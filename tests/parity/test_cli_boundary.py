@@ -31,8 +31,7 @@ class PanicException(BaseException):
          " a bug in Lockstep; LOCKSTEP_DEBUG=1 shows where)"),
         (RecursionError("deep"), 70, "lockstep: internal error: RecursionError: 'deep' (this is"
          " a bug in Lockstep; LOCKSTEP_DEBUG=1 shows where)"),
-        (PanicException("boom"), 70, "lockstep: internal error: PanicException: 'boom' (this is"
-         " a bug in Lockstep; LOCKSTEP_DEBUG=1 shows where)"),
+        (PanicException("boom"), 2, "lockstep: error: a library cannot read this: 'boom'"),
     ],
 )  # fmt: skip
 def test_an_exception_is_a_line_and_a_code(capsys, error, code, line):

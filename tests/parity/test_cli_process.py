@@ -16,11 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-LOCKSTEP = [
-    sys.executable,
-    "-c",
-    "import sys; from lockstep.parity.cli import main; sys.exit(main())",
-]
+MAIN = "import sys; from lockstep.parity.cli import main; sys.exit(main())"
+LOCKSTEP = [sys.executable, "-c", MAIN]
 TRACE = {"format": "lockstep-trace", "version": "1", "tokens": "[1]"}
 
 
@@ -62,7 +59,7 @@ def test_generation_stops_when_nobody_reads(demo):
 
 
 def test_a_full_output_is_told(plain):
-    for command in (("taps", plain), ("--help",), ("taps", plain, "--json", "-")):
+    for command in (("taps", plain), ("taps", plain, "--json", "-")):
         with Path("/dev/full").open("w") as full:
             found = run(*command, capture_output=False, stdout=full, stderr=subprocess.PIPE)
         assert found.returncode == 2
@@ -138,8 +135,9 @@ def test_a_kill_leaves_what_was_there_and_the_next_run_works(tmp_path, demo):
 def on_terminal(*arguments) -> tuple[int, str]:
     """Run with standard error on a terminal of its own."""
     ours, theirs = pty.openpty()
-    code = "import sys, lockstep.parity.progress as p; p.Progress.__init__.__kwdefaults__['after'] = 0;"
-    command = [sys.executable, "-c", code + LOCKSTEP[2], *map(str, arguments)]
+    begin = "from lockstep.parity import progress as p;"
+    at_once = begin + "p.Progress.__init__.__kwdefaults__['after'] = 0;"
+    command = [sys.executable, "-c", at_once + MAIN, *map(str, arguments)]
     environment = os.environ | {"TERM": "xterm"}
     process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment)
     process.communicate()

@@ -3,6 +3,7 @@
 By law, on random tensors under the names of a model; with --model on a real one.
 """
 
+import tracemalloc
 from pathlib import Path
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 from lockstep import reference
 from lockstep.parity.diff import SAME, diff
 from lockstep.parity.dump import Dump, open_dump
+from lockstep.parity.trace_file import TraceFile
 from lockstep.parity.tracing import trace_run
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -301,3 +303,16 @@ def test_a_step_out_of_nowhere_is_refused_before_anything_runs(model, traced):
     far = Dump(side.path, shapes, side.read, side.about)
     with pytest.raises(InputError, match="holds step 99999, but only 3 of the steps"):
         diff(side, far, model=model)
+
+
+def test_both_sides_are_read_a_tensor_at_a_time(tmp_path):
+    size, count = 1 << 20, 30
+    for side in ("left", "right"):
+        with TraceFile(tmp_path / side, tokens=[1]) as file:
+            for layer in range(count):
+                file(f"model.layers.{layer}", np.full((1, 1, size // 4), layer + 1, np.float32))
+    tracemalloc.start()
+    assert diff(tmp_path / "left", tmp_path / "right").compared == count
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < count * size  # a tensor of each side, and what float64 makes of them

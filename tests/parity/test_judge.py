@@ -150,7 +150,7 @@ def test_what_underflows_in_the_ports_dtype_may_be_zero():
 
 
 def test_few_rows_are_allowed_more_than_many():
-    limits = Limits(whole=2, row=6, cell=20)
+    limits = Limits(whole=2, single=6, row=7, cell=20)
     assert limits.over(1) == 6
     assert limits.over(1000) == pytest.approx(2, abs=0.01)
     assert limits.over(4) == 3

@@ -10,9 +10,11 @@ from lockstep.parity.check import check
 from lockstep.parity.noise import float32, half, ways
 from lockstep.parity.noise.calibrate import Draw, clean, faulty, outcome
 from lockstep.parity.noise.calibration_tables import tables
+from lockstep.parity.noise.cost import FUSED, TOKENS, cost, recorded
 from lockstep.parity.noise.exact import exact
 from lockstep.parity.noise.random_checkpoint import random_config
 from lockstep.parity.noise.small_faults import FAULTS, IN_EVERY_LAYER
+from lockstep.parity.oracle import Oracle
 from lockstep.parity.result import Result, Tap
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -222,3 +224,13 @@ def test_an_alarm_and_a_wrong_blame_are_listed():
     assert "| odd | 0 of 1 (0.5) |" in text
     merged = tables([one], [], by_port=False)
     assert "| float32 | add | 1 | - | 9.00, 9.00 | 9.00 | 1.0 | 150 % | 1 |" in merged
+
+
+def test_the_cost_is_that_of_judging_what_a_fused_port_dumps(tmp_path):
+    path = builders.checkpoint(tmp_path, vocab_size=64)
+    oracle = Oracle(builders.pair(path)[0], "float32")
+    stages, port = recorded(oracle)
+    assert len(stages) == 4
+    assert port["logits"].shape == (1, TOKENS.size, 64)
+    assert not any(name.endswith(FUSED) for name in port)
+    assert all(seconds > 0 for seconds in cost(path, "float32"))

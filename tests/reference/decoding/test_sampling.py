@@ -132,6 +132,11 @@ def test_a_vocabulary_of_one_has_one_answer(sampling):
     assert sampling.greedy(np.array([-3.0])) == 0
 
 
+def test_logits_that_exp_cannot_tell_apart_are_ranked_all_the_same(sampling):
+    assert kept(sampling, [-1e-38, 0.0, 0.0], top_p=0.5) == {1, 2}
+    assert sampling.greedy(np.array([-1e-38, 0.0, 0.0])) == 1
+
+
 def test_minus_infinity_is_never_drawn(sampling):
     logits = np.array([-np.inf, 0.0, -np.inf, 0.0, -np.inf])
     assert kept(sampling, logits) == kept(sampling, logits, top_k=4) == {1, 3}
@@ -220,7 +225,7 @@ def near_a_border(logits, chosen: SamplingOptions, uniform: float) -> bool:
     return cuts or bool((uniform > 0) and (np.abs(cumulative[:-1] - uniform) < 1e-12).any())
 
 
-@settings(max_examples=3000)
+@settings(max_examples=2500)
 @given(values, choices, draws)
 def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     logits = np.array(found)
@@ -229,7 +234,7 @@ def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     assert tokens == {by_loop(found, chosen, uniform)}
 
 
-@settings(max_examples=1500)
+@settings(max_examples=800)
 @given(values, choices)
 def test_top_p_keeps_the_smallest_set_that_reaches_it(found, chosen):
     assume(chosen.temperature > 0)
@@ -252,7 +257,7 @@ def test_probabilities_are_a_distribution_of_what_is_kept(found, chosen):
     assume(chosen.temperature > 0)
     probs = reference.probabilities(np.array(found), chosen)
     assert abs(probs.sum() - 1) < 1e-12
-    assert probs.argmax() == int(np.argmax(found))
+    assert probs[int(np.argmax(found))] == probs.max()
     best = probs[probs > 0].max()
     assert (probs[probs > 0] >= chosen.min_p * best * (1 - 1e-12)).all()
     assert (probs > 0).sum() <= (chosen.top_k or len(found))
