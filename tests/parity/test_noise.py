@@ -102,11 +102,11 @@ def test_float32_angles_are_off_as_far_as_their_positions():
 
 @pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16], ids=lambda one: one.name)
 def test_the_mlx_way_has_the_bits_of_mlx_on_a_cpu(dtype):
-    """By witness: MLX itself. Its exponential is an approximation, so not every bit of a SiLU."""
+    """By witness: MLX itself."""
     x, positions = normal(1, 4, 50, 32, dtype=dtype), np.arange(50)[None]
     frequencies = ops.rope_frequencies(theta=1e4, dims=32)
     pairs = {
-        "silu": (half.MLX_CPU["silu"](x), MLX.silu(x)),
+        "silu": (half.MLX_CPU["silu"](4 * x), MLX.silu(4 * x)),
         "rope": (
             half.MLX_CPU["rope"](x, positions, frequencies),
             MLX.rope(x, positions, frequencies),
@@ -117,7 +117,6 @@ def test_the_mlx_way_has_the_bits_of_mlx_on_a_cpu(dtype):
         ),
     }
     alike = {name: np.mean(ours == theirs) for name, (ours, theirs) in pairs.items()}
-    assert alike.pop("silu") > 0.8
     assert all(share > 0.99 for share in alike.values()), alike
 
 
