@@ -1,5 +1,7 @@
 """Any framework's array as a NumPy array."""
 
+# pyright: reportMissingImports=false  (the peers are an extra)
+
 from typing import Any
 
 import numpy as np

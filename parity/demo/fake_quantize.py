@@ -1,5 +1,7 @@
 """Weights as they will be after 4-bit quantisation, so that training can prepare for it."""
 
+# pyright: reportMissingImports=false  (the peers are an extra)
+
 from __future__ import annotations
 
 from typing import Any

@@ -5,6 +5,8 @@
 Needs the extra `demo-training` (torch, transformers, mlx-lm); the product itself does not.
 """
 
+# pyright: reportMissingImports=false  (the peers are an extra)
+
 from __future__ import annotations
 
 import argparse

@@ -1,5 +1,7 @@
 """Trains the demo model with transformers on a CPU, in minutes."""
 
+# pyright: reportMissingImports=false  (the peers are an extra)
+
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,7 @@
 """What transformers makes of a checkpoint, tap by tap: a right port that nobody here wrote."""
 
+# pyright: reportMissingImports=false  (the peers are an extra)
+
 from pathlib import Path
 from typing import Any
 
