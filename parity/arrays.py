@@ -1,6 +1,7 @@
 """Any framework's array as a NumPy array."""
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from typing import Any
 

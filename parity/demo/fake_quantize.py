@@ -1,6 +1,7 @@
 """Weights as they will be after 4-bit quantisation, so that training can prepare for it."""
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 

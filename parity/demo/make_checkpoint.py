@@ -5,7 +5,8 @@
 Needs the extra `demo-training` (torch, transformers, mlx-lm); the product itself does not.
 """
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """How many questions the finished checkpoint answers, measured on its quantised weights."""
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 

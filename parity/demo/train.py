@@ -1,6 +1,7 @@
 """Trains the demo model with transformers on a CPU, in minutes."""
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What transformers makes of a checkpoint, tap by tap: a right port that nobody here wrote."""
 
-# pyright: reportMissingImports=false  (the peers are an extra)
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
 
 from pathlib import Path
 from typing import Any
