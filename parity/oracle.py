@@ -121,6 +121,6 @@ def described(own: Judgement, port: np.ndarray, right: np.ndarray) -> str | None
     if index is None:
         return None
     said = f"first at {list(index)}: {port[index]:.6g}, but should be {right[index]:.6g}"
-    if own.ratio > max(own.row_ratio, own.cell_ratio) / 2:
+    if own.ratio > max(own.row_ratio, own.cell_ratio) / 100:  # then the ratio itself says enough
         return said
     return f"{said}; a row is {own.row_ratio:.3g} times its noise, a number {own.cell_ratio:.3g}"
