@@ -1,4 +1,4 @@
-"""The same models and the same interface, fast: MLX with fused kernels, NumPy where there is no GPU.
+"""The same models and interface, fast: MLX with fused kernels, NumPy where there is no GPU.
 
 `load(path)` gives a model with `forward`, as `lockstep.reference.load` does.
 """

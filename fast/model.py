@@ -78,7 +78,13 @@ class Model:
     ) -> Iterator[tuple[str, Array]]:
         """Run `forward` a stage at a time: yield the name and value of each stage's result."""
         cache = self.make_cache() if cache is None else cache
-        batch = self.rules.batch(tokens, lengths=lengths, positions=positions, held=cache.positions)
+        batch = self.rules.batch(
+            tokens,
+            lengths=lengths,
+            positions=positions,
+            held=cache.positions,
+            last_only=last_only,
+        )
         run = Run(
             ops=self.ops,
             config=self.config,
@@ -87,7 +93,7 @@ class Model:
             cache=cache,
             positions=batch.positions,
             key_positions=cache.positions.extend(batch.marked),
-            last=batch.last if last_only else None,
+            last=batch.last,
             trace=trace,
         )
         yield from self.architecture.stages(run, batch.tokens)

@@ -26,8 +26,9 @@ def check(
 ) -> Result:
     """Compare `port`, a model with the interface of `reference`, layer by layer over one prompt.
 
-    `tokens` is (B, L), `positions` too; they default to 0, 1, 2 and so on. After the prefill, `decode` further steps feed both sides the reference's
-    greedy choice. Each side holds one layer of activations at a time.
+    `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. After the
+    prefill, `decode` further steps feed both sides the reference's greedy choice. Each side holds
+    one layer of activations at a time.
     Raises: InputError if nothing could be compared.
     """
     oracle, cache = Oracle(reference, port.dtype), port.make_cache()
@@ -42,7 +43,7 @@ def check(
             result.unmatched += missing
             if progress is not None:
                 progress(prefix + name)
-        tokens = np.argmax(oracle.logits[:, -1:], axis=-1)
+        tokens = np.argmax(np.asarray(oracle.logits)[:, -1:], axis=-1)
     if not result.taps:
         raise InputError(reference.checkpoint.path, "nothing was compared: no tap has a partner")
     return result

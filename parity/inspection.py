@@ -1,5 +1,6 @@
 """What can be known of a checkpoint without reading a weight."""
 
+import re
 from dataclasses import asdict
 from math import prod
 from typing import Any
@@ -8,6 +9,7 @@ from lockstep.reference.checkpoint.architectures import Config
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, StoredFormat
 from lockstep.reference.ops.linear import TILE
 
+LAYER = re.compile(r"\.[0-9]+\.")  # tensors of a layer have its number in their name
 PROMPT = 128  # tokens of the run whose memory is estimated
 FLOAT32 = 4
 
@@ -59,33 +61,49 @@ def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, Any]]:
     return dict(sorted(groups.items(), key=lambda item: -item[1]["nbytes"]))
 
 
-def held(tensor: StoredFormat) -> int:
-    """Return the bytes of a tensor on a fast backend: blocks may get scales of their own, float32."""
+def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
+    """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
+
+    The peak is in attention, in the feed-forward part or in the head. The reference holds one
+    matrix at a time, as stored and a tile of it widened; fast holds all weights, widened to float32
+    where they are not packed.
+    """
+    cache = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * FLOAT32
+    wide = sum(map(on_device, stored.values()))
+    matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
+    layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
+    head = max(unpacking(t) for name, t in matrices.items() if not LAYER.search(name))
+    attention, feed_forward, logits = activations(config)
+    return {
+        "weights": weights,
+        "cache_per_token": cache,
+        "reference": cache * PROMPT + max(attention, layer + feed_forward, head + logits),
+        "fast": cache * PROMPT + wide + max(attention, feed_forward, logits),
+    }
+
+
+def on_device(tensor: StoredFormat) -> int:
+    """Return the bytes of a tensor in fast: blocks may get scales of their own, in float32."""
     weights = prod(tensor.shape)
     if not tensor.packed:
         return weights * FLOAT32
     return tensor.nbytes + (weights // 4 if tensor.bits is None else 0)
 
 
-def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
-    """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
+def unpacking(matrix: StoredFormat) -> int:
+    """Return the bytes of a matrix as stored, and of the tile or two of it in float32.
 
-    The reference holds one matrix as stored and one tile of it widened; fast holds all weights,
-    widened to float32 where they are not packed. Both hold the scores or a few copies of the
-    widest activation, and the logits.
+    Of a stack of experts one is unpacked at a time.
     """
-    heads, width = config.num_key_value_heads, config.head_dim
-    cache = 2 * config.num_hidden_layers * heads * width * FLOAT32
-    tile = max(min(TILE, t.shape[-2:][0]) * t.shape[-1] for t in stored.values()) * FLOAT32
-    largest = max(t.nbytes // prod(t.shape[:-2]) for t in stored.values())  # one expert of a stack
-    wide = sum(map(held, stored.values()))
-    scores = 4 * config.num_attention_heads * PROMPT * PROMPT * FLOAT32
-    streams = 6 * PROMPT * max(config.hidden_size, config.intermediate_size) * FLOAT32
-    logits = 2 * PROMPT * config.vocab_size * FLOAT32
-    run = cache * PROMPT + scores + streams + logits
-    return {
-        "weights": weights,
-        "cache_per_token": cache,
-        "reference": largest + 2 * tile + run,
-        "fast": wide + run,
-    }
+    *stack, rows, columns = matrix.shape
+    return matrix.nbytes // prod(stack) + min(2 * TILE, rows) * columns * FLOAT32
+
+
+def activations(config: Any) -> tuple[int, int, int]:
+    """Return the bytes of what is alive at once in attention, feed-forward part and head."""
+    width, inner = config.hidden_size, config.intermediate_size
+    scores = config.num_attention_heads * PROMPT
+    queries = config.num_attention_heads * config.head_dim
+    rows = (3 * scores + 3 * queries + 2 * width, 3 * inner + 3 * width, 2 * config.vocab_size)
+    attention, feed_forward, logits = (PROMPT * row * FLOAT32 for row in rows)
+    return attention, feed_forward, logits

@@ -10,22 +10,24 @@ from lockstep.parity.metrics import difference, rms
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest ratios that a right port shows: over all, in a single row, in a single number.
+    """How large a ratio may be: over all, if all is one row, in the worst row, in the worst number.
 
     They stand above everything that `python -m lockstep.parity.noise.calibrate` measures on right
     ports, and far below what a fault does; docs/parity/how-a-divergence-is-judged.md has both.
     """
 
     whole: float
+    single: float
     row: float
     cell: float
 
     def over(self, rows: int) -> float:
         """Return the limit for a tap of `rows` rows: a few are as uncertain as one."""
-        return self.whole + (self.row - self.whole) / max(rows, 1)
+        return self.whole + (self.single - self.whole) / max(rows, 1)
 
 
-WIDE, HALF = Limits(2.0, 6.0, 12.0), Limits(1.5, 2.5, 8.0)
+WIDE = Limits(whole=2.0, single=5.0, row=8.0, cell=40.0)
+HALF = Limits(whole=1.5, single=2.0, row=4.0, cell=12.0)
 LIMITS = {"float64": WIDE, "float32": WIDE, "bfloat16": HALF, "float16": HALF}
 EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 ROUNDING = 0.2  # the root mean square of one rounding over that of the values, in epsilons
@@ -46,6 +48,7 @@ class Judgement:
     first_bad: tuple[int, ...] | None
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def judge(
     port: np.ndarray, centre: np.ndarray, ways: Sequence[np.ndarray], dtype: np.dtype
 ) -> Judgement:
@@ -59,7 +62,7 @@ def judge(
     noise = row_noise(errors, right, dtype)  # (..., 1)
     rows = row_rms(own)
     cells = over(np.abs(own), noise * cell_weight(errors, right, noise))
-    ratio = float(over(np.float64(rms(rows)), np.float64(rms(noise))))
+    ratio = float(over(np.array(rms(rows)), np.array(rms(noise))))
     row_ratio = float(np.max(over(rows, noise), initial=0.0))
     cell_ratio = float(np.max(cells, initial=0.0))
     passed = (
@@ -90,9 +93,7 @@ def row_noise(errors: Sequence[np.ndarray], right: np.ndarray, dtype: np.dtype) 
     return np.maximum(np.maximum(shown, max(0.7 * usual, rounding) * size), rounding * smallest)
 
 
-def cell_weight(
-    errors: Sequence[np.ndarray], right: np.ndarray, noise: np.ndarray
-) -> np.ndarray:
+def cell_weight(errors: Sequence[np.ndarray], right: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Return how much more than its row's noise a single number may be off, at least 1.
 
     Large numbers are off by more, and so are some columns: those of a large gain.
@@ -105,8 +106,7 @@ def cell_weight(
 
 def over(error: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Return error / noise, where no error is 0 whatever the noise."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        quotient = error / noise
+    quotient = error / noise
     return np.where(error == 0, 0.0, quotient) if np.isnan(quotient).any() else quotient
 
 
@@ -118,8 +118,7 @@ def finite(x: np.ndarray) -> np.ndarray:
 
 def row_rms(x: np.ndarray) -> np.ndarray:
     """Return the root mean square of each row, (..., N) -> (..., 1)."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(np.mean(x * x, axis=-1, keepdims=True)) if x.size else x[..., :1]
+    return np.sqrt(np.mean(x * x, axis=-1, keepdims=True)) if x.size else x[..., :1]
 
 
 def worst_place(cells: np.ndarray, limit: float) -> tuple[int, ...] | None:

@@ -37,17 +37,16 @@ def rms(x: np.ndarray) -> float:
     return peak * float(np.sqrt(np.mean((x / peak) ** 2)))
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def distance(port: np.ndarray, truth: np.ndarray) -> Distance:
     """Measure a port's tensor against the truth; both have one shape."""
     off = difference(port, truth)
     port, truth = port.astype(np.float64).ravel(), truth.astype(np.float64).ravel()
     size, own = rms(truth), rms(port)
-    scale = size * own * truth.size
-    with np.errstate(invalid="ignore", over="ignore"):
-        overlap = float((truth / (size or 1)) @ (port / (own or 1))) * (size or 1) * (own or 1)
+    overlap = float((truth / (size or 1)) @ (port / (own or 1))) / max(truth.size, 1)
     return Distance(
         max_abs=float(np.abs(off).max(initial=0.0)),
         rms_rel=rms(off) / size if size else None,
-        cosine=overlap / scale if scale else None,
-        gain=overlap / (size * size * truth.size) if size and truth.size else None,
+        cosine=overlap if size and own else None,
+        gain=overlap * own / size if size else None,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.judge import judge
+from lockstep.parity.judge import Judgement, judge
 from lockstep.parity.metrics import difference, distance, rms
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
@@ -50,15 +50,17 @@ class Oracle:
             yield OracleStage(name, self.recorder.take(), frozenset(map(id, held)))
             self.logits = value
 
+    @np.errstate(all="ignore")  # what a broken port dumps may overflow anywhere
     def judge(self, stage: OracleStage, port: Mapping[str, np.ndarray], prefix: str) -> list[Tap]:
         """Judge every tap of a stage that the port has, in the order of computation.
 
-        A tap whose shape is not the reference's is judged on nothing else.
+        A tap whose shape is not the reference's is judged on nothing else; one that is rightly
+        empty is left out, since it compares nothing.
         """
         taps = stage.recorded.taps
         fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
-        centre = self.centre.stage(stage.recorded, fitting)
         known: Known = {}
+        centre = self.centre.stage(stage.recorded, fitting)
         spread = [way.stage(stage.recorded, fitting, known) for way in self.ways]
         for replay in (self.centre, *self.ways):
             replay.forget_all_but(stage.alive)
@@ -69,7 +71,7 @@ class Oracle:
             if name in fitting
             else misshapen(prefix + name, operations[id(truth)], port[name], truth)
             for name, truth in taps.items()
-            if name in port
+            if name in port and (truth.size or name not in fitting)
         ]  # fmt: skip
 
     def tap(
@@ -99,7 +101,7 @@ class Oracle:
             row_ratio=own.row_ratio,
             cell_ratio=own.cell_ratio,
             status="ok" if own.passed else "diverged",
-            place=None if own.passed else described(own.first_bad, port, centre),
+            place=described(own, port, centre),
         )
 
 
@@ -113,8 +115,12 @@ def misshapen(name: str, op: str, port: np.ndarray, truth: np.ndarray) -> Tap:
     return Tap(name=name, op=op, shape=port.shape, status="diverged", place=place)
 
 
-def described(index: tuple[int, ...] | None, port: np.ndarray, right: np.ndarray) -> str | None:
-    """Say the first bad value and what it should be."""
+def described(own: Judgement, port: np.ndarray, right: np.ndarray) -> str | None:
+    """Say the first bad value and what it should be; and which measure failed, if not the ratio."""
+    index = own.first_bad
     if index is None:
         return None
-    return f"first at {list(index)}: {port[index]:.6g}, but should be {right[index]:.6g}"
+    said = f"first at {list(index)}: {port[index]:.6g}, but should be {right[index]:.6g}"
+    if own.ratio > max(own.row_ratio, own.cell_ratio) / 100:  # then the ratio itself says enough
+        return said
+    return f"{said}; a row is {own.row_ratio:.3g} times its noise, a number {own.cell_ratio:.3g}"

@@ -12,7 +12,6 @@ import numpy as np
 
 from lockstep.parity.recorder import Node, Stage
 
-
 Known = dict[tuple[Any, ...], tuple[tuple[Any, ...], np.ndarray]]
 
 

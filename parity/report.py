@@ -1,6 +1,7 @@
 """A comparison as a person reads it: the verdict, where it parts, and a line a layer."""
 
 import re
+from collections import Counter
 
 from lockstep.parity.cli.output import printable, table
 from lockstep.parity.result import Result, Tap
@@ -45,7 +46,7 @@ def where_it_parts(result: Result) -> str:
     rows.append(("last right", named(agreed[-1]) if agreed else "nothing before it"))
     others = [tap.name for tap in result.taps if tap.status == first.status and tap is not first]
     if others:
-        rows.append(("also wrong", listed(others)))
+        rows.append(("also wrong", grouped(others)))
     return table(rows)
 
 
@@ -97,12 +98,13 @@ def remarks(result: Result) -> str:
     lines = [*map(escape, result.notes)]
     lines += [f"aligned: {escape(line)}" for line in result.conventions]
     if result.unmatched:
-        kinds = list(dict.fromkeys(map(kind, result.unmatched)))
-        count = len(result.unmatched)
-        lines.append(f"{count} taps are on one side only, and not compared: {listed(kinds)}")
+        alone = grouped(result.unmatched)
+        lines.append(
+            f"{len(result.unmatched)} taps are on one side only, and not compared: {alone}"
+        )
     unjudged = [tap.name for tap in result.taps if tap.status == "not judged"]
     if unjudged:
-        lines.append(f"{len(unjudged)} are not judged, since they are no taps: {listed(unjudged)}")
+        lines.append(f"{len(unjudged)} are not judged, since they are no taps: {grouped(unjudged)}")
     return "\n".join(lines)
 
 
@@ -112,9 +114,12 @@ def kind(name: str) -> str:
     return re.sub(rf"^{PLACE}", lambda found: found[0].rpartition(".")[0] + ".*", bare)
 
 
-def listed(names: list[str]) -> str:
-    more = len(names) - LISTED
-    return ", ".join(map(named, names[:LISTED])) + (f" and {more} more" if more > 0 else "")
+def grouped(names: list[str]) -> str:
+    """Return names, those of all layers and steps together: model.layers.*.mlp.act_fn (4)."""
+    kinds = Counter(map(kind, names))
+    parts = [named(name) + f" ({count})" * (count > 1) for name, count in kinds.items()]
+    more = len(parts) - LISTED
+    return ", ".join(parts[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def named(name: str) -> str:

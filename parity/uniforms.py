@@ -1,9 +1,8 @@
 """Where a sampler's random numbers come from: a seed, or a file that another engine can share."""
 
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.files import read_whole
 
 LIMIT = 1 << 26
+NUMBER = re.compile(r"-?([0-9]{1,30}(\.[0-9]{0,60})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?")
 
 
 def uniforms(path: str | None, seed: int) -> Iterator[float]:
@@ -38,11 +38,12 @@ def from_file(path: Path, numbers: list[float]) -> Iterator[float]:
 
 def parsed(path: Path) -> list[float]:
     text = read_whole(path, limit=LIMIT).decode("ascii", errors="replace").strip()
-    try:
-        words: list[Any] = json.loads(text) if text.startswith("[") else text.split()
-        numbers = [float(word) for word in words]
-    except (ValueError, TypeError) as error:
-        raise InputError(path, f"not a list of numbers: {show(str(error))}") from None
+    listed = text[1:-1].split(",") if text[:1] + text[-1:] == "[]" else text.split()
+    words = [word.strip() for word in listed]
+    wrong = next((word for word in words if not NUMBER.fullmatch(word)), None)
+    if wrong is not None:
+        raise InputError(path, f"not a list of numbers: {show(wrong)} is none")
+    numbers = [float(word) for word in words]
     for place, number in enumerate(numbers):
         if not 0 <= number < 1:
             what = f"uniform {number}, but should be at least 0 and below 1"

@@ -24,6 +24,7 @@ TABLE = {
     "pointwise": Allowed(1e-15, 5e-7, 5e-7, 5e-7),
     "sum": Allowed(1e-14, 2e-6, 2e-6, 2e-6),
     "rotation": Allowed(1e-12, 1e-6, 1e-6, 1e-6),
+    "model": Allowed(1e-12, 2e-5, 0, 0),
     # Rounded to half precision in between as well: one unit of the last place more.
     "rounded twice": Allowed(1e-14, 2e-6, 2**-8, 2**-11),
     # Rounded after scores and after probabilities: what attention passes on of both.

@@ -30,7 +30,8 @@ class CpuBackend:
             return replace(tensor, scales=scales, biases=biases)
         if isinstance(tensor, BlockTensor):
             return tensor
-        return tensor.astype(self.dtype, copy=False)
+        with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
+            return tensor.astype(self.dtype, copy=False)
 
     def host(self, array: np.ndarray) -> np.ndarray:
         return array

@@ -24,14 +24,20 @@ class GrowingCache:
 
     def update(self, ops: Any, layer: int, keys: NewKeys, values: NewKeys) -> tuple[Keys, Values]:
         """Write one layer's new keys and values; return all that the layer holds."""
-        stop = self.positions.length
-        start = stop - keys.shape[2]
-        held = []
-        for buffers, new in ((self.key_buffers, keys), (self.value_buffers, values)):
-            buffers[layer] = self.with_room(ops, buffers[layer], new, start, stop)
-            buffers[layer][:, :, start:stop] = new
-            held.append(buffers[layer][:, :, :stop])
+        held = [
+            self.write(ops, buffers, layer, new)
+            for buffers, new in ((self.key_buffers, keys), (self.value_buffers, values))
+        ]
         return held[0], held[1]
+
+    def write(self, ops: Any, buffers: list[Array | None], layer: int, new: Array) -> Array:
+        """Write the newest tokens behind the earlier ones; return all of them."""
+        stop = self.positions.length
+        start = stop - new.shape[2]
+        buffer = self.with_room(ops, buffers[layer], new, start, stop)
+        buffer[:, :, start:stop] = new
+        buffers[layer] = buffer
+        return buffer[:, :, :stop]
 
     def with_room(self, ops: Any, buffer: Array | None, new: Array, start: int, stop: int) -> Array:
         """Return a buffer of at least `stop` tokens with the first `start` of the old one."""

@@ -12,7 +12,9 @@ def attention_context(probs: Scores, values: Values, mask: Seen) -> Queries:
     """
     batch, heads, length, held = probs.shape
     groups, width = values.shape[1], values.shape[-1]
-    grouped = probs.astype(np.float32, copy=False).reshape(batch, groups, heads // groups * length, held)
+    grouped = probs.astype(np.float32, copy=False).reshape(
+        batch, groups, heads // groups * length, held
+    )
     with np.errstate(invalid="ignore", over="ignore"):
         out = grouped @ values.astype(np.float32, copy=False)
         return out.astype(probs.dtype, copy=False).reshape(batch, heads, length, width)

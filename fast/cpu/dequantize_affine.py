@@ -13,7 +13,9 @@ def dequantize_affine(weight: QuantizedTensor, *, rows: slice | Array, dtype: np
     codes keep to their byte, else each code is cut out of the two bytes that it may touch.
     """
     octets = np.ascontiguousarray(weight.packed[rows], "<u4").view(np.uint8)
-    codes = aligned(octets, weight.bits) if 8 % weight.bits == 0 else straddling(octets, weight.bits)
+    codes = (
+        aligned(octets, weight.bits) if 8 % weight.bits == 0 else straddling(octets, weight.bits)
+    )
     scales, biases = weight.scales[rows], weight.biases[rows]
     out = codes.reshape(*scales.shape, weight.group_size).astype(dtype, copy=False)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -6,8 +6,7 @@ from lockstep.fast.shapes import Hidden
 def silu(x: Hidden) -> Hidden:
     """Multiply each value by its own sigmoid.
 
-    Differs from `reference.ops.silu`: exp is only taken of what is not positive, so it cannot
-    overflow.
+    Differs from `reference.ops.silu`: -inf is kept from the product instead of mended after it.
     """
     wide = x.astype(np.float32, copy=False)
     with np.errstate(invalid="ignore", under="ignore"):

@@ -32,7 +32,7 @@ def sample(logits: Array, options: SamplingOptions, *, uniform: float) -> int:
     probs /= probs.sum()
     seen = probs >= options.min_p * probs.max()
     if options.top_p < 1:
-        seen &= nucleus(probs, options.top_p)
+        seen &= nucleus(logits[kept], probs, options.top_p)
     cumulative = np.cumsum(probs[seen])
     place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
     return int(kept[seen][place])
@@ -47,9 +47,12 @@ def top_k(logits: Array, count: int) -> Array:
     return np.sort(np.concatenate([above, level[: count - len(above)]]))
 
 
-def nucleus(probs: Array, top_p: float) -> Array:
-    """Say which tokens are in the smallest best set whose mass reaches `top_p`."""
-    ranked = np.argsort(-probs, kind="stable")
+def nucleus(logits: Array, probs: Array, top_p: float) -> Array:
+    """Say which tokens are in the smallest best set whose mass reaches `top_p`.
+
+    They are ranked by their logits: two that differ by less than exp can tell are no tie.
+    """
+    ranked = np.argsort(-logits.astype(np.float64), kind="stable")
     reached = np.searchsorted(np.cumsum(probs[ranked]), top_p, side="left")
     inside = np.zeros(len(probs), bool)
     inside[ranked[: reached + 1]] = True

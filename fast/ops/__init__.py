@@ -1,4 +1,4 @@
-"""The operations of `reference/ops` in MLX: fused kernels on Metal and CUDA, its fallbacks on a CPU.
+"""The operations of `reference/ops` in MLX: fused kernels on a GPU, its fallbacks on a CPU.
 
 Nothing here evaluates anything; a step of a model is one graph.
 """

@@ -14,6 +14,6 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: mx.Dtype) -> Hidden:
     if bad.any():
         raise ValueError(f"token id {tokens[bad][0]}, but should be 0..{table.shape[0] - 1}")
     if not isinstance(table, Packed):
-        return table[mx.array(tokens)].astype(dtype)
-    rows = dequantize(table, rows=tokens.reshape(-1), dtype=dtype)
+        return table[mx.array(tokens.copy())].astype(dtype)
+    rows = dequantize(table, rows=tokens.flatten(), dtype=dtype)
     return rows.reshape(*tokens.shape, table.shape[1])

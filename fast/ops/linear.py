@@ -13,7 +13,9 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     group; blocks that MLX has no product for are expanded whole, a matrix at a time. On a CPU, MLX sums half precision in half precision: compare packed models in float32.
     """
     if x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}")
+        raise ValueError(
+            f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}"
+        )
     if isinstance(weight, QuantizedTensor):
         out = quantized_product(x, weight).astype(x.dtype)
     elif isinstance(weight, BlockTensor):

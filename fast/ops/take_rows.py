@@ -10,4 +10,4 @@ def take_rows(x: Hidden, index: RowIndex) -> Hidden:
     """
     if len(index) and (index.max() >= x.shape[1] or index.min() < -x.shape[1]):
         raise IndexError(f"index {index.tolist()} is out of bounds for {x.shape[1]} tokens")
-    return x[mx.arange(x.shape[0]), mx.array(index)][:, None]
+    return x[mx.arange(x.shape[0]), mx.array(index.copy())][:, None]

@@ -65,6 +65,8 @@ def refused(error: BaseException) -> int:
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{escape(os.fsdecode(error.filename))}: "
         return say(f"error: {place}{error.strerror or 'input or output failed'}", BAD_INPUT)
+    if type(error).__name__ == "PanicException":  # a library in Rust gave up on a file
+        return say(f"error: a library cannot read this: {show(str(error), 200)}", BAD_INPUT)
     if os.environ.get("LOCKSTEP_DEBUG") == "1":
         traceback.print_exception(error)
     name, text = type(error).__name__, show(str(error), 200)

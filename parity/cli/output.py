@@ -30,6 +30,8 @@ def emit(options: Namespace, document: Callable[[], Any], text: Callable[[], str
 
 def put(text: str) -> None:
     """Print a result. A reader that has gone away changes nothing: the exit code still tells."""
+    if not text:
+        return
     try:
         print(text, flush=True)
     except BrokenPipeError:

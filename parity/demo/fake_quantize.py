@@ -1,5 +1,8 @@
 """Weights as they will be after 4-bit quantisation, so that training can prepare for it."""
 
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from typing import Any

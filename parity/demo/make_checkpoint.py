@@ -5,6 +5,9 @@
 Needs the extra `demo-training` (torch, transformers, mlx-lm); the product itself does not.
 """
 
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import argparse

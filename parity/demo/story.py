@@ -43,7 +43,7 @@ def tell(say: Say, out: str | None) -> dict[str, Any]:
              for name in ("mlx", "cpu")}  # fmt: skip
     say("\n".join(report(result).split("\n\n")[0] for result in right.values()))
 
-    say("\n3. A bug is planted in the cpu backend: it loses rope_theta and takes the default instead.\n")
+    say("\n3. A bug is planted in the cpu backend: it loses rope_theta and takes a default.\n")
     broken = load_fast(CHECKPOINT, backend="cpu")
     broken.ops = lost_theta(broken.ops)
     said = answers(broken, tokens)

@@ -15,14 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.check import check
+from lockstep.parity.judge import LIMITS
+from lockstep.parity.noise.calibration_tables import tables
 from lockstep.parity.noise.random_checkpoint import BITS, random_config, write_checkpoint
+from lockstep.parity.noise.small_faults import FAULTS, IN_EVERY_LAYER
+from lockstep.parity.oracle import Oracle
+from lockstep.parity.result import Result, Tap
+from lockstep.reference import model as reference
 
 DTYPES = ("float32", "bfloat16", "float16")
 BACKENDS = ("mlx", "cpu")
 LENGTHS = (1, 2, 7, 16, 33, 64, 120, 200)
 STARTS = (0, 0, 0, 17, 1000, 6000)
 DECODE = 2
-FOUND, MISPLACED, MISSED = "found", "elsewhere", "missed"
+Record = dict[str, Any]
 
 
 class Draw:
@@ -38,11 +45,13 @@ class Draw:
         self.tokens = rng.integers(0, config["vocab_size"], (1, length))
         self.positions = np.arange(length)[None] + int(rng.choice(STARTS))
 
-    def models(self, backend: str, dtype: str) -> tuple[Any, Any]:
-        from lockstep import fast, reference
+    def reference(self, dtype: str) -> Any:
+        return reference.load(self.path, dtype=dtype)
 
-        right = reference.load(self.path, dtype=dtype)
-        return right, fast.load(self.path, dtype=dtype, backend=backend)
+    def port(self, backend: str, dtype: str) -> Any:
+        from lockstep.fast.model import load
+
+        return load(self.path, dtype=dtype, backend=backend)
 
     def runs(self) -> Iterator[tuple[str, str]]:
         """Yield backends and dtypes; MLX on a CPU sums packed half precision in half precision."""
@@ -52,36 +61,54 @@ class Draw:
                     yield backend, dtype
 
 
-def clean(draw: Draw) -> Iterator[dict[str, Any]]:
+def clean(draw: Draw) -> Iterator[Record]:
     """Check right ports: yield a record for each tap."""
-    from lockstep.parity.check import check
-
     for backend, dtype in draw.runs():
-        models = draw.models(backend, dtype)
-        result = check(*models, draw.tokens, decode=DECODE, positions=draw.positions)
+        right, port = draw.reference(dtype), draw.port(backend, dtype)
+        result = check(right, port, draw.tokens, decode=DECODE, positions=draw.positions)
         for tap in result.taps:
-            measures = {key: getattr(tap, key) for key in ("ratio", "row_ratio", "cell_ratio")}
-            few = int(np.prod(tap.shape[:-1])) == 1
-            yield {"seed": draw.seed, "backend": backend, "dtype": dtype, "op": tap.op, "few": few,
-                   "tap": tap.name, "alarm": tap.status == "diverged", **measures}  # fmt: skip
+            yield {"seed": draw.seed, "port": backend, "dtype": dtype, **measured(tap, dtype)}
 
 
-def faulty(draw: Draw) -> Iterator[dict[str, Any]]:
+def peers(draw: Draw) -> Iterator[Record]:
+    """Judge what transformers computes, eager and fused: yield a record for each tap."""
+    from lockstep.parity.noise.peer import ATTENTIONS, transformers_taps
+
+    for attention in ATTENTIONS if draw.bits is None else ():
+        for dtype in DTYPES:
+            taps = transformers_taps(
+                draw.path, draw.tokens, draw.positions, dtype=dtype, attention=attention
+            )
+            oracle = Oracle(draw.reference(dtype), dtype)
+            for stage in oracle.stages(draw.tokens, positions=draw.positions):
+                for tap in oracle.judge(stage, taps, ""):
+                    port = f"transformers {attention}"
+                    yield {"seed": draw.seed, "port": port, "dtype": dtype, **measured(tap, dtype)}
+
+
+def measured(tap: Tap, dtype: str) -> Record:
+    """Return the ratios of a tap, and the largest share of its limit that one of them takes."""
+    limits, rows = LIMITS[dtype], int(np.prod(tap.shape[:-1]))
+    measures = tap.ratio or 0.0, tap.row_ratio or 0.0, tap.cell_ratio or 0.0
+    allowed = limits.over(rows), limits.row, limits.cell
+    share = max(found / limit for found, limit in zip(measures, allowed, strict=True))
+    ratio, row, cell = measures
+    return {"op": tap.op, "tap": tap.name, "few": rows == 1, "ratio": ratio, "row": row,
+            "cell": cell, "share": share, "alarm": tap.status == "diverged"}  # fmt: skip
+
+
+def faulty(draw: Draw) -> Iterator[Record]:
     """Plant each small fault in the cpu backend: yield a record for each that has an effect."""
-    from lockstep.parity.noise.small_faults import FAULTS
-
     for dtype in DTYPES:
-        reference, port = draw.models("cpu", dtype)
-        right = traced(port, draw)
+        right, truth = traced(draw.port("cpu", dtype), draw), draw.reference(dtype)
         for number, name in enumerate(FAULTS):
-            _, port = draw.models("cpu", dtype)
+            port = draw.port("cpu", dtype)
             place = FAULTS[name](port, np.random.default_rng([draw.seed, number]))
-            wrong = traced(port, draw) if place else right
-            if all(np.array_equal(wrong[tap], right[tap]) for tap in right):
+            if place is None or same(traced(port, draw), right):
                 continue
-            outcome, ratio, others = judged(reference, port, draw, place)
-            yield {"seed": draw.seed, "dtype": dtype, "fault": name, "outcome": outcome,
-                   "ratio": ratio, "others": others}  # fmt: skip
+            result = check(truth, port, draw.tokens, positions=draw.positions)
+            about = {"seed": draw.seed, "dtype": dtype, "fault": name}
+            yield about | outcome(result, place, everywhere=name in IN_EVERY_LAYER)
 
 
 def traced(port: Any, draw: Draw) -> dict[str, np.ndarray]:
@@ -90,90 +117,50 @@ def traced(port: Any, draw: Draw) -> dict[str, np.ndarray]:
     return taps
 
 
-def judged(reference: Any, port: Any, draw: Draw, place: str) -> tuple[str, float, int]:
-    """Return the outcome, the ratio at the right tap, and how many other kinds of tap diverged."""
-    from lockstep.parity.check import check
-
-    result = check(reference, port, draw.tokens, positions=draw.positions)
-    first = result.first_divergence
-    outcome = MISSED if first is None else FOUND if first.name == place else MISPLACED
-    ratio = next(tap.ratio or 0.0 for tap in result.taps if tap.name == place)
-    kinds = {tap.op for tap in result.taps if tap.status == "diverged"}
-    here = {tap.op for tap in result.taps if tap.name == place}
-    return outcome, ratio, len(kinds - here)
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return all(np.array_equal(one[tap], other[tap]) for tap in other)
 
 
-def clean_table(records: list[dict[str, Any]]) -> str:
-    """Median, 99th percentile and largest of each ratio, by dtype, backend and operation."""
-    lines = ["| dtype | backend | operation | taps | ratio: median, p99, max | of one row: p99, max "
-             "| in a row: max | in a number: max | false alarms |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    keys = sorted({(one["dtype"], one["backend"], one["op"]) for one in records})
-    for key in keys:
-        some = [one for one in records if (one["dtype"], one["backend"], one["op"]) == key]
-        many = figures([one["ratio"] for one in some if not one["few"]], 50, 99, 100)
-        few = figures([one["ratio"] for one in some if one["few"]], 99, 100)
-        row, cell = (max(one[name] for one in some) for name in ("row_ratio", "cell_ratio"))
-        alarms = sum(one["alarm"] for one in some)
-        place = " | ".join(key)
-        lines.append(f"| {place} | {len(some)} | {many} | {few} | {row:.2f} | {cell:.1f} | {alarms} |")
-    return "\n".join(lines)
+def outcome(result: Result, place: str, *, everywhere: bool) -> Record:
+    """Say whether the fault was found and nothing else was blamed.
+
+    A fault in every layer may be found at a later tap of the same operation: it is there too.
+    """
+    right = next(tap for tap in result.taps if tap.name == place)
+    blamed = [tap for tap in result.taps if tap.status == "diverged"]
+    wrong = [tap.name for tap in blamed if not (tap.op == right.op if everywhere else tap is right)]
+    found = any(tap.name not in wrong for tap in blamed)
+    return {"found": found, "wrongly blamed": wrong, "ratio": right.ratio}
 
 
-def figures(values: list[float], *percents: int) -> str:
-    return ", ".join(f"{np.percentile(values, p):.2f}" for p in percents) if values else "-"
-
-
-def fault_table(records: list[dict[str, Any]]) -> str:
-    """How many of each fault were found at the right tap, by dtype, of those with an effect."""
-    lines = [f"| fault | {' | '.join(DTYPES)} |", "|---|---|---|---|"]
-    for name in dict.fromkeys(one["fault"] for one in records):
-        cells = []
-        for dtype in DTYPES:
-            some = [one for one in records if (one["fault"], one["dtype"]) == (name, dtype)]
-            found = sum(one["outcome"] == FOUND for one in some)
-            ratios = figures([one["ratio"] for one in some], 50)
-            cells.append(f"{found} of {len(some)}, ratio {ratios}" if some else "no effect")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def calibrate(seeds: range) -> dict[str, list[dict[str, Any]]]:
+def calibrate(seeds: range, *, with_peers: bool) -> dict[str, list[Record]]:
     """Measure every seed, and say on stderr how far it is."""
-    records: dict[str, list[dict[str, Any]]] = {"clean": [], "faulty": []}
+    records: dict[str, list[Record]] = {"clean": [], "faulty": []}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             draw = Draw(seed, Path(folder))
             records["clean"] += clean(draw)
+            records["clean"] += peers(draw) if with_peers else ()
             records["faulty"] += faulty(draw)
         print(f"seed {seed} of {seeds.start}..{seeds.stop - 1}", file=sys.stderr)
     return records
-
-
-def summary(records: dict[str, list[dict[str, Any]]]) -> str:
-    alarms = [one for one in records["clean"] if one["alarm"]]
-    misplaced = [one for one in records["faulty"] if one["outcome"] == MISPLACED]
-    others = sum(bool(one["others"]) for one in records["faulty"])
-    return "\n".join(
-        [
-            f"{len(alarms)} false alarms in {len(records['clean'])} taps of right ports",
-            *(f"  false alarm: {one}" for one in alarms[:20]),
-            f"{len(misplaced)} of {len(records['faulty'])} planted faults first seen elsewhere",
-            *(f"  elsewhere: {one}" for one in misplaced[:20]),
-            f"{others} of them also with a divergence at another operation",
-        ]
-    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="calibrate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--peers", action="store_true", help="judge transformers too; needs torch")
+    parser.add_argument("--by-port", action="store_true", help="a line for each port")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every record")
+    parser.add_argument("--from", dest="source", metavar="FILE", type=Path, help="tabulate these")
     options = parser.parse_args()
-    first = options.first_seed
-    records = calibrate(range(first, first + options.seeds))
-    print(summary(records), clean_table(records["clean"]), fault_table(records["faulty"]), sep="\n\n")
+    if options.source is not None:
+        records = json.loads(options.source.read_text(encoding="utf-8"))
+    else:
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        records = calibrate(seeds, with_peers=options.peers)
+    print(tables(**records, by_port=options.by_port))
     if options.json is not None:
         options.json.write_text(json.dumps(records), encoding="utf-8")
 

@@ -15,7 +15,7 @@ TILE = 256  # rows of a weight that are widened at a time: they stay in the cach
 
 
 def exact(ops: Any, held: np.dtype) -> Any:
-    """Return the operations of `ops` for float64 on dense weights rounded to `held`, the port's dtype.
+    """Return operations for float64 on dense weights that are rounded to `held`, the port's dtype.
 
     Which dtype a port keeps its weights in is its user's choice and no error. The scales of packed
     weights are taken as stored: engines differ there, and the ways have both.

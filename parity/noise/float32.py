@@ -30,17 +30,17 @@ def stepwise(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     A sum of K terms is rounded K times in a row. Since the roundings are independent, what all K
     lose is what these few lose, times the root of how many terms each takes at once.
     """
-    length = left.shape[-1]
-    width = max(-(-length // STEPS), 1)
+    width = max(-(-left.shape[-1] // STEPS), 1)
+    total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
+    lost = np.zeros_like(total)
     with np.errstate(invalid="ignore", over="ignore"):
-        out = left @ right
-        total, lost = np.zeros_like(out), np.zeros_like(out)
-        for start in range(0, length, width):
+        for start in range(0, left.shape[-1], width):
             some = slice(start, start + width)
             part = left[..., some] @ right[..., some, :]
             before, total = total, total + part
-            lost += part - (total - before)  # what the sum did not take of this part
-        return out - lost * left.dtype.type(np.sqrt(width))
+            taken = total - before
+            lost += (part - taken) + (before - (total - taken))  # exact: Knuth's two-sum
+        return total - lost * left.dtype.type(np.sqrt(width) - 1)
 
 
 def sequential_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
@@ -64,12 +64,12 @@ def sequential_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
         return x * (1 / np.sqrt(power + x.dtype.type(eps))) * gain.astype(x.dtype)
 
 
-def gain_first_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
-    """Normalise with the mean taken in float64, as llama.cpp does, and the gain multiplied in first."""
+def rough_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
+    """Multiply by a reciprocal root that is a unit in the last place off: the `rsqrt` of a GPU."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         power = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
-        root = (1 / np.sqrt(power + eps)).astype(x.dtype)
-        return x * gain.astype(x.dtype) * root
+        root = np.nextafter((1 / np.sqrt(power + eps)).astype(x.dtype), x.dtype.type(np.inf))
+        return x * root * gain.astype(x.dtype)
 
 
 def sequential_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
@@ -168,7 +168,7 @@ ORDERS: list[dict[str, Any]] = [
     },
     {
         "embedding": fused_embedding,
-        "rms_norm": gain_first_rms_norm,
+        "rms_norm": rough_rms_norm,
         "layer_norm": by_moments_layer_norm,
         "attention_scores": scaled_query_scores,
         "attention_context": reversed_context,

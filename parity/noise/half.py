@@ -83,10 +83,14 @@ def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.
 
 
 def half_silu(x: Any) -> np.ndarray:
-    """Round the sigmoid before the product, as MLX does."""
+    """Round the exponential, the sigmoid and the product, as MLX on a CPU does, to the bit.
+
+    In float16 exp(12) is infinite, so that such a sigmoid is 0.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        sigmoid = rounded(1 / (1 + np.exp(-x.astype(FLOAT32))), x.dtype)
-        return x * sigmoid
+        power = rounded(np.exp(np.abs(x.astype(FLOAT32))), x.dtype).astype(FLOAT32)
+        small = 1 / (1 + power)
+        return x * rounded(np.where(x < 0, small, 1 - small), x.dtype)
 
 
 def twice_rounded_scores(queries: Any, keys: Any, *, scale: float) -> np.ndarray:

@@ -83,7 +83,8 @@ def coarse(x: np.ndarray) -> np.ndarray:
 
 
 def no_bias(port: Any, rng: np.random.Generator) -> str | None:
-    return f"{ATTENTION}.q_proj" if port.weights.pop(f"{ATTENTION}.q_proj.bias", None) is not None else None
+    found = port.weights.pop(f"{ATTENTION}.q_proj.bias", None)
+    return None if found is None else f"{ATTENTION}.q_proj"
 
 
 def swapped_heads(port: Any, rng: np.random.Generator) -> str | None:
@@ -172,12 +173,17 @@ def with_next(mask: np.ndarray) -> np.ndarray:
 
 
 def tiled_heads(port: Any, rng: np.random.Generator) -> str | None:
-    from lockstep.parity.demo import faults
-
-    config = port.config
-    if config.num_key_value_heads in (1, config.num_attention_heads):
+    """Give query head h the key head h % G, not h // (H/G)."""
+    right, config = port.ops.attention, port.config
+    copies = config.num_attention_heads // config.num_key_value_heads
+    if config.num_key_value_heads == 1 or copies == 1:
         return None
-    port.ops = faults.tiled_heads(port.ops)
+
+    def attention(q: Any, k: Any, v: Any, mask: Any, **options: Any) -> Any:
+        k, v = (np.tile(shared, (1, copies, 1, 1)) for shared in (k, v))
+        return right(q, k, v, mask, **options)
+
+    with_ops(port, attention=attention)
     return f"{ATTENTION}.context"
 
 
@@ -187,7 +193,8 @@ def coarse_probs(port: Any, rng: np.random.Generator) -> str | None:
 
     def attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, masked_row: str) -> Any:
         scores = ops.attention_scores(q, k, scale=scale)
-        return ops.attention_context(coarse(ops.softmax(scores, mask, masked_row=masked_row)), v, mask)
+        probs = ops.softmax(scores, mask, masked_row=masked_row)
+        return ops.attention_context(coarse(probs), v, mask)
 
     with_ops(port, attention=attention)
     return f"{ATTENTION}.context"
@@ -241,7 +248,7 @@ def short_products(port: Any, rng: np.random.Generator) -> str | None:
     return f"{ATTENTION}.q_proj"
 
 
-FAULTS: dict[str, Plant] = {
+IN_ONE_PLACE: dict[str, Plant] = {
     "one weight 1 % too large": scaled_weight(1.01),
     "one weight 10 % too large": scaled_weight(1.1),
     "one weight of the wrong sign": scaled_weight(-1.0),
@@ -250,6 +257,9 @@ FAULTS: dict[str, Plant] = {
     "scales rounded to bfloat16": coarse_scales,
     "bias of q_proj dropped": no_bias,
     "two query heads exchanged": swapped_heads,
+    "window one too wide": wider_window,
+}
+IN_EVERY_LAYER: dict[str, Plant] = {
     "query heads on the wrong key heads": tiled_heads,
     "eps 1e-5 for 1e-6": larger_eps,
     "mean of squares over width - 1": fewer_in_mean,
@@ -260,10 +270,10 @@ FAULTS: dict[str, Plant] = {
     "newest key not seen": other_mask(without_newest),
     "oldest key not seen": other_mask(without_oldest),
     "one future key seen": other_mask(with_next),
-    "window one too wide": wider_window,
     "probabilities rounded to bfloat16": coarse_probs,
     "exponential in SiLU off by 1e-3": wavy_silu(1e-3),
     "exponential in SiLU off by 1e-5": wavy_silu(1e-5),
     "residual stream in bfloat16": coarse_stream,
     "inputs of products cut to TF32": short_products,
 }
+FAULTS = IN_ONE_PLACE | IN_EVERY_LAYER

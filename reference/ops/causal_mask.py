@@ -19,5 +19,5 @@ def causal_mask(
     if window is not None and window < 1:
         raise ValueError(f"window={window}, but should be at least 1, or None")
     query, key = query_positions[:, None, :, None], key_positions[:, None, None, :]
-    mask = (0 <= key) & (key <= query)
+    mask = (key >= 0) & (key <= query)
     return mask if window is None else mask & (query - key < window)

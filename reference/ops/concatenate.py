@@ -6,7 +6,7 @@ from lockstep.reference.shapes import Keys, NewKeys
 def concatenate(past: Keys, new: NewKeys) -> Keys:
     """Append the new tokens' keys or values to those held: the growing cache.
 
-        out = [past, new] along the token axis           (B, G, P, D), (B, G, L, D) -> (B, G, P+L, D)
+        out = [past, new] along the token axis      (B, G, P, D), (B, G, L, D) -> (B, G, P+L, D)
 
     Rounding: none; both have one dtype. Edges: an empty past gives the new tokens.
     Raises: ValueError if the dtypes differ.

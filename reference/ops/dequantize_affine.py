@@ -5,9 +5,7 @@ from lockstep.reference.precision import rounded
 from lockstep.reference.shapes import Array
 
 
-def dequantize_affine(
-    weight: QuantizedTensor, *, rows: slice | Array, dtype: np.dtype
-) -> Array:
+def dequantize_affine(weight: QuantizedTensor, *, rows: slice | Array, dtype: np.dtype) -> Array:
     """Unpack chosen rows of an MLX affine-quantised matrix.
 
         out[n, k] = scales[n, k // group_size] * code[n, k] + biases[n, k // group_size]

@@ -36,7 +36,7 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
 
 
 def row_tiles(weight: Weight, dtype: np.dtype) -> Iterator[Array]:
-    """Yield the weight a tile of rows at a time, in the dtype that sums of `dtype` are carried in."""
+    """Yield the weight a tile of rows at a time, in the dtype that carries sums of `dtype`."""
     work = accumulator(dtype)
     for start in range(0, max(weight.shape[0], 1), TILE):
         rows = slice(start, start + TILE)

@@ -16,6 +16,7 @@ def silu(x: Hidden) -> Hidden:
     Source: Elfwing et al. 2017, arXiv:1702.03118; Ramachandran et al. 2017, arXiv:1710.05941.
     """
     wide = x.astype(accumulator(x.dtype), copy=False)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        out = wide / (1 + np.exp(-wide))
+    with np.errstate(under="ignore", invalid="ignore"):
+        power = np.exp(-np.abs(wide))  # at most 1, so that no sign of x overflows
+        out = wide * (np.where(wide < 0, power, 1) / (1 + power))
     return rounded(np.where(np.isneginf(wide), -0.0, out), x.dtype)

@@ -3,7 +3,11 @@ import numpy as np
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Array, Mask, Scores
 
-MASKED_ROWS = {"uniform": lambda keys: 1 / keys, "zero": lambda keys: 0.0, "nan": lambda keys: np.nan}
+MASKED_ROWS = {
+    "uniform": lambda keys: 1 / keys,
+    "zero": lambda keys: 0.0,
+    "nan": lambda keys: np.nan,
+}
 
 
 def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
@@ -25,7 +29,7 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     mask = np.broadcast_to(mask, wide.shape)
     seen = np.where(mask, wide, -np.inf)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        powers = np.where(mask, np.exp(seen - peak(seen)), 0)
+        powers = np.exp(seen - peak(seen))  # 0 for a masked key
         weights = powers / powers.sum(axis=-1, keepdims=True)
     blind = ~mask.any(axis=-1, keepdims=True)
     policy = MASKED_ROWS[masked_row](max(wide.shape[-1], 1))

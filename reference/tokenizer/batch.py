@@ -1,4 +1,4 @@
-"""Token ids on their way into a model: checked once, for every backend, before anything is looked up."""
+"""Token ids on their way into a model: checked once, for every backend."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ class Batch:
     """Rows of tokens, right-padded to one length.
 
     `tokens` and `positions` are (B, L); `marked` is `positions` with padding at -1; `last` (B,)
-    is the index of each row's last real token.
+    is the index of each row's last real token, None if all tokens are wanted.
     """
 
     tokens: np.ndarray
     positions: np.ndarray
     marked: np.ndarray
-    last: np.ndarray
+    last: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,15 @@ class BatchRules:
     vocab_size: int
     position_limit: int | None = None
 
-    def batch(self, tokens: Any, *, lengths: Any, positions: Any, held: HeldPositions) -> Batch:
+    def batch(
+        self,
+        tokens: Any,
+        *,
+        lengths: Any,
+        positions: Any,
+        held: HeldPositions,
+        last_only: bool,
+    ) -> Batch:
         """Return the checked batch; positions go on from `held` unless they are given.
 
         Raises: InputError that names the first id, length or shape that is wrong.
@@ -46,7 +54,10 @@ class BatchRules:
         real = np.arange(tokens.shape[1]) < lengths[:, None]
         if self.position_limit is not None:
             positions = self.embedded(positions, real, self.position_limit)
-        return Batch(tokens, positions, np.where(real, positions, PADDING), lengths - 1)
+        if last_only and not tokens.shape[1]:
+            raise InputError(self.source, "the last token is wanted, but there are no tokens")
+        last = lengths - 1 if last_only else None
+        return Batch(tokens, positions, np.where(real, positions, PADDING), last)
 
     def tokens(self, tokens: Any) -> np.ndarray:
         tokens = np.asarray(tokens)
@@ -66,7 +77,8 @@ class BatchRules:
         batch, longest = tokens.shape
         lengths = np.full(batch, longest) if lengths is None else np.asarray(lengths)
         shortest = min(1, longest)
-        if lengths.shape != (batch,) or not ((shortest <= lengths) & (lengths <= longest)).all():
+        within = ((shortest <= lengths) & (lengths <= longest)).all()
+        if lengths.shape != (batch,) or lengths.dtype.kind not in "iu" or not within:
             found = f"lengths={lengths.tolist()}"
             raise InputError(
                 self.source, f"{found}, but should be {batch} of {shortest}..{longest}"
@@ -81,9 +93,11 @@ class BatchRules:
         if positions is None:
             return start[:, None] + np.arange(tokens.shape[1])
         positions = np.asarray(positions)
-        if positions.shape != tokens.shape or (positions < 0).any():
-            found = f"positions of shape {positions.shape}"
-            raise InputError(self.source, f"{found}, but should be {tokens.shape}, none negative")
+        whole = positions.dtype.kind in "iu" or not positions.size
+        if positions.shape != tokens.shape or not whole or (positions < 0).any():
+            found = f"positions are {positions.dtype} of shape {positions.shape}"
+            what = f"{found}, but should be integers of shape {tokens.shape}, none negative"
+            raise InputError(self.source, what)
         return positions.astype(np.int64)
 
     def embedded(self, positions: np.ndarray, real: np.ndarray, limit: int) -> np.ndarray:

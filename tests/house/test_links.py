@@ -5,7 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
-CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)  # indexing and calling looks like a link
+CODE = re.compile(
+    r"^```.*?^```$", re.DOTALL | re.MULTILINE
+)  # indexing and calling looks like a link
 
 
 def pages() -> list[Path]:

@@ -75,7 +75,7 @@ def draw_config(seed: int) -> dict[str, Any]:
         "num_attention_heads": groups * int(rng.integers(2, 4)),
         "num_key_value_heads": groups,
         "head_dim": 2 * int(rng.integers(6, 17)),
-        "rms_norm_eps": float(rng.choice([1e-6, 1e-5])),
+        "rms_norm_eps": float(rng.choice([1e-6, 1e-5, 1e-3])),
         "rope_theta": float(rng.choice([1e4, 1e6])),
     }
 

@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not engines:
         return
     terminalreporter.section(f"worst error (aim {AIM:.0e}, bar {BAR:.0e})")
-    terminalreporter.write_line(" ".join(f"{name:>12}" for name in ["", *engines]))
+    terminalreporter.write_line(" ".join(f"{name:>12}" for name in engines))
     for name, row in table.items():
         cells = [f"{max(row[b]):.1e}" if row[b] else "" for b in engines]
         count = max(map(len, row.values()))

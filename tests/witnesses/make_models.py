@@ -44,14 +44,16 @@ class Recipe:
 UNTIED = {"tie_word_embeddings": False}
 BIASED = {"attention_bias": True}
 SLIDING = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-ODD = {"vocab_size": 120, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 4}
+ODD = {"vocab_size": 120, "hidden_size": 48, "intermediate_size": 80}
+# So large that an eps which is not read from the config is seen.
+ODD |= {"num_attention_heads": 4, "head_dim": 20, "rms_norm_eps": 1e-3}
 
 RECIPES = {
     "tied_bfloat16": Recipe("bfloat16", {"rope_theta": 1e6}, extras=True),
-    "untied_float32": Recipe(
-        "float32", UNTIED | ODD | {"head_dim": 20}, shard="100KB", old_spelling=True
+    "untied_float32": Recipe("float32", UNTIED | ODD, shard="100KB", old_spelling=True),
+    "biased_float16": Recipe(
+        "float16", UNTIED | BIASED | {"num_key_value_heads": 3, "rms_norm_eps": 1e-5}
     ),
-    "biased_float16": Recipe("float16", UNTIED | BIASED | {"num_key_value_heads": 3}),
     "sliding_bfloat16": Recipe("bfloat16", SLIDING | {"num_hidden_layers": 3}, old_spelling=True),
     "affine_2_32": Recipe("float16", UNTIED, bits=2, group_size=32, taps=False),
     "affine_3_64": Recipe("bfloat16", bits=3, old_spelling=True, taps=False),

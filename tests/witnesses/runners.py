@@ -92,7 +92,7 @@ def silent(config: dict[str, Any]) -> None:
 
 
 def misdeclared(config: dict[str, Any]) -> None:
-    """Declare another packing for every module, and one for a module that is stored plain."""
+    """Declare another packing for every module than the one it has."""
     for value in [section := config["quantization"], *section.values()]:
         if isinstance(value, dict):
             value["bits"] = 8 if value["bits"] != 8 else 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-import time
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -256,7 +256,6 @@ def test_opening_allocates_nothing_of_the_size_that_is_claimed(case: str, tmp_pa
         file.write(struct.pack("<Q", size if case == "lying length" else len(text)) + text)
         file.truncate(8 + len(text) + (1000 if case == "short" else size))
     tracemalloc.start()
-    began = time.perf_counter()
     try:
         SafetensorsFile(path)
     except ValueError:
@@ -266,18 +265,22 @@ def test_opening_allocates_nothing_of_the_size_that_is_claimed(case: str, tmp_pa
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
-    assert time.perf_counter() - began < 1
 
 
-def test_a_refusal_takes_time_in_proportion_to_the_file(tmp_path: Path) -> None:
-    def seconds(count: int) -> float:
+def test_a_refusal_takes_work_in_proportion_to_the_file(tmp_path: Path) -> None:
+    """By law: ten times the entries, ten times the calls. Calls are counted, no clock is read."""
+
+    def calls(count: int) -> int:
         entry = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
         path = tmp_path / "x.safetensors"
         path.write_bytes(pack({f"t{i}": entry for i in range(count)}, b"\0"))
-        began = time.process_time()
-        with pytest.raises(ValueError, match="overlap"):
-            SafetensorsFile(path)
-        return time.process_time() - began
+        seen = []
+        sys.setprofile(lambda frame, event, value: seen.append(event))
+        try:
+            with pytest.raises(ValueError, match="overlap"):
+                SafetensorsFile(path)
+        finally:
+            sys.setprofile(None)
+        return len(seen)
 
-    small = min(seconds(2_000) for _ in range(3))
-    assert seconds(20_000) < 40 * small
+    assert calls(20_000) < 12 * calls(2_000)

@@ -11,7 +11,6 @@ from tests.witnesses import whole_models
 from tests.witnesses.judge import judge  # noqa: F401  (a fixture)
 from tests.witnesses.runners import ENGINES, Runner, redeclared
 
-
 FOLDER = Path(__file__).parents[2] / "witnesses" / "gpt2"
 MATRICES = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 ENGINES_AND_FLOAT64 = ("float64", *ENGINES)

@@ -51,6 +51,15 @@ def test_no_tokens(precision, packed):
     assert (found.shape, found.dtype) == ((2, 0, 32), dtype)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_reversed_views(backend, packed):
+    """By law: tokens may be a view of any strides."""
+    table = packed_matrix(0, 3, 32, bits=4, group=32)[0] if packed else normal(0, 3, 32)
+    tokens = np.array([[0, 1, 2]])
+    found = backend.embedding(tokens[:, ::-1], table, dtype=FLOAT32)
+    assert_same_bits(found, backend.embedding(tokens, table, dtype=FLOAT32)[:, ::-1])
+
+
 def test_what_is_too_large_becomes_infinite(backend):
     """By hand: 70000 has no float16; there is no warning, and NaN stays NaN."""
     table = np.array([[70000, -70000, np.nan, -0.0]], np.float32)

@@ -49,5 +49,7 @@ def test_the_second_is_rounded_first(backend):
 def test_nothing_is_broadcast(backend):
     """By law: shapes must be equal."""
     x = np.zeros((1, 2, 3), np.float32)
-    with pytest.raises(ValueError, match=r"multiply: y\.shape=\(1, 2, 1\), but should be \(1, 2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"multiply: y\.shape=\(1, 2, 1\), but should be \(1, 2, 3\)"
+    ):
         backend.multiply(x, x[..., :1])

@@ -26,6 +26,13 @@ def test_a_negative_index_counts_from_the_end(backend):
     assert_same_bits(out[:, 0], np.stack([x[0, 2], x[1, 0]]))
 
 
+def test_reversed_views(backend):
+    """By law: the index may be a view of any strides."""
+    x = normal(0, 2, 3, 4)
+    found = backend.take_rows(x, np.array([1, 2])[::-1])
+    assert_same_bits(found[:, 0], np.stack([x[0, 2], x[1, 1]]))
+
+
 def test_no_rows(backend):
     """By hand: a batch of none."""
     assert backend.take_rows(normal(0, 0, 3, 4), np.zeros(0, np.int64)).shape == (0, 1, 4)

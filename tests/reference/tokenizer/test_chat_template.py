@@ -136,7 +136,7 @@ def test_a_bomb_ends_in_one_line(template: str, message: str) -> None:
     assert message in line
     assert line.startswith("chat_template.jinja: chat template ")
     assert line.isprintable() and len(line.encode()) <= 400
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 60  # far more than any limit, but it must end
 
 
 def test_the_limit_on_cpu_time() -> None:

@@ -1,0 +1,78 @@
+"""No operation of `fast/ops` looks at the numbers in its arrays: a step of a model is one graph."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from lockstep.fast import ops
+from tests.draws import packed_matrix
+from tests.ops_backends import to_mlx
+
+PLACES = np.array([[0, 1, 2]])
+TOKENS = np.array([[4, 0, 1]])
+BLIND = ops.causal_mask(PLACES, PLACES + 1, window=2)
+TURNS = np.array([1.0, 0.1])
+PACKED = to_mlx(packed_matrix(0, 5, 32, bits=4, group=32)[0])
+OPTIONS = {"scale": 0.5, "masked_row": "uniform"}
+
+CALLS = {  # the shapes of the arrays, and the call
+    "add": ([(1, 3, 4)] * 2, ops.add),
+    "attention": ([(1, 2, 3, 4)] * 3, lambda q, k, v: ops.attention(q, k, v, BLIND, **OPTIONS)),
+    "attention_context": (
+        [(1, 2, 3, 3), (1, 2, 3, 4)],
+        lambda probs, values: ops.attention_context(probs, values, BLIND),
+    ),
+    "attention_scores": ([(1, 2, 3, 4)] * 2, lambda q, k: ops.attention_scores(q, k, scale=0.5)),
+    "concatenate": ([(1, 2, 3, 4)] * 2, ops.concatenate),
+    "embedding": ([(5, 4)], lambda table: ops.embedding(TOKENS, table, dtype=mx.float16)),
+    "heads_first": ([(1, 3, 2, 4)], ops.heads_first),
+    "linear": ([(1, 3, 4), (5, 4), (5,)], ops.linear),
+    "linear, packed": ([(1, 3, 32)], lambda x: ops.linear(x, PACKED, None)),
+    "merge_heads": ([(1, 2, 3, 4)], ops.merge_heads),
+    "multiply": ([(1, 3, 4)] * 2, ops.multiply),
+    "rms_norm": ([(1, 3, 4), (4,)], lambda x, gain: ops.rms_norm(x, gain, eps=1e-6)),
+    "rope": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES, TURNS)),
+    "rope, any order": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES[:, ::-1], TURNS)),
+    "silu": ([(1, 3, 4)], ops.silu),
+    "softmax": ([(1, 2, 3, 3)], lambda s: ops.softmax(s, BLIND, masked_row="uniform")),
+    "split_heads": ([(1, 3, 4)], lambda x: ops.split_heads(x, heads=2)),
+    "swiglu": ([(1, 3, 4)] * 2, ops.swiglu),
+    "take_rows": ([(1, 3, 4)], lambda x: ops.take_rows(x, np.array([2]))),
+    "dequantize_affine": (
+        [(5, 1)],
+        lambda scale: ops.dequantize_affine(packed_with(scale), rows=slice(0, 2), dtype=mx.float32),
+    ),
+}
+ON_THE_HOST = {"causal_mask", "rope_frequencies"}
+
+
+def packed_with(scales):
+    return replace(PACKED, scales=scales)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_is_evaluated(name):
+    """By law: `mx.compile` traces the operation, and refuses whoever asks for a number."""
+    shapes, call = CALLS[name]
+    traced = []
+
+    def once(*arrays):
+        traced.append(name)
+        return call(*arrays)
+
+    with mx.stream(mx.cpu):
+        mx.compile(once)(*[mx.ones(shape) for shape in shapes])  # a graph: it is never computed
+    assert traced
+
+
+def test_looking_at_a_number_would_be_caught():
+    """By hand: a planted look fails, so the test above can."""
+    with pytest.raises(ValueError, match="eval"):
+        mx.compile(lambda x: x * x.max().item())(mx.ones(3))
+
+
+def test_every_operation_is_tried():
+    """By law: the list above has all of them, but for those that stay on the host."""
+    assert {name.split(",")[0] for name in CALLS} | ON_THE_HOST == set(ops.__all__)

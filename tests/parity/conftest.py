@@ -1,0 +1,77 @@
+"""Small checkpoints, and the command line as a function that returns what it printed."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lockstep.parity.cli import main
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "tests/witnesses/models"
+DEMO = ROOT / "parity/demo/checkpoint"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def lockstep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Return the command line: arguments in, exit code and both outputs out."""
+
+    def run(*arguments: object) -> Said:
+        code = main([str(argument) for argument in arguments])
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refuses(lockstep: Callable[..., Said]) -> Callable[..., str]:
+    """Return the check that every bad input must pass: exit 2, one clean line, no output."""
+
+    def check(core: str, *arguments: object) -> str:
+        __tracebackhide__ = True
+        said = lockstep(*arguments)
+        assert (said.code, said.out) == (2, ""), said
+        line = said.err.removesuffix("\n")
+        assert line.startswith("lockstep: error: ") and line.isprintable(), said.err
+        assert len(line.encode()) <= 440 and "Traceback" not in line
+        assert core in line, line
+        return line
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def plain() -> Path:
+    """A model of 2 layers in shards, stored in float32, with a head of its own."""
+    return MODELS / "untied_float32"
+
+
+@pytest.fixture(scope="session")
+def tied() -> Path:
+    return MODELS / "tied_bfloat16"
+
+
+@pytest.fixture(scope="session")
+def packed() -> Path:
+    """A model whose modules are packed in every way there is."""
+    return MODELS / "affine_mixed"
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The demo's checkpoint, which has a tokenizer."""
+    return DEMO
+
+
+@pytest.fixture
+def copy(tied: Path, tmp_path: Path) -> Path:
+    """A checkpoint that a test may spoil."""
+    return Path(shutil.copytree(tied, tmp_path / "model"))

@@ -1,0 +1,254 @@
+"""Every command as one would use it: what it prints, its JSON and its exit code. By hand."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from lockstep.parity.dump import open_dump
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps"]
+TAP = ["name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
+       "noise", "ratio", "status"]  # fmt: skip
+IDS = "3,1,4,1,5"
+
+
+@pytest.fixture
+def document(lockstep):
+    """Return a command's JSON from standard output, which must hold nothing else."""
+
+    def run(*arguments, code=0):
+        said = lockstep(*arguments, "--json", "-")
+        assert (said.code, said.err) == (code, ""), said
+        return json.loads(said.out)
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["plain", "tied", "packed", "demo"])
+def test_inspect_tells_what_a_checkpoint_is(lockstep, document, request, name):
+    folder = request.getfixturevalue(name)
+    said = lockstep("inspect", folder)
+    assert (said.code, said.err) == (0, "")
+    found = document("inspect", folder)
+    assert found["architecture"] == "qwen3"
+    assert f"{found['parameters']:,} in {len(found['tensors'])} tensors" in said.out
+    assert all(name in said.out for name in found["formats"])
+    assert "model.norm.weight" not in said.out
+    assert "model.norm.weight" in lockstep("inspect", folder, "--tensors").out
+
+
+def test_tokenize_shows_ids_and_pieces(lockstep, document, demo):
+    found = document("tokenize", demo, "--prompt", "What is 2+2?")
+    assert list(found) == ["text", "tokens", "pieces"]
+    said = lockstep("tokenize", demo, "--prompt", "What is 2+2?")
+    assert said.out.endswith(f"\n{len(found['tokens'])} tokens\n")
+    assert f"{found['tokens'][0]}  'What'" in said.out
+    chat = document("tokenize", demo, "--prompt", "What is 2+2?", "--chat")
+    assert set(found["tokens"]) < set(chat["tokens"])
+    assert "What is 2+2?" in chat["text"] != found["text"]
+    assert lockstep("tokenize", demo, "--prompt", "").out == "0 tokens\n"
+
+
+def test_taps_lists_every_tap(lockstep, document, plain):
+    said, found = lockstep("taps", plain), document("taps", plain)
+    lines = said.out.splitlines()
+    assert len(lines) == len(found) + 3
+    assert lines[0].split() == ["tap", "shape", "operation"]
+    assert lines[1].split() == ["model.embed_tokens", "B,", "L,", "48", "embedding"]
+    assert found[0] == {"name": "model.embed_tokens", "shape": ["B", "L", 48], "op": "embedding"}
+    assert lines[-1] == f"{len(found)} taps"
+
+
+@pytest.mark.parametrize("backend", ["reference", "mlx", "cpu", "fast"])
+def test_trace_writes_a_trace_that_diff_takes(lockstep, document, tmp_path, plain, backend):
+    for name, other in (("left", "reference"), ("right", backend)):
+        made = document("trace", plain, "--tokens", IDS, "--backend", other, "--decode", "1",
+                        "-o", tmp_path / name)  # fmt: skip
+        assert made["tokens"] == [3, 1, 4, 1, 5] and len(made["decoded"]) == 1
+        assert (
+            made["taps"] == len(load_file(tmp_path / name)) == len(open_dump(made["file"]).shapes)
+        )
+    for model in ((), ("--model", plain)):
+        said = lockstep("diff", tmp_path / "left", tmp_path / "right", *model)
+        assert said.code == 0 and said.err == ""
+        assert said.out.startswith(f"PARITY  {tmp_path / 'right'}  against  {tmp_path / 'left'}\n")
+        assert ("no --model, so no oracle" in said.out) == (not model)
+
+
+def test_trace_replaces_a_trace_and_nothing_else(lockstep, refuses, tmp_path, plain):
+    run = ("trace", plain, "--tokens", IDS, "--taps", "logits", "-o")
+    said = lockstep(*run, tmp_path / "t")
+    assert said.out == f"1 taps of 5 tokens, reference in float32 -> {tmp_path / 't'}\n"
+    assert lockstep(*run, tmp_path / "t").code == 0
+    (tmp_path / "mine.txt").write_text("precious")
+    save_file({"logits": np.ones(3)}, tmp_path / "weights.safetensors")
+    for name in ("mine.txt", "weights.safetensors"):
+        before = (tmp_path / name).read_bytes()
+        refuses("exists and is no trace; it is left as it is", *run, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+    refuses("no tap is named '*.mpl'", *run[:4], "--taps", "logits,*.mpl", "-o", tmp_path / "new")
+    refuses("its operations are fused", *run[:4], "--taps", "*.probs", "--backend", "cpu",
+            "-o", tmp_path / "new")  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.txt",
+        "t",
+        "weights.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["reference", "mlx", "cpu", "fast"])
+@pytest.mark.parametrize("name", ["plain", "packed"])
+def test_check_says_parity(document, lockstep, request, backend, name):
+    run = ("check", request.getfixturevalue(name), "--tokens", IDS, "--backend", backend,
+           "--decode", "2")  # fmt: skip
+    found = document(*run)
+    assert list(found) == COMPARISON
+    assert all(list(tap) == TAP for tap in found["taps"])
+    assert (found["verdict"], found["first_divergence"]) == ("parity", None)
+    assert found["compared"] == len(found["taps"]) > 90
+    assert {tap["status"] for tap in found["taps"]} == {"ok"}
+    assert found["taps"][-1]["name"] == "step.2/logits"
+    hidden = 0 if backend == "reference" else 3 * 3 * 2
+    assert len(found["unmatched"]) == hidden
+    assert lockstep(*run).out.startswith("PARITY  ")
+
+
+def test_one_weight_that_is_off_is_found_by_two_traces(lockstep, document, tmp_path, copy, tied):
+    """By hand: a perturbed copy plays the broken port, diff --model plays the judge."""
+    weight = "model.layers.1.self_attn.k_proj.weight"
+    path = copy / "model.safetensors"
+    tensors = load_file(path)
+    tensors[weight][3, 5] += 2
+    save_file(tensors, path, {"format": "pt"})
+    for name, folder in (("left", tied), ("right", copy)):
+        document("trace", folder, "--tokens", IDS, "--backend", "cpu", "-o", tmp_path / name)
+    run = ("diff", tmp_path / "left", tmp_path / "right", "--model", tied)
+    found = document(*run, code=1)
+    assert list(found) == COMPARISON and list(found["taps"][0]) == TAP
+    assert found["verdict"] == "diverged"
+    assert found["first_divergence"] == weight.removesuffix(".weight")
+    wrong = [tap["name"] for tap in found["taps"] if tap["status"] == "diverged"]
+    assert wrong == [weight.removesuffix(".weight")]
+    said = lockstep(*run)
+    assert said.code == 1
+    assert "first wrong   model.layers.1.self_attn.k_proj   made by linear" in said.out
+
+    alone = document(*run[:3], code=1)
+    assert alone["first_divergence"] == weight.removesuffix(".weight")
+    assert all(tap["own_error"] is tap["noise"] is tap["ratio"] is None for tap in alone["taps"])
+    assert any("no oracle" in line for line in alone["conventions"])
+
+
+def test_check_in_python_finds_a_weight_that_is_off(tied):
+    from lockstep import fast, parity, reference
+
+    model, port = reference.load(tied), fast.load(tied, backend="mlx")
+    name = "model.layers.0.mlp.up_proj.weight"
+    port.weights[name] = port.weights[name].at[2, 3].add(1.0)
+    result = parity.check(model, port, [[3, 1, 4, 1, 5]])
+    assert (result.verdict, result.first_divergence.name) == (
+        "diverged",
+        "model.layers.0.mlp.down_proj",
+    ) or (result.first_divergence.name == name.removesuffix(".weight"))
+
+
+def test_nan_in_a_comparison_is_json_all_the_same(document, tmp_path):
+    about = {"format": "lockstep-trace", "version": "1", "tokens": "[1]"}
+    good = np.ones((1, 1, 4), np.float32)
+    save_file({"logits": good}, tmp_path / "left", about)
+    save_file({"logits": good * np.nan}, tmp_path / "right", about)
+    found = document("diff", tmp_path / "left", tmp_path / "right", code=1)
+    assert found["taps"][0]["max_abs"] == "nan"
+
+
+def test_generate_writes_text(lockstep, document, demo):
+    run = ("generate", demo, "--prompt", "What is 2+2?", "--chat")
+    for backend in ("reference", "mlx", "cpu", "fast"):
+        found = document(*run, "--backend", backend)
+        assert list(found) == ["tokens", "text", "prompt_tokens", "timings"]
+        assert found["text"] == "2 + 2 equals 4."
+    said = lockstep(*run)
+    assert said.code == 0 and said.err == ""
+    first, last = said.out.splitlines()
+    assert first == "2 + 2 equals 4." and last.startswith(f"[{len(found['tokens'])} tokens, ")
+
+
+def test_generate_samples_from_a_seed_or_a_file(document, lockstep, refuses, demo, tmp_path):
+    from itertools import islice
+
+    from lockstep.parity.uniforms import seeded
+
+    run = ("generate", demo, "--prompt", "What is 2+2?", "--temperature", "1.5", "--ignore-eos",
+           "--max-tokens", "8")  # fmt: skip
+    texts = {document(*run, "--seed", seed)["text"] for seed in range(3)}
+    assert len(texts) == 3
+    (tmp_path / "u").write_text(" ".join(map(repr, islice(seeded(0), 8))))
+    assert document(*run, "--uniforms", tmp_path / "u") | {"timings": 0} == document(*run) | {
+        "timings": 0
+    }
+    (tmp_path / "u").write_text("0.5 0.5 0.5")
+    said = lockstep(*run, "--uniforms", tmp_path / "u")
+    assert said.code == 2
+    assert "holds 3 uniforms, but more tokens were asked for" in said.err
+    refuses("holds 3 uniforms", *run, "--uniforms", tmp_path / "u", "--json", "-")
+    refuses("no such file", *run, "--uniforms", tmp_path / "missing")
+
+
+def test_generate_without_a_tokenizer_gives_ids(lockstep, document, plain):
+    run = ("generate", plain, "--tokens", "1,2", "--max-tokens", "3")
+    found = document(*run)
+    assert found["text"] is None and found["prompt_tokens"] == 2
+    assert lockstep(*run).out.startswith(",".join(map(str, found["tokens"])) + "\n[3 tokens, ")
+
+
+def test_json_goes_to_a_file_beside_the_text(lockstep, tmp_path, plain):
+    target = tmp_path / "out.json"
+    target.write_text("old")
+    said = lockstep("taps", plain, "--json", target)
+    assert said.out.startswith("tap ")
+    assert json.loads(target.read_text())[0]["name"] == "model.embed_tokens"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+    assert lockstep("taps", plain, "--json", "/dev/null").code == 0
+
+
+def test_an_unknown_key_of_the_config_can_be_let_pass(lockstep, refuses, copy):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"attention_sink": 4}))
+    for run in (("inspect",), ("taps",), ("check", "--tokens", "1"), ("generate", "--tokens", "1")):
+        line = refuses("attention_sink", run[0], copy, *run[1:])
+        assert "--ignore-config attention_sink" in line or "ignore" in line
+        said = lockstep(run[0], copy, *run[1:], "--ignore-config", "attention_sink")
+        assert said.code == 0, said
+        assert said.err.count("\n") <= 1
+
+
+def test_a_null_key_is_one_warning_line(lockstep, copy):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"one\x1b": None, "two": False}))
+    said = lockstep("check", copy, "--tokens", "1,2")
+    assert said.code == 0 and said.out.startswith("PARITY")
+    assert said.err.startswith("lockstep: warning: ") and said.err.count("\n") == 1
+    assert said.err[:-1].isprintable()
+
+
+def test_the_demo_ends_well(lockstep, document, tmp_path, demo):
+    said = lockstep("demo", "--out", tmp_path / "kept", "--json", tmp_path / "demo.json")
+    assert (said.code, said.err) == (0, "")
+    assert "first wrong" in said.out and "DIVERGED" in said.out and "PARITY" in said.out
+    assert json.loads((tmp_path / "demo.json").read_text())["as_it_should"] is True
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert kept == {"reference.safetensors", "broken.safetensors", "result.json"}
+    pair = [tmp_path / "kept" / f"{name}.safetensors" for name in ("reference", "broken")]
+    assert lockstep("diff", *pair, "--model", demo).code == 1
+
+
+def test_the_demo_does_not_write_over_a_file(refuses, tmp_path):
+    (tmp_path / "file").write_text("")
+    refuses("is a file, but should be a folder", "demo", "--out", tmp_path / "file")
+
+
+def test_every_checkpoint_is_described_without_a_warning(lockstep, demo):
+    assert open_checkpoint(demo).warnings == []

@@ -1,0 +1,71 @@
+"""Every operation has a rule that tells the shape which it gives. By law."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.parity.shape_ops import SHAPE_OPS, blank
+from lockstep.reference import ops
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+
+sizes = st.integers(1, 4)
+F32 = np.dtype(np.float32)
+
+
+def packed(rows: int, columns: int) -> QuantizedTensor:
+    scales = np.ones((rows, columns // 32), np.float32)
+    codes = np.zeros((rows, columns // 8), np.uint32)
+    return QuantizedTensor(codes, scales, scales, 4, 32, "affine")
+
+
+# For each operation: its inputs and its options, of drawn sizes.
+def calls(b, n, s, h, g, d):
+    heads, d = h * g, 2 * d
+    s += n
+    x, wide = np.ones((b, n, d), F32), np.ones((b, heads, n, d), F32)
+    keys = np.ones((b, g, s, d), F32)
+    places, held = np.arange(n)[None].repeat(b, 0), np.arange(s)[None].repeat(b, 0)
+    mask = ops.causal_mask(places + s - n, held, window=None)
+    scores = np.ones((b, heads, n, s), F32)
+    return {
+        "add": ((x, x), {}),
+        "attention": ((wide, keys, keys, mask), {"scale": 1.0, "masked_row": "uniform"}),
+        "attention_context": ((scores, keys, mask), {}),
+        "attention_scores": ((wide, keys), {"scale": 1.0}),
+        "causal_mask": ((places, held), {"window": 2}),
+        "concatenate": ((keys, keys[:, :, :n]), {}),
+        "dequantize_affine": ((packed(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
+        "embedding": ((np.zeros((b, n), int), np.ones((s, d), F32)), {"dtype": F32}),
+        "heads_first": ((np.ones((b, n, h, d), F32),), {}),
+        "linear": ((x, np.ones((s, d), F32), None), {}),
+        "merge_heads": ((wide,), {}),
+        "multiply": ((x, x), {}),
+        "rms_norm": ((x, np.ones(d, F32)), {"eps": 1e-6}),
+        "rope": ((wide, places, np.ones(d // 2)), {}),
+        "rope_frequencies": ((), {"theta": 1e4, "dims": d}),
+        "silu": ((x,), {}),
+        "softmax": ((scores, mask), {"masked_row": "uniform"}),
+        "split_heads": ((np.ones((b, n, h * d), F32),), {"heads": h}),
+        "swiglu": ((x, x), {}),
+        "take_rows": ((x, np.zeros(b, int)), {}),
+    }
+
+
+def test_there_is_a_rule_and_a_call_for_every_operation():
+    assert set(vars(SHAPE_OPS)) == set(ops.__all__) == set(calls(1, 1, 1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("name", sorted(ops.__all__))
+@given(st.tuples(*[sizes] * 6))
+def test_the_rule_gives_the_shape_of_the_operation(name, drawn):
+    inputs, options = calls(*drawn)[name]
+    right = getattr(ops, name)(*inputs, **options)
+    found = getattr(SHAPE_OPS, name)(*inputs, **options)
+    assert found.shape == right.shape
+
+
+def test_a_blank_takes_no_memory():
+    huge = blank(10**6, 10**6, 10**4)
+    assert huge.strides == (0, 0, 0)
+    assert huge.base.nbytes == 4

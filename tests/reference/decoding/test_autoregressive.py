@@ -1,0 +1,88 @@
+"""Generation from a stand-in for a model, by hand: what is fed, what ends it, what is refused."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lockstep import reference
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding.autoregressive import generate
+from lockstep.reference.decoding.sampling import greedy
+from tests.parity.conftest import MODELS
+
+VOCABULARY = 10
+
+
+class Counter:
+    """A model whose best next token is the last one plus one; it notes what it was fed."""
+
+    checkpoint = SimpleNamespace(path=Path("counter"))
+
+    def __init__(self):
+        self.fed = []
+
+    def make_cache(self):
+        return self.fed
+
+    def forward(self, tokens, *, cache, last_only):
+        assert last_only
+        cache.append(list(tokens[0]))
+        logits = np.zeros((1, 1, VOCABULARY), np.float32)
+        logits[0, 0, (tokens[0][-1] + 1) % VOCABULARY] = 1
+        return logits
+
+
+def run(tokens, count, stop=(), choose=greedy):
+    model = Counter()
+    return list(generate(model, tokens, max_tokens=count, stop=stop, choose=choose)), model.fed
+
+
+def test_the_prompt_is_fed_once_and_then_each_new_token():
+    assert run([3, 4], 3) == ([5, 6, 7], [[3, 4], [5], [6]])
+
+
+def test_a_stop_id_is_given_and_ends_it():
+    assert run([3], 9, stop={5, 6}) == ([4, 5], [[3], [4]])
+    assert run([4], 9, stop={5}) == ([5], [[4]])
+
+
+def test_no_stop_id_is_no_end():
+    assert run([8], 4)[0] == [9, 0, 1, 2]
+
+
+def test_nothing_asked_for_is_nothing_computed():
+    assert run([3], 0) == ([], [])
+
+
+def test_a_token_is_computed_when_it_is_asked_for():
+    model = Counter()
+    tokens = generate(model, [1], max_tokens=5, stop=(), choose=greedy)
+    assert (next(tokens), model.fed) == (2, [[1]])
+    assert (next(tokens), model.fed) == (3, [[1], [2]])
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(InputError, match="the prompt has no tokens"):
+        run([], 3)
+
+
+def test_the_chooser_gets_the_last_tokens_logits():
+    seen = []
+
+    def choose(logits):
+        seen.append(logits.shape)
+        return 2
+
+    assert run([1, 2, 3], 2, choose=choose)[0] == [2, 2]
+    assert seen == [(VOCABULARY,)] * 2
+
+
+@pytest.mark.parametrize("name", ["untied_float32", "affine_mixed"])
+def test_what_the_cache_gives_is_what_the_whole_text_gives(name):
+    """By law: each token is the greedy choice after everything before it, computed anew."""
+    model, text = reference.load(MODELS / name), [5, 6, 7]
+    for token in generate(model, text, max_tokens=5, stop=(), choose=greedy):
+        assert token == greedy(model.forward([text])[0, -1])
+        text = [*text, token]

@@ -1,0 +1,276 @@
+"""Both samplers, by hand, by law and by loop; and each against the other.
+
+The namespaces `reference` and `fast` promise one result, so every test runs on both.
+"""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lockstep.fast.decoding import sampling as fast
+from lockstep.parity.uniforms import seeded
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding import sampling as reference
+from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+
+BELOW_1 = float(np.nextafter(1.0, 0.0))
+SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))  # probabilities 1/7, 2/7, 4/7
+TIES = np.array([1.0, 3.0, 3.0, 3.0, 0.0, 2.0])
+
+
+@pytest.fixture(params=[reference, fast], ids=["reference", "fast"])
+def sampling(request):
+    return request.param
+
+
+def options(temperature=1.0, **cuts) -> SamplingOptions:
+    return SamplingOptions(temperature=temperature, **cuts)
+
+
+def kept(sampling, logits, **cuts) -> set[int]:
+    """Return the tokens that can be drawn: those in the middle of a step of the cumulative sum."""
+    chosen = options(**cuts)
+    logits = np.asarray(logits, np.float64)
+    grid = np.linspace(0, 1, 701, endpoint=False)
+    return {sampling.sample(logits, chosen, uniform=float(u)) for u in (*grid, BELOW_1)}
+
+
+def by_loop(logits, chosen: SamplingOptions, uniform: float) -> int:
+    """The rules of docs/decoding.md in plain Python, one token at a time."""
+    if chosen.temperature == 0:
+        return max(range(len(logits)), key=lambda i: (logits[i], -i))
+    order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
+    order = order[: chosen.top_k or len(order)]
+    best = logits[order[0]]
+    weight = {i: float(np.exp((logits[i] - best) / chosen.temperature)) for i in order}
+    total = sum(weight[i] for i in order)
+    inside, mass = [], 0.0
+    for i in order:
+        if mass < chosen.top_p and weight[i] >= chosen.min_p * weight[order[0]]:
+            inside.append(i)
+        mass += weight[i] / total
+    target = uniform * sum(weight[i] for i in inside)
+    reached = 0.0
+    for i in sorted(inside):
+        reached += weight[i]
+        if target < reached:
+            return i
+    return max(i for i in inside if weight[i] > 0)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "tokens"),
+    [
+        ({}, {0, 1, 2}),
+        ({"top_p": 0.5}, {2}),
+        ({"top_p": 0.6}, {2, 1}),
+        ({"top_p": 0.86}, {0, 1, 2}),
+        ({"min_p": 0.5}, {1, 2}),
+        ({"min_p": 0.51}, {2}),
+        ({"min_p": 1.0}, {2}),
+        ({"top_k": 1}, {2}),
+        ({"top_k": 2}, {1, 2}),
+        ({"top_k": 3}, {0, 1, 2}),
+        ({"top_k": 99}, {0, 1, 2}),
+    ],
+)
+def test_cuts_of_three_tokens_by_hand(sampling, cuts, tokens):
+    assert kept(sampling, SEVENTHS, **cuts) == tokens
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token"),
+    [(0.0, 0), (0.14, 0), (0.15, 1), (0.4, 1), (0.43, 2), (0.5, 2), (BELOW_1, 2)],
+)
+def test_drawing_by_hand(sampling, uniform, token):
+    assert sampling.sample(SEVENTHS, options(), uniform=uniform) == token
+
+
+def test_the_reference_tells_its_probabilities():
+    found = reference.probabilities(SEVENTHS, options())
+    np.testing.assert_allclose(found, [1 / 7, 2 / 7, 4 / 7], rtol=1e-15)
+    cut = reference.probabilities(SEVENTHS, options(top_k=2))
+    np.testing.assert_allclose(cut, [0, 1 / 3, 2 / 3], rtol=1e-15)
+
+
+def test_the_lowest_of_equals_stays_first(sampling):
+    assert sampling.greedy(TIES) == 1
+    assert kept(sampling, TIES, top_k=2) == {1, 2}
+    assert kept(sampling, np.zeros(4), top_p=0.25) == {0}
+    assert kept(sampling, np.zeros(4), top_p=0.26) == {0, 1}
+    assert kept(sampling, np.zeros(4), top_p=0.5) == {0, 1}
+    assert kept(sampling, np.zeros(5), top_k=3, top_p=0.5) == {0, 1}
+    assert kept(sampling, TIES, min_p=1.0) == {1, 2, 3}
+
+
+def test_temperature_comes_before_top_p(sampling):
+    """At T = 1 the best token has 4/7 of the mass, at T = 0.5 it has 16/21, at T = 2 under half."""
+    assert kept(sampling, SEVENTHS, top_p=0.7) == {1, 2}
+    assert kept(sampling, SEVENTHS, temperature=0.5, top_p=0.7) == {2}
+    assert kept(sampling, SEVENTHS, temperature=2.0, top_p=0.8) == {0, 1, 2}
+
+
+def test_top_k_comes_before_top_p(sampling):
+    """Of the two best tokens the first has 2/3, so top-p 0.6 keeps it alone; of all it has 4/7."""
+    assert kept(sampling, SEVENTHS, top_p=0.6) == {1, 2}
+    assert kept(sampling, SEVENTHS, top_k=2, top_p=0.6) == {2}
+
+
+def test_min_p_is_measured_against_the_best_after_temperature(sampling):
+    assert kept(sampling, SEVENTHS, min_p=0.3) == {1, 2}
+    assert kept(sampling, SEVENTHS, temperature=2.0, min_p=0.6) == {1, 2}
+    assert kept(sampling, SEVENTHS, temperature=0.5, min_p=0.3) == {2}
+
+
+def test_a_vocabulary_of_one_has_one_answer(sampling):
+    for uniform in (0.0, 0.5, BELOW_1):
+        assert sampling.sample(np.array([-3.0]), options(top_k=1, top_p=0.1), uniform=uniform) == 0
+    assert sampling.greedy(np.array([-3.0])) == 0
+
+
+def test_logits_that_exp_cannot_tell_apart_are_ranked_all_the_same(sampling):
+    assert kept(sampling, [-1e-38, 0.0, 0.0], top_p=0.5) == {1, 2}
+    assert sampling.greedy(np.array([-1e-38, 0.0, 0.0])) == 1
+
+
+def test_minus_infinity_is_never_drawn(sampling):
+    logits = np.array([-np.inf, 0.0, -np.inf, 0.0, -np.inf])
+    assert kept(sampling, logits) == kept(sampling, logits, top_k=4) == {1, 3}
+    assert sampling.sample(logits, options(), uniform=0.0) == 1
+    assert sampling.sample(logits, options(), uniform=BELOW_1) == 3
+
+
+def test_a_token_too_unlikely_for_float64_is_never_drawn(sampling):
+    assert kept(sampling, [0.0, -1e4, 0.0, -1e4]) == {0, 2}
+    assert kept(sampling, [-1e4, 0.0, -1e4]) == {1}
+
+
+def test_huge_logits_do_not_overflow(sampling):
+    assert kept(sampling, [3e38, -3e38, 3e38]) == {0, 2}
+    cold = options(temperature=1e-6)
+    assert sampling.sample(np.array([1.0, 1.1, 1.0]), cold, uniform=BELOW_1) == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_a_logit_that_is_no_number_is_refused(sampling, bad, place, dtype):
+    logits = np.array([1.0, 5.0, 2.0]).astype(dtype)
+    logits[place] = bad
+    for call in (
+        lambda: sampling.greedy(logits),
+        lambda: sampling.sample(logits, options(), uniform=0.5),
+        lambda: sampling.sample(logits, options(0.0), uniform=0.5),
+    ):
+        with pytest.raises(InputError, match=f"logit {place} is {bad}, but should be finite"):
+            call()
+
+
+def test_nothing_to_choose_from_is_refused(sampling):
+    for call in (
+        lambda: sampling.greedy(np.full(3, -np.inf)),
+        lambda: sampling.sample(np.full(3, -np.inf), options(), uniform=0.5),
+    ):
+        with pytest.raises(InputError, match="logit"):
+            call()
+
+
+@pytest.mark.parametrize("uniform", [-1e-9, 1.0, 2.0, float("nan"), float("inf")])
+def test_a_uniform_out_of_range_is_refused(sampling, uniform):
+    with pytest.raises(ValueError, match="uniform="):
+        sampling.sample(SEVENTHS, options(), uniform=uniform)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_half_precision_is_widened_before_anything(sampling, dtype):
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal(500) * 3).astype(dtype)
+    for uniform in rng.random(50):
+        cut = options(0.8, top_k=40, top_p=0.9)
+        wide = sampling.sample(logits.astype(np.float64), cut, uniform=uniform)
+        assert sampling.sample(logits, cut, uniform=uniform) == wide
+    assert sampling.greedy(logits) == int(np.argmax(logits.astype(np.float64)))
+
+
+values = st.lists(
+    st.one_of(st.sampled_from([0.0, 1.0, -1.0, 2.0, -np.inf]), st.floats(-30, 30, width=32)),
+    min_size=1,
+    max_size=12,
+).filter(lambda found: max(found) > -np.inf)
+choices = st.builds(
+    SamplingOptions,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
+    top_k=st.integers(0, 14),
+    top_p=st.one_of(st.just(1.0), st.floats(0.01, 1.0)),
+    min_p=st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+)
+draws = st.one_of(st.sampled_from([0.0, BELOW_1]), st.floats(0, 1, exclude_max=True))
+
+
+def near_a_border(logits, chosen: SamplingOptions, uniform: float) -> bool:
+    """Say whether rounding may decide: of the uniform between two tokens, or of a cut."""
+    if chosen.temperature == 0:
+        return False
+    cumulative = np.cumsum(reference.probabilities(logits, chosen))
+    ranked = np.sort(logits / chosen.temperature)[::-1][: chosen.top_k or None]
+    weights = np.exp(ranked - ranked[0])
+    mass = np.cumsum(weights) / weights.sum()
+    cuts = (chosen.top_p < 1 and np.abs(mass - chosen.top_p).min() < 1e-12) or (
+        np.abs(weights[1:] - chosen.min_p).min(initial=1.0) < 1e-12
+    )
+    return cuts or bool((uniform > 0) and (np.abs(cumulative[:-1] - uniform) < 1e-12).any())
+
+
+@settings(max_examples=2500)
+@given(values, choices, draws)
+def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
+    logits = np.array(found)
+    assume(not near_a_border(logits, chosen, uniform))
+    tokens = {each.sample(logits, chosen, uniform=uniform) for each in (reference, fast)}
+    assert tokens == {by_loop(found, chosen, uniform)}
+
+
+@settings(max_examples=800)
+@given(values, choices)
+def test_top_p_keeps_the_smallest_set_that_reaches_it(found, chosen):
+    assume(chosen.temperature > 0)
+    logits = np.array(found)
+    free = SamplingOptions(chosen.temperature, chosen.top_k)
+    before = reference.probabilities(logits, free)
+    cut = SamplingOptions(chosen.temperature, chosen.top_k, chosen.top_p)
+    inside = reference.probabilities(logits, cut) > 0
+    mass = before[inside].sum()
+    assert inside.any()
+    assert mass >= chosen.top_p - 1e-12
+    assert mass - before[inside].min() < chosen.top_p + 1e-12
+    if (~inside).any():
+        assert before[~inside].max() <= before[inside].min() + 1e-15
+
+
+@settings(max_examples=500)
+@given(values, choices)
+def test_probabilities_are_a_distribution_of_what_is_kept(found, chosen):
+    assume(chosen.temperature > 0)
+    probs = reference.probabilities(np.array(found), chosen)
+    assert abs(probs.sum() - 1) < 1e-12
+    assert probs[int(np.argmax(found))] == probs.max()
+    best = probs[probs > 0].max()
+    assert (probs[probs > 0] >= chosen.min_p * best * (1 - 1e-12)).all()
+    assert (probs > 0).sum() <= (chosen.top_k or len(found))
+
+
+def test_frequencies_follow_the_probabilities(sampling):
+    """A G-test: 20,000 draws from a seed, against the distribution itself, at a chance of 1e-4."""
+    logits = np.array([0.0, 1.0, 0.5, -1.0, 2.0, -2.0])
+    chosen, count = options(0.9, top_p=0.97), 20_000
+    probs = reference.probabilities(logits, chosen)
+    drawn = [sampling.sample(logits, chosen, uniform=u) for u in itertools.islice(seeded(1), count)]
+    seen = np.bincount(drawn, minlength=len(logits))
+    assert (seen[probs == 0] == 0).all() and (probs == 0).any()
+    seen, expected = seen[probs > 0], probs[probs > 0] * count
+    statistic = 2 * float(np.sum(seen * np.log(seen / expected)))
+    assert statistic < 23.5  # chi squared with 4 degrees of freedom, 0.9999
