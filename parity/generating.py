@@ -59,7 +59,7 @@ class Generation:
         The end-of-text token is counted and not shown. Without a tokenizer `text` is None. What
         does not fit the model's context is not generated.
         """
-        context = self.model.config.max_position_embeddings
+        context = context_length(self.model.config)
         max_tokens = min(max_tokens, context - len(tokens) + 1)
         stream = self.tokenizer.stream() if self.tokenizer else None
         made: list[int] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.reference.checkpoint.architectures import Config
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, StoredFormat
+from lockstep.reference.checkpoint.rope_scaling import context_length
 from lockstep.reference.ops.linear import TILE
 
 LAYER = re.compile(r"\.[0-9]+\.")  # tensors of a layer have its number in their name
@@ -23,6 +24,7 @@ def inspection(checkpoint: Checkpoint) -> dict[str, Any]:
         "path": str(checkpoint.path),
         "architecture": checkpoint.architecture,
         "config": asdict(checkpoint.config) | common_keys(checkpoint.config),
+        "context": context_length(checkpoint.config),
         "parameters": parameters,
         "bits_per_weight": 8 * weights / parameters,
         "formats": formats(stored),

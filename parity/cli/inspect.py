@@ -43,7 +43,7 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
     rows = [
         ("architecture", f"{found['architecture']}: {shape}"),
         ("vocabulary", f"{config['vocab_size']:,} tokens, head {tied}"),
-        ("context", f"{config['max_position_embeddings']:,} tokens{window}"),
+        ("context", f"{found['context']:,} tokens{window}"),
         ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
         ("weights", f"{size(memory['weights'])} stored, {found['bits_per_weight']:.2f} bits each"),
         ("kv cache", f"{size(memory['cache_per_token'])} for each token, in float32"),

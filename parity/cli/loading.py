@@ -62,7 +62,7 @@ def check_ids(tokens: list[int], checkpoint: Any) -> None:
 
 
 def check_length(prompt: int, decode: int, checkpoint: Any) -> None:
-    context = checkpoint.config.max_position_embeddings
+    context = context_length(checkpoint.config)
     if prompt + decode > context:
         more = f" and {decode} steps" if decode else ""
         what = f"a prompt of {prompt} tokens{more}, but the model's context is {context}"

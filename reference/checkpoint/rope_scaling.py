@@ -53,3 +53,16 @@ class RopeScaling:
         options = {name: getattr(self, name) for name in OPTIONS[self.rope_type]}
         rows = (lengths,) if self.rope_type in BY_LENGTH else ()
         return operation(*rows, theta=theta, dims=dims, **options)
+
+
+def context_length(config: Any) -> int:
+    """Return how many tokens a text may have: as the config announces, or as it stretches that.
+
+    Of the kinds "linear" and "dynamic" `max_position_embeddings` is the length before; with "yarn"
+    it may be either one.
+    """
+    announced, scaling = config.max_position_embeddings, getattr(config, "rope_scaling", None)
+    if scaling is None or scaling.rope_type not in ("linear", "dynamic", "yarn"):
+        return announced
+    original = scaling.original_max_position_embeddings or announced
+    return max(announced, int(original * scaling.factor))

@@ -78,7 +78,7 @@ def test_a_huge_or_hostile_argument_is_clipped_and_escaped(refuses):
         ("error", "m\udcff"),
         ("error", "\x1b[31m\n::error::pwned"),
         ("config.json", "."),
-        ("is not a folder", "file"),
+        ("is neither a folder", "file"),
     ],
 )
 @pytest.mark.parametrize("command", ["inspect", "taps", "check", "generate"])

@@ -51,7 +51,7 @@ def calls(dtype):
     return {
         "linear": ((given(1, 5, 300), given(40, 300), given(40)), {}),
         "rms_norm": ((given(1, 5, 64), given(64)), {"eps": 1e-6}),
-        "rope": ((queries, positions, frequencies), {}),
+        "rope": ((queries, positions, frequencies), {"factor": 1.0}),
         "silu": ((given(1, 5, 64),), {}),
         "embedding": ((tokens, table), {"dtype": dtype}),
         "attention_scores": ((queries, keys), {"scale": 0.25}),
@@ -76,8 +76,10 @@ def test_every_way_computes_the_same_up_to_a_few_roundings(dtype):
 def test_float64_is_not_excused_by_float32():
     x, positions = normal(1, 2, 3, 16), np.array([[1000, 2000, 3000]])
     frequencies = ops.rope_frequencies(theta=1e4, dims=16)
-    right = ops.rope(x, positions, frequencies)
-    assert all(off(way.rope(x, positions, frequencies), right) == 0 for way, _ in ways(FLOAT64))
+    right = ops.rope(x, positions, frequencies, factor=1.0)
+    assert all(
+        off(way.rope(x, positions, frequencies, factor=1.0), right) == 0 for way, _ in ways(FLOAT64)
+    )
 
 
 @pytest.mark.parametrize("length", [16, 17, 300, 1024])
@@ -93,7 +95,10 @@ def test_float32_angles_are_off_as_far_as_their_positions():
     x, frequencies = normal(1, 1, 1, 64, dtype=FLOAT32), ops.rope_frequencies(theta=1e6, dims=64)
     for way in (float32.float32_rope, float32.nearby_rope):
         near, far = (
-            off(way(x, at, frequencies), ops.rope(x.astype(FLOAT64), at, frequencies))
+            off(
+                way(x, at, frequencies, factor=1.0),
+                ops.rope(x.astype(FLOAT64), at, frequencies, factor=1.0),
+            )
             for at in (np.array([[1]]), np.array([[6000]]))
         )
         assert near < 3e-7
@@ -108,8 +113,8 @@ def test_the_mlx_way_has_the_bits_of_mlx_on_a_cpu(dtype):
     pairs = {
         "silu": (half.MLX_CPU["silu"](4 * x), MLX.silu(4 * x)),
         "rope": (
-            half.MLX_CPU["rope"](x, positions, frequencies),
-            MLX.rope(x, positions, frequencies),
+            half.MLX_CPU["rope"](x, positions, frequencies, factor=1.0),
+            MLX.rope(x, positions, frequencies, factor=1.0),
         ),
         "attention_scores": (
             half.MLX_CPU["attention_scores"](x, x[:, :2], scale=32**-0.5),

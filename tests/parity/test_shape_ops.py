@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.parity.shape_ops import SHAPE_OPS, blank
 from lockstep.reference import ops
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 sizes = st.integers(1, 4)
@@ -19,6 +20,14 @@ def packed(rows: int, columns: int) -> QuantizedTensor:
     return QuantizedTensor(codes, scales, scales, 4, 32, "affine")
 
 
+def blocks(rows: int, columns: int) -> BlockTensor:
+    return BlockTensor(np.zeros((rows, columns // 32 * 34), np.uint8), "Q8_0")
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+
+
 # For each operation: its inputs and its options, of drawn sizes.
 def calls(b, n, s, h, g, d):
     heads, d = h * g, 2 * d
@@ -28,6 +37,12 @@ def calls(b, n, s, h, g, d):
     places, held = np.arange(n)[None].repeat(b, 0), np.arange(s)[None].repeat(b, 0)
     mask = ops.causal_mask(places + s - n, held, window=None)
     scores = np.ones((b, heads, n, s), F32)
+    up, down = np.ones((h, g, d), F32), np.ones((h, d, g), F32)
+    routing = ops.top_k_routing(np.ones((b, n, h), F32), per_token=1, normalize=True)
+    turns = {"theta": 1e4, "dims": d}
+    scaled = {"factor": 2.0, "original_max_position_embeddings": 8}
+    each = (1.0,) * (d // 2)
+    stretched = {"short_factor": each, "long_factor": each, "original_max_position_embeddings": 8}
     return {
         "add": ((x, x), {}),
         "attention": ((wide, keys, keys, mask), {"scale": 1.0, "masked_row": "uniform"}),
@@ -35,20 +50,33 @@ def calls(b, n, s, h, g, d):
         "attention_scores": ((wide, keys), {"scale": 1.0}),
         "causal_mask": ((places, held), {"window": 2}),
         "concatenate": ((keys, keys[:, :, :n]), {}),
+        "column_block": ((np.ones((b, n, h * d), F32),), {"block": 0, "blocks": h}),
+        "dequantize": ((packed(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
         "dequantize_affine": ((packed(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
+        "dequantize_blocks": ((blocks(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
         "embedding": ((np.zeros((b, n), int), np.ones((s, d), F32)), {"dtype": F32}),
+        "experts": ((x, routing, up, up, down), {"per_token": 1}),
+        "gelu_erf": ((x,), {}),
+        "gelu_tanh": ((x,), {}),
         "heads_first": ((np.ones((b, n, h, d), F32),), {}),
+        "layer_norm": ((x, np.ones(d, F32), np.ones(d, F32)), {"eps": 1e-6}),
         "linear": ((x, np.ones((s, d), F32), None), {}),
         "merge_heads": ((wide,), {}),
         "multiply": ((x, x), {}),
         "rms_norm": ((x, np.ones(d, F32)), {"eps": 1e-6}),
-        "rope": ((wide, places, np.ones(d // 2)), {}),
-        "rope_frequencies": ((), {"theta": 1e4, "dims": d}),
+        "rope": ((wide, places, np.ones(d // 2)), {"factor": 1.0}),
+        "rope_frequencies": ((), turns),
+        "rope_frequencies_dynamic": ((np.ones(b, int),), turns | scaled | {"dims": 2 * d}),
+        "rope_frequencies_linear": ((), turns | {"factor": 2.0}),
+        "rope_frequencies_llama3": ((), turns | scaled | LLAMA3),
+        "rope_frequencies_longrope": ((np.ones(b, int),), turns | stretched),
+        "rope_frequencies_yarn": ((), turns | scaled | YARN),
         "silu": ((x,), {}),
         "softmax": ((scores, mask), {"masked_row": "uniform"}),
         "split_heads": ((np.ones((b, n, h * d), F32),), {"heads": h}),
         "swiglu": ((x, x), {}),
         "take_rows": ((x, np.zeros(b, int)), {}),
+        "top_k_routing": ((x,), {"per_token": 1, "normalize": True}),
     }
 
 

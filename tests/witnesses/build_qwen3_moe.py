@@ -62,7 +62,7 @@ def spread(name: str, noise: torch.Tensor) -> torch.Tensor:
         return 0.5 * noise
     if "embed_tokens" in name:
         return 0.3 * noise
-    return 1.5 * noise / noise.shape[-1] ** 0.5
+    return 1.2 * noise / noise.shape[-1] ** 0.5
 
 
 def save(model: Qwen3MoeForCausalLM, folder: Path, *, dtype: str, fused: bool = False) -> Path:

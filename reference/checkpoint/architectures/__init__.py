@@ -74,7 +74,7 @@ def architecture_of(fields: Fields) -> Architecture:
     name = fields.get("model_type")
     if not isinstance(name, str) or name not in known:
         fields.refuse("model_type", f"names an unsupported architecture, {_either(known)} is read")
-    module = import_module(f"{__name__}.{name}")
+    module = import_module(f"lockstep.reference.checkpoint.architectures.{name}")
     classes = fields.get("architectures")
     if classes is not None and classes not in [[one] for one in module.CLASSES]:
         demand = f"names an unsupported architecture, {_either(module.CLASSES)} is read"
