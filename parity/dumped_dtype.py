@@ -5,7 +5,12 @@ import numpy as np
 from lockstep.parity.dump import Dump
 
 EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-TELLING = ("logits", "lm_head", "model.norm", "transformer.ln_f")  # computed, where an embedding may be a mere copy
+TELLING = (
+    "logits",
+    "lm_head",
+    "model.norm",
+    "transformer.ln_f",
+)  # computed, where an embedding may be a mere copy
 ENOUGH = 16  # values other than zero
 
 

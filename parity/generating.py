@@ -8,6 +8,7 @@ import numpy as np
 
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import context_length
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 STORED = {"BF16": "bfloat16", "F16": "float16"}

@@ -32,7 +32,9 @@ def array(key: str, kind: int, items: Any, length: int | None = None) -> bytes:
     return pair(key, ARRAY, struct.pack("<IQ", kind, count) + data)
 
 
-def info(name: str | bytes, sizes: Any, kind: int = 0, offset: int = 0, rank: int | None = None) -> bytes:
+def info(
+    name: str | bytes, sizes: Any, kind: int = 0, offset: int = 0, rank: int | None = None
+) -> bytes:
     """Return one tensor of the list; `sizes` are those of the file, fastest axis first."""
     count = len(sizes) if rank is None else rank
     return (
@@ -61,7 +63,9 @@ def container(
     return head + bytes(-len(head) % alignment) + data
 
 
-def laid_out(tensors: dict[str, tuple[tuple[int, ...], int]], alignment: int = 32) -> tuple[list[bytes], bytes]:
+def laid_out(
+    tensors: dict[str, tuple[tuple[int, ...], int]], alignment: int = 32
+) -> tuple[list[bytes], bytes]:
     """Return the list of tensors and data of zeros; shapes are NumPy's."""
     infos, offset = [], 0
     for name, (shape, kind) in tensors.items():

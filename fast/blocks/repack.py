@@ -41,6 +41,8 @@ def repacked(tensor: BlockTensor) -> QuantizedTensor:
 
 def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     """Pack codes, a multiple of 32 of them, into one little-endian stream, seen as uint32 words."""
-    eights = codes.reshape(codes.size // 8, 8).astype(np.uint64) << np.arange(8, dtype=np.uint64) * bits
+    eights = (
+        codes.reshape(codes.size // 8, 8).astype(np.uint64) << np.arange(8, dtype=np.uint64) * bits
+    )
     octets = np.bitwise_or.reduce(eights, axis=1).astype("<u8").view(np.uint8).reshape(-1, 8)
     return np.ascontiguousarray(octets[:, :bits]).reshape(-1).view("<u4")

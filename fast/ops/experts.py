@@ -1,7 +1,9 @@
 import mlx.core as mx
 
+from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.ops.swiglu import swiglu
 from lockstep.fast.shapes import Array, Hidden, Narrowing, Routing, Widening
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 MANY = 64  # visits of experts from which it pays to sort them by expert
@@ -13,8 +15,9 @@ def experts(
     """Let each token be worked on by its experts, and sum what they say.
 
     Differs from `reference.ops.experts`: the matrices are gathered inside one product, packed or
-    not, which MLX has on a CPU in float32 alone; a token that chose fewer than `per_token` visits
-    others with weight 0; more than that are left out unseen.
+    not, which MLX has on a CPU in float32 alone; blocks that it has no product for are expanded
+    whole, a stack at a time; a token that chose fewer than `per_token` visits others with weight 0;
+    more than that are left out unseen.
     """
     if not x.size:
         return x
@@ -34,6 +37,8 @@ def product(x: Array, stack: Widening, ids: Array, ordered: bool) -> Array:
     """Multiply each visit with the matrix of its expert: (visits, 1, K) -> (visits, 1, N)."""
     if not isinstance(stack, QuantizedTensor):
         work = mx.float32 if mx.default_device().type == mx.cpu else x.dtype
+        if isinstance(stack, BlockTensor):
+            stack = dequantize_blocks(stack, rows=slice(None), dtype=work)
         matrices = stack.astype(work).swapaxes(-1, -2)
         out = mx.gather_mm(x.astype(work), matrices, rhs_indices=ids, sorted_indices=ordered)
         return out.astype(x.dtype)

@@ -10,7 +10,8 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     """Multiply by a stored matrix, packed or not, and add a bias if there is one.
 
     Differs from `reference.ops.linear`: packed weights are unpacked inside the product, group by
-    group; blocks that MLX has no product for are expanded whole, a matrix at a time. On a CPU, MLX sums half precision in half precision: compare packed models in float32.
+    group; blocks that MLX has no product for are expanded whole, a matrix at a time. On a CPU, MLX
+    sums half precision in half precision: compare packed models in float32.
     """
     if x.shape[-1] != weight.shape[1]:
         raise ValueError(

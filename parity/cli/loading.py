@@ -6,6 +6,7 @@ from typing import Any
 from lockstep.parity.cli.output import warn
 from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import context_length
 
 
 def load(options: Namespace, backend: str, dtype: str) -> Any:

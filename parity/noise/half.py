@@ -1,5 +1,6 @@
 """Legal ways to compute in bfloat16 and float16: where known engines round between operations."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -77,9 +78,27 @@ def thrice_rounded_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np
     return normed * rounded(gain, x.dtype) + rounded(bias, x.dtype)
 
 
+def stepwise_gelu_tanh(x: Any) -> np.ndarray:
+    """Round after each step of the formula, as transformers' "gelu_new" does."""
+
+    def step(values: np.ndarray) -> np.ndarray:
+        return rounded(values, x.dtype).astype(FLOAT32)
+
+    wide = x.astype(FLOAT32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bent = step(wide + step(FLOAT32.type(0.044715) * step(wide**3)))
+        share = step(1 + step(np.tanh(step(FLOAT32.type(math.sqrt(2 / math.pi)) * bent))))
+        return rounded(step(FLOAT32.type(0.5) * wide) * share, x.dtype)
+
+
 def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Round cosine, sine, both products and their sum, as PyTorch and MLX on a CPU do."""
     return float32_rope(x, positions, frequencies, factor=factor)
+
+
+def stretched_first_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
+    """Multiply by the factor before the turn, and round that too, as mlx-lm does."""
+    return half_rope(x * x.dtype.type(factor), positions, frequencies, factor=1.0)
 
 
 def half_silu(x: Any) -> np.ndarray:
@@ -120,14 +139,18 @@ def wide_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
     return rounded(context, values.dtype)
 
 
-EAGER: dict[str, Any] = {"rope": half_rope, "attention_scores": twice_rounded_scores}
+EAGER: dict[str, Any] = {
+    "rope": half_rope,
+    "attention_scores": twice_rounded_scores,
+    "gelu_tanh": stepwise_gelu_tanh,
+}
 FUSED: dict[str, Any] = {
     "attention_scores": wide_scores,
     "softmax": wide_softmax,
     "attention_context": wide_context,
 }
 MLX_CPU: dict[str, Any] = {
-    "rope": half_rope,
+    "rope": stretched_first_rope,
     "silu": half_silu,
     "layer_norm": thrice_rounded_layer_norm,
     "attention_scores": scaled_query_scores,

@@ -42,8 +42,8 @@ class BlockTensor:
         weights, size = BLOCKS[self.format]
         return *self.blocks.shape[:-1], self.blocks.shape[-1] // size * weights
 
-    def __getitem__(self, index: int) -> BlockTensor:
-        """Return one matrix of a stack."""
+    def __getitem__(self, index: Any) -> BlockTensor:
+        """Return some of the rows, or one matrix of a stack."""
         return replace(self, blocks=self.blocks[index])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lockstep.reference.checkpoint.layout import Stored, resolve_layout
 from lockstep.reference.checkpoint.quantization import AFFINE, parse_quantization
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
+from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.stack import Stack
 
@@ -43,8 +44,16 @@ class StoredFormat:
 
     @property
     def packed(self) -> bool:
-        """Whether weights share scales: by MLX's packing, or in blocks, which `dtype` then names."""
+        """Whether weights share scales: MLX's packing, or blocks, which `dtype` then names."""
         return self.bits is not None or self.dtype in BLOCKS
+
+
+class Files(Protocol):
+    """What holds the tensors: the shards of a folder, or one GGUF file."""
+
+    def entry(self, name: str) -> Entry: ...
+    def read(self, name: str) -> Any: ...
+    def read_rows(self, name: str, start: int, stop: int) -> Any: ...
 
 
 class Checkpoint:
@@ -62,7 +71,7 @@ class Checkpoint:
         architecture: Architecture,
         config: Any,
         generation: GenerationConfig,
-        shards: Shards,
+        shards: Files,
         layout: dict[str, Stored],
         warnings: list[str],
     ) -> None:
@@ -99,16 +108,15 @@ class Checkpoint:
 
     def stack(self, name: str) -> Stack:
         """Return a stack of matrices, each of which is read when it is asked for."""
-        self._stored(name)
-        return Stack(self, name)
+        shape = self._stored(name).shape
+        return Stack(shape, lambda index: self.tensor_rows(name, index, index + 1)[0])
 
     def stored(self, name: str) -> StoredFormat:
         """Return how a tensor is stored, without reading it."""
         stored = self._stored(name)
         kinds = (None,) if stored.packing is None else PARTS
         entries = [
-            [self._shards.entry(_named(one, kind)) for one in stored.source.names]
-            for kind in kinds
+            [self._shards.entry(_named(one, kind)) for one in stored.source.names] for kind in kinds
         ]
         nbytes = sum(entry.stop - entry.start for part in entries for entry in part)
         nbytes //= 1 if stored.source.half is None else 2

@@ -26,7 +26,7 @@ class Source:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The names without `.weight`: what scales and biases of a packed weight are named after."""
+        """The names without `.weight`: what scales and biases of a packed weight go by."""
         return tuple(name.removesuffix(".weight") for name in self.names)
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from lockstep.reference.checkpoint.block_tensor import Packed
-    from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.checkpoint.block_tensor import Packed
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The matrices of one tensor of a checkpoint, (experts, outputs, inputs).
+    """The matrices of one tensor, (experts, outputs, inputs).
 
-    `stack[3]` reads that matrix from the disk, and nothing is kept.
+    `stack[3]` has `read` bring that matrix from the disk, and nothing is kept.
     """
 
-    checkpoint: Checkpoint
-    name: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.checkpoint.stored(self.name).shape
+    shape: tuple[int, ...]
+    read: Callable[[int], np.ndarray | Packed]
 
     def __getitem__(self, index: int) -> np.ndarray | Packed:
-        return self.checkpoint.tensor_rows(self.name, index, index + 1)[0]
+        return self.read(index)

@@ -61,7 +61,7 @@ def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
         logits, per_token=config.num_experts_per_tok, normalize=config.norm_topk_prob
     )
     gate, up, down = (
-        run.stack(f"{path}.experts.{name}.weight") for name in ("gate_proj", "up_proj", "down_proj")
+        run.stack(f"{path}.experts.{name}_proj.weight") for name in ("gate", "up", "down")
     )
     routing = run.tap(f"{path}.routing", routing)
     said = ops.experts(x, routing, gate, up, down, per_token=config.num_experts_per_tok)

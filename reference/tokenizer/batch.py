@@ -104,7 +104,8 @@ class BatchRules:
         """Check that every real token has an embedded position; let padding look up the last."""
         outside = np.argwhere(real & (positions >= limit))
         if len(outside):
-            found = f"position {positions[tuple(outside[0])]}, but the model has positions 0..{limit - 1}"
+            found = f"position {positions[tuple(outside[0])]}"
             place = f"row {outside[0][0]}, token {outside[0][1]}"
-            raise InputError(self.source, found, place)
+            what = f"{found}, but the model has positions 0..{limit - 1}"
+            raise InputError(self.source, what, place)
         return np.minimum(positions, limit - 1)

@@ -42,7 +42,7 @@ TEXT_LIMIT = 8_000_000  # characters of all tokens that are searched for their h
 
 @dataclass(frozen=True)
 class Pre:
-    """How byte-level text is cut: one pattern after another, within the pieces of the one before."""
+    """How text is cut: by one pattern after another, each within the pieces of the last."""
 
     patterns: tuple[str, ...]
     normalizer: str | None = None
@@ -94,13 +94,17 @@ class _Described:
     def text(self, name: str) -> str | None:
         value = self.value(name)
         if value is not None and not isinstance(value, str):
-            raise InputError(self.path, f"metadata {PREFIX}{name} must be text, not {show(value, 40)}")
+            raise InputError(
+                self.path, f"metadata {PREFIX}{name} must be text, not {show(value, 40)}"
+            )
         return value
 
     def flag(self, name: str, missing: bool) -> bool:
         value = self.value(name)
         if value is not None and type(value) is not bool:
-            raise InputError(self.path, f"metadata {PREFIX}{name} must be a bool, not {show(value, 40)}")
+            raise InputError(
+                self.path, f"metadata {PREFIX}{name} must be a bool, not {show(value, 40)}"
+            )
         return missing if value is None else value
 
     def number_of(self, name: str) -> int | None:
@@ -163,7 +167,9 @@ class _Described:
                 continue
             number = self.number_of(name)
             if number is None:
-                raise InputError(self.path, f"adds {name.upper()} and has no {PREFIX}{name}_token_id")
+                raise InputError(
+                    self.path, f"adds {name.upper()} and has no {PREFIX}{name}_token_id"
+                )
             text = self.tokens[number]
             special[text] = {"id": text, "ids": [number], "tokens": [text]}
             single.insert(0 if name == "bos" else 2, {"SpecialToken": {"id": text, "type_id": 0}})
@@ -176,7 +182,9 @@ class _Described:
         if not isinstance(found, Array) or found.kind != kind:
             needed = {"": "strings", "i": "i32", "f": "f32"}[kind]
             what = f"metadata {PREFIX}{name} must be an array of {needed}"
-            raise InputError(self.path, what, f"found {'nothing' if found is None else show(found, 40)}")
+            raise InputError(
+                self.path, what, f"found {'nothing' if found is None else show(found, 40)}"
+            )
         return self.file.array(PREFIX + name)
 
     def _as_long_as_tokens(self, name: str, kind: str) -> list | None:
@@ -267,7 +275,9 @@ def merges_of(described: _Described) -> list[list[str]]:
         if described.kind(number) != NORMAL:
             continue
         halves = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
-        known = [(left, right) for left, right in halves if left in vocabulary and right in vocabulary]
+        known = [
+            (left, right) for left, right in halves if left in vocabulary and right in vocabulary
+        ]
         known.sort(key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
         found += [(-scores[number], -len(left), -len(right), left, right) for left, right in known]
     found.sort(key=lambda merge: merge[:3])
@@ -283,5 +293,7 @@ def _templates(file: GgufFile) -> dict[str, ChatTemplate]:
         if not isinstance(source, str) or len(source.encode()) > TEMPLATE_BYTES:
             what = f"{show(key)} must be text of at most {TEMPLATE_BYTES} bytes"
             raise InputError(file.path, what)
-        found[key.removeprefix(TEMPLATE).removeprefix(".") or "default"] = ChatTemplate(source, file.path)
+        found[key.removeprefix(TEMPLATE).removeprefix(".") or "default"] = ChatTemplate(
+            source, file.path
+        )
     return found

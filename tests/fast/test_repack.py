@@ -73,7 +73,9 @@ def test_a_stack_and_a_tile_border(monkeypatch):
     whole = repacked(weight)
     monkeypatch.setattr("lockstep.fast.blocks.repack.TILE", 512)
     count = len(weight.blocks) // 2 * 2
-    stack = repacked(BlockTensor(weight.blocks[:count].reshape(2, -1, weight.blocks.shape[1]), "Q4_K"))
+    stack = repacked(
+        BlockTensor(weight.blocks[:count].reshape(2, -1, weight.blocks.shape[1]), "Q4_K")
+    )
     np.testing.assert_array_equal(stack.packed.reshape(count, -1), whole.packed[:count])
     np.testing.assert_array_equal(stack.scales.reshape(count, -1), whole.scales[:count])
 

@@ -54,7 +54,11 @@ def broken(rng: random.Random, data: bytes) -> bytes:
     if kind == 4:
         return data[:place] + rng.randbytes(rng.randrange(1, 33)) + data[place:]
     if kind == 5:
-        return data[: rng.randrange(len(data))] if rng.random() < 0.5 else data + bytes(rng.randrange(99))
+        return (
+            data[: rng.randrange(len(data))]
+            if rng.random() < 0.5
+            else data + bytes(rng.randrange(99))
+        )
     if kind == 6:
         other = rng.randrange(edge)
         return data[:place] + data[other : other + 40] + data[place + 40 :]
@@ -94,7 +98,9 @@ def check_container(data: bytes, file: GgufFile) -> None:
     """Check the rules with arithmetic of its own, and the bytes against those of the file."""
     reached = None
     for name, entry in file.entries.items():
-        weights, size = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2)}.get(entry.dtype) or BLOCKS[entry.dtype]
+        weights, size = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2)}.get(entry.dtype) or BLOCKS[
+            entry.dtype
+        ]
         count = 1
         for one in entry.shape:
             require(one > 0, "an empty axis")

@@ -31,7 +31,7 @@ def folder(request) -> Path:
 
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 def test_check_says_parity(folder, backend):
-    """By law: a backend that is right shows nothing beyond the noise, in the steps after as well."""
+    """By law: a backend that is right shows nothing beyond the noise, in later steps as well."""
     port = fast.load(folder, backend=backend)
     result = check(reference.load(folder), port, TOKENS, decode=2)
     assert result.first_divergence is None

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -26,7 +35,7 @@ from lockstep.reference.checkpoint.gguf.file import GgufFile
 from lockstep.reference.checkpoint.gguf.metadata import Array
 from lockstep.reference.ops import dequantize
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
-from tests.witnesses import build, gguf_files
+from tests.witnesses import build, build_qwen3_moe, gguf_files
 from tests.witnesses.judge import same_tokens
 from tests.witnesses.runners import ENGINES, Runner
 
@@ -51,7 +60,14 @@ SIZES = {
 }
 HARD = (
     *("hello world", "Hello, World! it's we'll I'D", "  leading", "trailing  ", "a\nb\n\n c\t\td"),
-    *("\\n no newline", "é e\u0301 ﬁ", "😀 👨‍👩‍👧 🇩🇪", "12345 1 22 333 4444", "日本語テキスト", "a" * 50),
+    *(
+        "\\n no newline",
+        "é e\u0301 ﬁ",
+        "😀 👨‍👩‍👧 🇩🇪",
+        "12345 1 22 333 4444",
+        "日本語テキスト",
+        "a" * 50,
+    ),
     *("<|im_start|>user\nhi<|im_end|>\n", "   \n  x", "$100 + 5 = <105> ^~|", "\r\n\r\n x", ""),
     *("<think>hm</think>", "\u200b zero", "мир труд", "x\u00a0y", " <|im_end|> "),
 )
@@ -68,8 +84,11 @@ def random_model(kind, config, seed: int):
 
 def compare(model, path: Path, types, seed: int, row: str, judge) -> None:
     """Write a model, and hold every engine against transformers on the values of the file."""
-    held = gguf_files.write_gguf(path, model, types, seed=seed)
-    gguf_files.loaded(model, held)
+    gguf_files.loaded(model, gguf_files.write_gguf(path, model, types, seed=seed))
+    hold(model, path, seed, row, judge)
+
+
+def hold(model, path: Path, seed: int, row: str, judge) -> None:
     tokens = build.prompts(seed, model.config.vocab_size)
     expected, (ids, seen) = build.logits(model, tokens), build.greedy_unequal(model, tokens)
     for engine in ENGINES:
@@ -101,6 +120,29 @@ def test_llama(rope, biased, seed_for, judge, tmp_path):
     compare(model, tmp_path / "m.gguf", kind, seed, f"gguf llama, {rope}", judge)
 
 
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q5_1", "IQ4_NL", "MXFP4", "Q4_K", "Q6_K"])
+def test_qwen3_moe(kind, seed_for, judge, tmp_path):
+    """Stacks of experts: repacked on MLX, or expanded a layer at a time."""
+    seed = seed_for("gguf moe", kind)
+    width = {"hidden_size": 256, "moe_intermediate_size": 256} if kind in WIDE else {}
+    width |= {"num_attention_heads": 8, "head_dim": 32} if kind in WIDE else {}
+    base = build_qwen3_moe.PACKABLE | {"mlp_only_layers": []} | width
+    tokens = build.prompts(seed, base["vocab_size"])
+    for attempt in range(40):
+        model = build_qwen3_moe.random_model(seed + attempt, **base)
+        path = tmp_path / f"{attempt}.gguf"
+        held = gguf_files.write_gguf(path, model, lambda name: router(name) or kind, seed=seed)
+        gguf_files.loaded(model, held)
+        if build_qwen3_moe.settled(model, tokens):
+            break
+    hold(model, path, seed, f"gguf moe, {kind}", judge)
+
+
+def router(name: str) -> str | None:
+    """llama.cpp keeps routers in float32."""
+    return "F32" if name.endswith("mlp.gate.weight") else None
+
+
 def test_mistral(seed_for, judge, tmp_path):
     seed = seed_for("gguf mistral")
     config = MistralConfig(**SIZES | {"rope_parameters": ROPES["plain"], "sliding_window": None})
@@ -115,21 +157,27 @@ def test_transformers_reads_the_same_file(family, seed_for, judge, tmp_path):
     rope = {"rope_parameters": ROPES["plain"], "tie_word_embeddings": False}
     kinds = {"qwen3": (Qwen3ForCausalLM, Qwen3Config), "llama": (LlamaForCausalLM, LlamaConfig)}
     kind, config = kinds[family]
-    # transformers' reader takes hidden_size / heads for the head's width in some architectures.
-    model = random_model(kind, config(**SIZES | rope | {"num_attention_heads": 3, "num_key_value_heads": 1}), seed)
+    # transformers' reader does not look at key_length: it takes Qwen3's usual width of a head, and
+    # an equal share of the hidden width for Llama.
+    heads = {"num_attention_heads": 6, "head_dim": 128 if family == "qwen3" else 16}
+    model = random_model(kind, config(**SIZES | rope | heads), seed)
     path = tmp_path / "m.gguf"
     gguf_files.write_gguf(path, model, "F32")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="m.gguf", dtype=torch.float32)
     tokens = build.prompts(seed, model.config.vocab_size)
     expected = build.logits(theirs.eval(), tokens)
     for engine in ENGINES:
-        judge(engine, f"gguf {family} by transformers", Runner(engine, path).logits(tokens), expected)
+        judge(
+            engine, f"gguf {family} by transformers", Runner(engine, path).logits(tokens), expected
+        )
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_every_bit_of_blocks(kind, seed_for):
     """Any bytes, the scales too: NaN and infinities in the same places."""
-    blocks = np.random.default_rng(seed_for("blocks", kind)).integers(0, 256, (64, 4 * BLOCKS[kind][1]), np.uint8)
+    blocks = np.random.default_rng(seed_for("blocks", kind)).integers(
+        0, 256, (64, 4 * BLOCKS[kind][1]), np.uint8
+    )
     with np.errstate(all="ignore"):
         expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind])
     found = dequantize(BlockTensor(blocks, kind), rows=slice(None), dtype=np.dtype(np.float32))
@@ -292,7 +340,11 @@ def test_the_demo_speaks_the_same(seed_for, tmp_path):
     chat = [{"role": "user", "content": "Hello"}]
     found = load_tokenizer(path)
     assert found.encode_chat(chat) == folder.encode_chat(chat)
-    assert found.eos_token_ids == folder.eos_token_ids == open_checkpoint(path).generation.eos_token_ids
+    assert (
+        found.eos_token_ids
+        == folder.eos_token_ids
+        == open_checkpoint(path).generation.eos_token_ids
+    )
     assert settings
     tokens = np.array([found.encode_chat(chat)])
     one, other = (Runner("reference", source).greedy(tokens, 12)[0] for source in (path, DEMO))

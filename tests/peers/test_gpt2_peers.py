@@ -7,7 +7,10 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
+from transformers import GPT2LMHeadModel
 
+from lockstep import parity, reference
+from lockstep.parity.tracing import trace_run
 from tests.peers.conftest import Drawn
 from tests.witnesses import build, build_gpt2
 from tests.witnesses.judge import same_tokens
@@ -133,6 +136,29 @@ def test_mixed_packings(storage, seed_for, judge, tmp_path):
 
     drawn = converted(seed, storage, tmp_path, bits=4, group_size=64, predicate=predicate)
     compare(drawn, "gpt2, mixed", judge)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", build.DTYPES)
+def test_what_transformers_dumps_is_in_parity(dtype, attention, storage, seed_for, tmp_path):
+    """In every dtype, judged by what the oracle makes of the port's own inputs."""
+    seed = seed_for("gpt2 dump", dtype, attention, storage)
+    config = draw_config(seed) | {"activation_function": ["gelu", "gelu_new"][seed % 2]}
+    folder = build.save(build_gpt2.random_model(seed, **config), tmp_path / "model", dtype=storage)
+    model = GPT2LMHeadModel.from_pretrained(
+        folder, dtype=build.DTYPES[dtype], attn_implementation=attention
+    ).eval()
+    tokens = build.prompts(seed, config["vocab_size"])[:1]
+    oracle = reference.load(folder, dtype=dtype)
+    trace_run(oracle, tokens[0].tolist(), tmp_path / "left.safetensors", globs=None, decode=0)
+    right = {
+        name: value.astype(np.float16) if dtype == "float16" else value
+        for name, value in build_gpt2.activations(model, tokens).items()
+    }
+    np.savez(tmp_path / "right.npz", **right)
+    result = parity.diff(tmp_path / "left.safetensors", tmp_path / "right.npz", model=oracle)
+    assert result.compared > 16
+    assert result.first_divergence is None, result.first_divergence
 
 
 def test_positions_with_gaps(storage, seed_for, engine, judge, tmp_path):

@@ -1,5 +1,7 @@
 """Llama, Mistral, Qwen2, every rope scaling: transformers and mlx-lm. By witness, live."""
 
+import contextlib
+import io
 from typing import Any
 
 import mlx.core as mx
@@ -123,6 +125,24 @@ def test_modules(family, draw, judge):
         for name, value in expected.items():
             if engine == "reference" or not name.endswith("mlp.act_fn"):
                 judge(engine, "modules", found[name], value)
+
+
+WIDE = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+
+
+@pytest.mark.parametrize("bits", [3, 4, 8])
+@pytest.mark.parametrize("family", ["llama", "llama with biases", "mistral with a window", "qwen2"])
+def test_packed(family, bits, draw, judge, tmp_path):
+    """What mlx-lm quantises, against its dequantised values: `bias` and `biases` are two things."""
+    drawn = draw(family, "yarn", spelling="type", intermediate_size=96, **WIDE)
+    with contextlib.redirect_stdout(io.StringIO()):
+        folder = build.convert(drawn.folder, tmp_path / "packed", bits=bits, group_size=32)
+    expected = build_llama.logits(build_llama.packed_truth(folder), drawn.tokens)
+    for engine in ENGINES:
+        runner = Runner(engine, folder)
+        name = "model.layers.0.self_attn.q_proj.weight"
+        assert runner.model.checkpoint.stored(name).bits == bits
+        judge(engine, f"{bits} bits", runner.logits(drawn.tokens), expected)
 
 
 def test_dynamic_rope_of_transformers_remembers_an_earlier_text(draw, judge):

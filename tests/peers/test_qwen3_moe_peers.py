@@ -132,7 +132,12 @@ def compare_with_mlx(drawn: Drawn, judge) -> None:
     model.set_dtype(mx.float32)
     theirs = np.array(model(mx.array(drawn.tokens)))
     for engine in ENGINES:
-        judge(engine, "qwen3_moe, to mlx-lm", Runner(engine, drawn.folder).logits(drawn.tokens), theirs)
+        judge(
+            engine,
+            "qwen3_moe, to mlx-lm",
+            Runner(engine, drawn.folder).logits(drawn.tokens),
+            theirs,
+        )
 
 
 def test_converted_by_mlx(storage, seed_for, judge, tmp_path):
@@ -142,7 +147,9 @@ def test_converted_by_mlx(storage, seed_for, judge, tmp_path):
     compare_with_mlx(drawn, judge)
 
 
-@pytest.mark.parametrize("bits, group_size", [(2, 32), (3, 64), (4, 32), (4, 64), (5, 32), (6, 64), (8, 32)])
+@pytest.mark.parametrize(
+    "bits, group_size", [(2, 32), (3, 64), (4, 32), (4, 64), (5, 32), (6, 64), (8, 32)]
+)
 def test_packed_by_mlx(bits, group_size, storage, seed_for, judge, tmp_path):
     seed = seed_for("moe packed", bits, group_size, storage)
     packing = {"bits": bits, "group_size": group_size}

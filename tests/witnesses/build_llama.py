@@ -3,6 +3,7 @@
 Nothing of Lockstep is imported here: what this file computes is the outside truth.
 """
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ def spell_as_before_5(config: dict[str, Any], kind: str) -> None:
     name = rope.pop("rope_type")
     config["rope_scaling"] = None if name == "default" else {kind: name} | rope
     config["torch_dtype"] = config.pop("dtype")
+
+
+def packed_truth(folder: Path) -> PreTrainedModel:
+    """Return transformers' model of a folder that mlx-lm quantised, dequantised in float32."""
+    stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    plain = {key: value for key, value in stored.items() if key not in build.SECTIONS}
+    chosen = AutoConfig.for_model(**plain)
+    model = AutoModelForCausalLM.from_config(chosen, dtype=torch.float32).eval()
+    weights = build.dequantized(folder, {name: w.shape for name, w in model.named_parameters()})
+    rest = model.load_state_dict(weights, strict=False)
+    tied = ["lm_head.weight"] if model.config.tie_word_embeddings else []
+    if rest.missing_keys != tied or rest.unexpected_keys:
+        raise ValueError(f"{folder}: {rest}")
+    return model
 
 
 def fresh(model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Making Qwen3-MoE checkpoints in every form that people have them. Nothing of Lockstep is imported."""
+"""Making Qwen3-MoE checkpoints in every form that people have. Nothing of Lockstep is imported."""
 
 import json
 from pathlib import Path

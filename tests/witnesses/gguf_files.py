@@ -15,11 +15,23 @@ import numpy as np
 import torch
 
 Types = gguf.GGMLQuantizationType
-KNOWN = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen3": gguf.MODEL_ARCH.QWEN3}
+KNOWN = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "mistral": gguf.MODEL_ARCH.LLAMA,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+}
 # gguf-py reads these and cannot write them.
 READ_ONLY = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL")
 # Where the float16 scales of a block lie, in the formats that are drawn.
-SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,)}
+SCALES = {
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_NL": (0,),
+}
 # What they are multiplied with, about: weights come out with a standard deviation near 1.
 SIZES = {"Q2_K": 15.0, "Q3_K": 36.0, "Q4_K": 260.0, "Q5_K": 520.0, "Q6_K": 1300.0, "IQ4_NL": 65.0}
 
@@ -49,16 +61,28 @@ def write_gguf(
         values = parameter.detach().float().numpy()
         matrix = values.ndim > 1
         wanted = (kind if isinstance(kind, str) else kind(name)) if matrix else "F32"
-        moved = permuted(values, name, config)
-        raw, back = encode(moved, wanted, np.random.default_rng([seed, len(held)]))
-        stem, _, suffix = name.rpartition(".")
-        writer.add_tensor(f"{names.get_name(stem)}.{suffix}", raw, raw_dtype=Types[wanted])
-        held[name] = torch.from_numpy(unpermuted(back, name, config).copy())
+        back = []
+        for part, stored in parts(name, permuted(values, name, config)).items():
+            raw, read = encode(stored, wanted, np.random.default_rng([seed, len(held), len(back)]))
+            stem, _, suffix = part.rpartition(".")
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", raw, raw_dtype=Types[wanted])
+            back.append(read)
+        joined = np.concatenate(back, axis=1) if len(back) > 1 else back[0]
+        held[name] = torch.from_numpy(unpermuted(joined, name, config).copy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def parts(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the tensors that the converter makes of one, with the names that it had on the hub."""
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = np.split(values, 2, axis=1)
+        path = name.removesuffix("gate_up_proj")
+        return {f"{path}gate_proj.weight": gate, f"{path}up_proj.weight": up}
+    return {name if name.endswith(("weight", "bias")) else f"{name}.weight": values}
 
 
 def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -74,7 +98,11 @@ def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type != "qwen3":
+    if config.model_type == "qwen3_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if not config.model_type.startswith("qwen3"):
         writer.add_rope_dimension_count(head_dim)
     scaling = config.rope_parameters
     if scaling.get("rope_type") in ("linear", "yarn"):
@@ -95,7 +123,9 @@ def rope_divisors(config: Any) -> np.ndarray | None:
     original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
     smooth = (original / waves - low) / (high - low)
     blended = 1 / ((1 - smooth) / factor + smooth)
-    divisors = np.where(waves > original / low, factor, np.where(waves < original / high, 1, blended))
+    divisors = np.where(
+        waves > original / low, factor, np.where(waves < original / high, 1, blended)
+    )
     return divisors.astype(np.float32)
 
 
@@ -119,7 +149,9 @@ def unpermuted(values: np.ndarray, name: str, config: Any) -> np.ndarray:
 
 
 def moved_heads(name: str, config: Any) -> int | None:
-    if config.model_type == "qwen3" or not name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+    if config.model_type.startswith("qwen3") or not name.rpartition(".")[0].endswith(
+        ("q_proj", "k_proj")
+    ):
         return None
     return config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
 

@@ -1,6 +1,6 @@
 """Make the GGUF witnesses: run it as `python -m tests.witnesses.make_gguf`.
 
-It writes `tests/witnesses/gguf/<name>.gguf` with the gguf package and, beside it, `<name>.npz`: what
+It writes `tests/witnesses/gguf/<name>.gguf` with the gguf package, and `<name>.npz` beside it: what
 transformers computes in float32 from the values that the package reads out of the file. And
 `blocks.npz`: blocks of every format with what the package makes of them. Needs the group `peers`.
 """

@@ -115,7 +115,9 @@ def _dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     listed = fields.get("mlp_only_layers")
     if listed is None:
         return ()
-    good = isinstance(listed, list) and all(type(one) is int and 0 <= one < layers for one in listed)
+    good = isinstance(listed, list) and all(
+        type(one) is int and 0 <= one < layers for one in listed
+    )
     if not good:
         fields.refuse("mlp_only_layers", f"must list layers from 0 to {layers - 1}")
     return tuple(sorted(set(listed)))

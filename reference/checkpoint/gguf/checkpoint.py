@@ -6,10 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lockstep.reference.checkpoint.architectures import Architecture
-from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.generation import GenerationConfig
@@ -47,7 +44,7 @@ class GgufTensors:
             return self._file.read_rows(stored_name(name), start, stop)
         first, last = heads_around(start, stop, self._head_dim)
         heads = self._file.read_rows(stored_name(name), first, last)
-        return cut(halves_first(heads, self._head_dim), start - first, stop - first)
+        return halves_first(heads, self._head_dim)[start - first : stop - first]
 
     def _moved(self, name: str) -> bool:
         return self._reorders and QUERIES_OR_KEYS.fullmatch(name) is not None
@@ -75,12 +72,6 @@ def open_gguf(path: Path, *, ignore: Collection[str]) -> Checkpoint:
     )
 
 
-def cut(tensor: np.ndarray | BlockTensor, start: int, stop: int) -> np.ndarray | BlockTensor:
-    if isinstance(tensor, BlockTensor):
-        return BlockTensor(tensor.blocks[start:stop], tensor.format)
-    return tensor[start:stop]
-
-
 def _check_whole(file: GgufFile) -> None:
     count = file.metadata.get(PARTS, 0)
     if count not in (0, 1):
@@ -89,7 +80,7 @@ def _check_whole(file: GgufFile) -> None:
 
 
 def _layout(file: GgufFile, architecture: Architecture, config: Any) -> dict[str, Stored]:
-    """Return the shape of each tensor. Raises InputError if one is missing, left over or different."""
+    """Return where each tensor lies. Raises InputError if one is missing, left over or other."""
     shapes = architecture.tensors(config)
     names = {name: stored_name(name) for name in shapes}
     if missing := [name for name in names.values() if name not in file.entries]:

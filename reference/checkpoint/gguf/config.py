@@ -18,7 +18,7 @@ from lockstep.reference.checkpoint.gguf.metadata import Array
 from lockstep.reference.checkpoint.gguf.names import EMBEDDING, FREQUENCIES, HEAD
 
 # `general.architecture`: the `model_type` whose file in `architectures/` reads the config.
-MODEL_TYPES = {"llama": "llama", "qwen3": "qwen3"}
+MODEL_TYPES = {"llama": "llama", "qwen3": "qwen3", "qwen3moe": "qwen3_moe"}
 ARCHITECTURE = "general.architecture"
 KEYS = {
     "num_hidden_layers": "block_count",
@@ -31,6 +31,15 @@ KEYS = {
     "rope_theta": "rope.freq_base",
     "max_position_embeddings": "context_length",
     "vocab_size": "vocab_size",
+}
+EXPERT_KEYS = {
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+}
+# What llama.cpp does in this architecture, whatever the metadata say.
+FIXED = {
+    "qwen3moe": {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
 IGNORED = {
     "tensor_data_layout": "says who wrote the first file; the rows have llama.cpp's order",
@@ -49,7 +58,8 @@ class Hyperparameters(Fields):
         self._kind = kind
 
     def refuse(self, key: str, demand: str) -> NoReturn:
-        spelled = f"{self._kind}.{KEYS[key]}" if key in KEYS else key
+        names = KEYS | EXPERT_KEYS
+        spelled = f"{self._kind}.{names[key]}" if key in names else key
         found = show(self.raw[key], 60) if key in self.raw else "nothing"
         raise InputError(self.path, f"field {show(spelled)} {demand}", f"found {found}")
 
@@ -66,7 +76,8 @@ def read_config(
         what = f"unsupported architecture {show(kind, 60)}, {' or '.join(MODEL_TYPES)} is read"
         raise InputError(file.path, what, ARCHITECTURE)
     reader = _Reader(file, kind)
-    raw = {key: reader.value(name) for key, name in KEYS.items()}
+    keys = KEYS | (EXPERT_KEYS if kind in FIXED else {})
+    raw = {key: reader.value(name) for key, name in keys.items()} | FIXED.get(kind, {})
     raw |= {"model_type": MODEL_TYPES[kind], "hidden_act": "silu"}
     raw["rope_theta"] = reader.number("rope.freq_base", USUAL_THETA)
     raw["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon", None)
@@ -100,7 +111,7 @@ class _Reader:
         return items[0]
 
     def number(self, name: str, missing: float | None) -> Any:
-        """Return a float32 as the shortest decimal that means it: 1e-06, not 9.999999974752427e-07."""
+        """Return a float32 as the shortest decimal for it: 1e-06, not 9.999999974752427e-07."""
         found = self.value(name)
         if found is None:
             return missing
@@ -125,7 +136,9 @@ class _Reader:
         if refused:
             way = f"pass --ignore-config {show(refused[0], 60)[1:-1]} if it changes nothing"
             what = f"unknown metadata {show_names(refused, 2)}; {way}"
-            raise InputError(self.file.path, what, f"found {show(self.file.metadata[refused[0]], 40)}")
+            raise InputError(
+                self.file.path, what, f"found {show(self.file.metadata[refused[0]], 40)}"
+            )
         if passed := [key for key in unknown if key not in refused]:
             warnings.append(f"unknown metadata ignored: {show_names(passed)}")
 
@@ -180,7 +193,7 @@ def _divided(file: GgufFile, raw: dict[str, Any]) -> dict[str, Any]:
     if entry.shape != (pairs,) or entry.dtype != "F32":
         what = f"{FREQUENCIES} is {entry.dtype} {show(entry.shape, 40)}, it must be F32 [{pairs}]"
         raise InputError(file.path, what)
-    divisors = [float(one) for one in file.read(FREQUENCIES)]
+    divisors = np.asarray(file.read(FREQUENCIES), np.float64).tolist()
     return {
         "rope_type": "longrope",
         "attention_factor": 1.0,

@@ -17,7 +17,7 @@ LENGTH = struct.Struct("<Q")
 
 
 class Cursor:
-    """A place in an open file. What is taken is bytes; it is known to be there before it is read."""
+    """A place in an open file. What is taken is known to be there before it is read."""
 
     def __init__(self, descriptor: int, path: Path, size: int) -> None:
         self.path, self.size = path, size
@@ -75,7 +75,9 @@ class Cursor:
         """Go past an array of strings, whose lengths are all looked at."""
         self._strings += count
         if count * LENGTH.size > self.remaining:
-            raise InputError(self.path, f"impossible count: {count} strings in {what}", self._where())
+            raise InputError(
+                self.path, f"impossible count: {count} strings in {what}", self._where()
+            )
         if self._strings > STRINGS_LIMIT:
             raise InputError(self.path, f"arrays of over {STRINGS_LIMIT} strings", what)
         for number in range(count):

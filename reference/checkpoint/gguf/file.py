@@ -37,7 +37,7 @@ ALIGNMENT, DEFAULT_ALIGNMENT, ALIGNMENT_LIMIT = "general.alignment", 32, 1 << 16
 
 
 class GgufFile:
-    """The header of one file. `metadata` holds single values and where arrays lie, `entries` tensors.
+    """One file. `metadata` holds single values and where arrays lie, `entries` the tensors.
 
     Raises InputError for whatever is not sound.
     """
@@ -62,7 +62,9 @@ class GgufFile:
         """Return an array of the metadata. Raises InputError if the key holds none."""
         found = self.metadata.get(key)
         if not isinstance(found, Array):
-            raise InputError(self.path, f"metadata {show(key)} must be an array", f"found {show(found)}")
+            raise InputError(
+                self.path, f"metadata {show(key)} must be an array", f"found {show(found)}"
+            )
         with open_file(self.path) as descriptor:
             check_unchanged(descriptor, self.path, self._stamp)
             data = read_bytes(descriptor, found.start, found.stop - found.start, self.path)
@@ -78,7 +80,7 @@ class GgufFile:
         return self._read(entry, entry.shape[0] if len(entry.shape) > 1 else None, entry.start)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray | BlockTensor:
-        """Return `tensor[start:stop]` along the first of several axes, reading those bytes alone."""
+        """Return `tensor[start:stop]` along the first of several axes, reading no other bytes."""
         entry = self._entry(name)
         if len(entry.shape) == 1 or not 0 <= start <= stop <= entry.shape[0]:
             raise IndexError(f"rows {start}:{stop} of {show(name)}, which is {entry.shape}")
@@ -125,11 +127,10 @@ def _read_start(cursor: Cursor) -> tuple[int, int]:
 
 def _alignment(metadata: Metadata, path: Path) -> int:
     value = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
-    good = type(value) is int and 8 <= value <= ALIGNMENT_LIMIT and value & (value - 1) == 0
-    if not good:
-        what = f"bad {ALIGNMENT}: a power of two from 8 to {ALIGNMENT_LIMIT}"
-        raise InputError(path, what, f"found {show(value)}")
-    return int(value)
+    if type(value) is int and 8 <= value <= ALIGNMENT_LIMIT and value & (value - 1) == 0:
+        return value
+    what = f"bad {ALIGNMENT}: a power of two from 8 to {ALIGNMENT_LIMIT}"
+    raise InputError(path, what, f"found {show(value)}")
 
 
 def _strings(data: bytes, count: int, key: str, path: Path) -> list[str]:

@@ -20,6 +20,10 @@ LAYER = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
 NAME = re.compile(r"(?:model\.layers\.([0-9]+)\.)?(.+)\.(weight|bias)")
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"

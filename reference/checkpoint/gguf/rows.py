@@ -15,7 +15,6 @@ rounded. Other architectures (Qwen3 among them) are stored in Hugging Face's ord
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 
@@ -26,12 +25,9 @@ QUERIES_OR_KEYS = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(w
 
 def halves_first(tensor: np.ndarray | BlockTensor, width: int) -> np.ndarray | BlockTensor:
     """Return rows of whole heads of `width`, as Hugging Face orders them."""
-    count = tensor.blocks.shape[0] if isinstance(tensor, BlockTensor) else tensor.shape[0]
+    count = tensor.shape[0]
     rows = np.arange(count).reshape(count // width, width // 2, 2)  # head, pair, which of the pair
-    order = rows.swapaxes(1, 2).reshape(-1)
-    if isinstance(tensor, BlockTensor):
-        return replace(tensor, blocks=tensor.blocks[order])
-    return tensor[order]
+    return tensor[rows.swapaxes(1, 2).reshape(-1)]
 
 
 def heads_around(start: int, stop: int, width: int) -> tuple[int, int]:

@@ -49,7 +49,9 @@ def read_infos(cursor: Cursor, count: int) -> dict[str, Info]:
     return infos
 
 
-def place(infos: dict[str, Info], start: int, size: int, alignment: int, path: Path) -> dict[str, Entry]:
+def place(
+    infos: dict[str, Info], start: int, size: int, alignment: int, path: Path
+) -> dict[str, Entry]:
     """Return each tensor's span in the file of `size` bytes, whose data begin at `start`."""
     entries: dict[str, Entry] = {}
     reached, before = 0, ""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.fast import ops
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from tests.draws import packed_matrix
 from tests.ops_backends import to_mlx
 
@@ -25,31 +26,65 @@ CALLS = {  # the shapes of the arrays, and the call
         lambda probs, values: ops.attention_context(probs, values, BLIND),
     ),
     "attention_scores": ([(1, 2, 3, 4)] * 2, lambda q, k: ops.attention_scores(q, k, scale=0.5)),
+    "column_block": ([(1, 3, 4)], lambda x: ops.column_block(x, block=1, blocks=2)),
     "concatenate": ([(1, 2, 3, 4)] * 2, ops.concatenate),
     "embedding": ([(5, 4)], lambda table: ops.embedding(TOKENS, table, dtype=mx.float16)),
+    "experts": (
+        [(1, 3, 4), (1, 3, 5), (5, 2, 4), (5, 2, 4), (5, 4, 2)],
+        lambda *arrays: ops.experts(*arrays, per_token=2),
+    ),
+    "experts, many": (
+        [(1, 40, 4), (1, 40, 5), (5, 2, 4), (5, 2, 4), (5, 4, 2)],
+        lambda *arrays: ops.experts(*arrays, per_token=2),
+    ),
+    "gelu_erf": ([(1, 3, 4)], ops.gelu_erf),
+    "gelu_tanh": ([(1, 3, 4)], ops.gelu_tanh),
     "heads_first": ([(1, 3, 2, 4)], ops.heads_first),
+    "layer_norm": ([(1, 3, 4), (4,), (4,)], lambda x, *two: ops.layer_norm(x, *two, eps=1e-6)),
     "linear": ([(1, 3, 4), (5, 4), (5,)], ops.linear),
     "linear, packed": ([(1, 3, 32)], lambda x: ops.linear(x, PACKED, None)),
     "merge_heads": ([(1, 2, 3, 4)], ops.merge_heads),
     "multiply": ([(1, 3, 4)] * 2, ops.multiply),
     "rms_norm": ([(1, 3, 4), (4,)], lambda x, gain: ops.rms_norm(x, gain, eps=1e-6)),
-    "rope": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES, TURNS)),
-    "rope, any order": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES[:, ::-1], TURNS)),
+    "rope": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES, TURNS, factor=1.0)),
+    "rope, any order": (
+        [(1, 2, 3, 4)],
+        lambda x: ops.rope(x, PLACES[:, ::-1], TURNS, factor=1.2),
+    ),
+    "rope, by rows": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES, TURNS[None], factor=1.0)),
     "silu": ([(1, 3, 4)], ops.silu),
     "softmax": ([(1, 2, 3, 3)], lambda s: ops.softmax(s, BLIND, masked_row="uniform")),
     "split_heads": ([(1, 3, 4)], lambda x: ops.split_heads(x, heads=2)),
     "swiglu": ([(1, 3, 4)] * 2, ops.swiglu),
     "take_rows": ([(1, 3, 4)], lambda x: ops.take_rows(x, np.array([2]))),
+    "top_k_routing": (
+        [(1, 3, 5)],
+        lambda logits: ops.top_k_routing(logits, per_token=2, normalize=True),
+    ),
     "dequantize_affine": (
         [(5, 1)],
         lambda scale: ops.dequantize_affine(packed_with(scale), rows=slice(0, 2), dtype=mx.float32),
     ),
+    "dequantize": ([(5, 34)], lambda octets: unpacked(ops.dequantize, octets, "Q8_0")),
+    **{
+        f"dequantize_blocks, {name}": (
+            [(5, size)],
+            lambda octets, name=name: unpacked(ops.dequantize_blocks, octets, name),
+        )
+        for name, (_, size) in BLOCKS.items()
+    },
 }
-ON_THE_HOST = {"causal_mask", "rope_frequencies"}
+KINDS = ("dynamic", "linear", "llama3", "longrope", "yarn")
+ON_THE_HOST = {"causal_mask", "rope_frequencies", *(f"rope_frequencies_{kind}" for kind in KINDS)}
 
 
 def packed_with(scales):
     return replace(PACKED, scales=scales)
+
+
+def unpacked(op, octets, name):
+    weight = BlockTensor(octets.astype(mx.uint8), name)
+    return op(weight, rows=slice(0, 2), dtype=mx.float32)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -129,7 +129,7 @@ def test_every_prefix_is_read(folder, prefix):
 
 
 def test_a_matrix_the_other_way_round_than_its_file_is_refused(folder):
-    """By hand: `c_fc` turned alone; its shape is then not the one that the file's layout asks for."""
+    """By hand: `c_fc` turned alone has not the shape that the file's layout asks for."""
 
     def turned(tensors):
         name = "h.0.mlp.c_fc.weight"

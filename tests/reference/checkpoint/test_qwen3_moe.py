@@ -79,7 +79,7 @@ def test_both_spellings_of_the_number_of_experts(fused):
     assert "num_local_experts" in json.loads((fused / "config.json").read_text())
     assert open_checkpoint(fused).config.num_experts == 6
     change(fused, num_local_experts=None)
-    with pytest.raises(InputError, match="field 'num_experts' must be .*found nothing"):
+    with pytest.raises(InputError, match=r"field 'num_experts' must be .*found nothing"):
         open_checkpoint(fused)
     change(fused, num_experts=6)
     assert open_checkpoint(fused).config.num_experts == 6

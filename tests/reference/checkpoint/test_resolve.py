@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.reference.checkpoint.resolve import hub_cache, resolve_model
+from lockstep.reference.checkpoint.resolve import hub_cache, is_gguf, resolve_model
 
 Refuses = Callable[[Callable[[], object], str], str]
 
@@ -74,9 +74,8 @@ REFUSED = {
     "org/other": "no such folder, and not in the local Hugging Face cache",
     "hf://org/name": "is an address: models are read from a folder, never downloaded",
     "https://x/y": "is an address",
-    "x.gguf": "GGUF files are not read yet",
     "x" * 5000: "cannot be opened",
-    "/dev/null": "is not a folder",
+    "/dev/null": "is neither a folder with config.json and safetensors nor a .gguf file",
 }
 
 
@@ -85,10 +84,11 @@ def test_refused(name: str, cache: Path, refuses: Refuses) -> None:
     refuses(lambda: resolve_model(name), REFUSED[name])
 
 
-def test_a_gguf_file_that_is_there(tmp_path: Path, refuses: Refuses) -> None:
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    core = "GGUF files are not read yet: give a folder with safetensors"
-    refuses(lambda: resolve_model(tmp_path / "x.gguf"), core)
+def test_a_gguf_file_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "x.GGUF").write_bytes(b"GGUF")
+    assert resolve_model(tmp_path / "x.GGUF") == tmp_path / "x.GGUF"
+    (tmp_path / "folder.gguf").mkdir()
+    assert is_gguf(tmp_path / "x.GGUF") and not is_gguf(tmp_path / "folder.gguf")
 
 
 @pytest.mark.parametrize("revision", ["..", "../x", "a/b", "", "x" * 99, "\x1b[0m"])

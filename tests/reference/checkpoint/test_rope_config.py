@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_config import read_rope
-from lockstep.reference.checkpoint.rope_scaling import OPTIONS, RopeScaling
+from lockstep.reference.checkpoint.rope_scaling import OPTIONS, RopeScaling, context_length
 
 Refuses = Callable[[Callable[[], object], str], str]
 ORIGINAL = "original_max_position_embeddings"
@@ -189,6 +190,19 @@ def test_heads_that_cannot_be_turned(refuses: Refuses) -> None:
 def test_a_key_may_be_ignored_on_request() -> None:
     raw = changed("linear", alpha=1000)
     assert read(raw, ignore=("rope_parameters.alpha",))[1] == EXPECTED["linear"]
+
+
+def test_how_long_a_text_may_be() -> None:
+    """By hand: 64 positions, stretched four times; the 64 of yarn may be those after stretching."""
+    lengths = {"default": 64, "linear": 256, "dynamic": 256, "llama3": 64, "longrope": 64}
+    for kind, expected in lengths.items():
+        scaling = EXPECTED.get(kind, RopeScaling())
+        config = SimpleNamespace(max_position_embeddings=64, rope_scaling=scaling)
+        assert context_length(config) == expected
+    for announced, expected in ((16, 64), (64, 64), (100, 100)):
+        config = SimpleNamespace(max_position_embeddings=announced, rope_scaling=EXPECTED["yarn"])
+        assert context_length(config) == expected
+    assert context_length(SimpleNamespace(max_position_embeddings=64)) == 64
 
 
 def test_each_kind_asks_its_own_operation() -> None:

@@ -222,7 +222,7 @@ def test_x13_pickles(save: Callable[..., Path], tmp_path: Path, refuses: Refuses
 def test_nothing_to_read(tmp_path: Path, refuses: Refuses) -> None:
     refuses(lambda: Shards(tmp_path), "no model.safetensors and no model.safetensors.index.json")
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    refuses(lambda: Shards(tmp_path), "GGUF ('x.gguf') is not read yet")
+    refuses(lambda: Shards(tmp_path), "a GGUF file is a model by itself: give 'x.gguf'")
     refuses(lambda: Shards(tmp_path / "missing"), "cannot be listed")
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from lockstep.reference.checkpoint.errors import InputError
 from tests.witnesses import whole_models
-from tests.witnesses.judge import judge  # noqa: F401  (a fixture)
 from tests.witnesses.runners import ENGINES, Runner, redeclared
 
 FOLDER = Path(__file__).parents[2] / "witnesses" / "gpt2"
@@ -58,7 +57,9 @@ def test_the_two_gelus_are_two_models(engine, judge, tmp_path):
     found = {}
     for name in ("gelu_new", "gelu_pytorch_tanh", "gelu"):
         target = tmp_path / name
-        redeclared(original, target, lambda config, name=name: config.update(activation_function=name))
+        redeclared(
+            original, target, lambda config, name=name: config.update(activation_function=name)
+        )
         found[name] = Runner(engine, target).logits(tokens)
     assert found["gelu_new"].tobytes() == found["gelu_pytorch_tanh"].tobytes()
     apart = np.abs(found["gelu_new"] - found["gelu"]).max() / found["gelu"].std()
@@ -66,7 +67,7 @@ def test_the_two_gelus_are_two_models(engine, judge, tmp_path):
 
 
 def test_a_position_without_an_embedding_is_refused(engine):
-    """By law: 64 positions are 0..63, whoever counts, and a refused step leaves the cache as it was."""
+    """By law: 64 positions are 0..63, and a step that is refused leaves the cache as it was."""
     runner = Runner(engine, FOLDER / "original")
     line = r"original: position 64, but the model has positions 0\.\.63 \(row 0, token 64\)$"
     with pytest.raises(InputError, match=line):

@@ -11,7 +11,6 @@ import pytest
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.model import Model
 from tests.witnesses import whole_models
-from tests.witnesses.judge import judge  # noqa: F401  (a fixture)
 from tests.witnesses.runners import ENGINES, Runner, redeclared
 
 FOLDER = Path(__file__).parents[2] / "witnesses" / "qwen3_moe"

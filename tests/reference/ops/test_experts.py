@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.ops import dequantize_blocks
 from tests.draws import cast, normal, packed_matrix, seeds, sizes, whole
+from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close, assert_same_bits
 
 
@@ -39,7 +42,7 @@ def draw(seed, dtype, *, length=3, experts=4, per_token=2, width=5, inner=3):
 @settings(max_examples=25)
 @given(seed=seeds, length=sizes, experts=st.integers(1, 6), some=sizes, width=sizes, inner=sizes)
 def test_follows_its_formula(precision, seed, length, experts, some, width, inner):
-    """By loop: in float32 to a few roundings, in halves to those of an inner product rounded thrice."""
+    """By loop: in float32 to a few roundings, in halves to those of products rounded thrice."""
     backend, dtype = precision
     per_token = min(some, experts)
     x, routing, *stacks = draw(
@@ -81,8 +84,26 @@ def test_packed_stacks(backend, bits):
     assert_close(found, by_loop(x, routing, *exact), kind="sum", backend=backend)
 
 
+@pytest.mark.parametrize("name", ["Q8_0", "Q6_K", "IQ4_NL"])
+def test_stacks_of_blocks(backend, name):
+    """By law: in the block formats of GGUF they are what they expand to."""
+    weights, size = BLOCKS[name]
+    rng = np.random.default_rng(len(name))
+    shapes = [(3, 2, weights), (3, 2, weights), (3, weights, 2)]
+    blocks = [rng.integers(0, 64, (3, 2, size), np.uint8) for _ in range(2)]
+    packed = [BlockTensor(part, name) for part in blocks]
+    exact = [dequantize_blocks(part, rows=slice(None), dtype=DTYPES["float64"]) for part in packed]
+    assert [part.shape for part in exact] == shapes[:2]
+    x, routing = normal(0, 2, 4, weights) / 64, draw(1, np.float32, length=4, experts=3)[1]
+    down = normal(2, *shapes[2])
+    found = backend.experts(x, routing, *packed, down, per_token=2)
+    assert_close(found, by_loop(x, routing, *exact, down), kind="sum", backend=backend)
+
+
 def stacked(matrices) -> QuantizedTensor:
-    parts = (np.stack([getattr(one, n) for one in matrices]) for n in ("packed", "scales", "biases"))
+    parts = (
+        np.stack([getattr(one, n) for one in matrices]) for n in ("packed", "scales", "biases")
+    )
     return QuantizedTensor(*parts, matrices[0].bits, matrices[0].group_size, "affine")
 
 

@@ -10,7 +10,15 @@ from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close, assert_same_bits
 
 EDGES = [(np.nan, np.nan), (np.inf, np.inf), (0.0, 0.0), (-0.0, -0.0), (50.0, 50.0)]
-BY_HAND = [(-3, -0.00363739208), (-1, -0.158808009), (-0.5, -0.15428599), (0.5, 0.34571401), (1, 0.841191991), (2, 1.95459769), (3, 2.99636261)]
+BY_HAND = [
+    (-3, -0.00363739208),
+    (-1, -0.158808009),
+    (-0.5, -0.15428599),
+    (0.5, 0.34571401),
+    (1, 0.841191991),
+    (2, 1.95459769),
+    (3, 2.99636261),
+]
 
 
 def exact(value: float) -> float:
@@ -33,7 +41,7 @@ def test_values_from_tables(backend, value, answer):
 @settings(max_examples=60)
 @given(value=st.floats(-8, 8, width=32))
 def test_follows_its_formula(precision, value):
-    """By loop, beside a 4: where two numbers nearly cancel, few digits of a small result are right."""
+    """By loop, beside a 4: where numbers nearly cancel, few digits of a small result are right."""
     backend, dtype = precision
     x = cast([value, 4.0], dtype)
     assert_close(backend.gelu_tanh(x), by_loop(x), kind="pointwise", backend=backend)

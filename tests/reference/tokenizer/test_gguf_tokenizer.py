@@ -13,7 +13,14 @@ WITNESS = ROOT / "tests" / "witnesses" / "gguf" / "qwen3_tied.gguf"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 HARD = (
     *("hello world", "  leading", "trailing  ", "a\nb\n\n c\t\td", "\\n is no newline", "\r\n x"),
-    *("e\u0301 is é", "ﬁ 1234 56", "😀 👨‍👩‍👧", "日本語", "<|im_start|>user\nhi<|im_end|>\n", " <|im_end|> "),
+    *(
+        "e\u0301 is é",
+        "ﬁ 1234 56",
+        "😀 👨‍👩‍👧",
+        "日本語",
+        "<|im_start|>user\nhi<|im_end|>\n",
+        " <|im_end|> ",
+    ),
     *("It's we'LL", "", " ", "a" * 60, "$1,000.00 + x^2 = ~|", "\u00a0x", "мир"),
 )
 
@@ -97,9 +104,11 @@ def test_special_tokens(tmp_path):
     ],
 )
 def test_what_stands_around_a_prompt(tmp_path, pre, more, expected):
-    """By hand: Llama 3 begins with BOS unless the file says otherwise. A chat gets no second one."""
+    """By hand: Llama 3 begins with BOS unless the file says not to. A chat gets no second one."""
     shared = [kinds(NORMAL, CONTROL, CONTROL), number("bos", 1), number("eos", 2), merges()]
-    shared.append(g.pair("tokenizer.chat_template", g.STRING, "{{ bos_token }}{{ messages[0].content }}"))
+    shared.append(
+        g.pair("tokenizer.chat_template", g.STRING, "{{ bos_token }}{{ messages[0].content }}")
+    )
     found = tokenizer(tmp_path, "gpt2", ["a", "<s>", "</s>"], *shared, *more, pre=pre)
     assert found.encode("a") == expected
     assert found.encode_chat([{"role": "user", "content": "a"}]) == [1, 0]
@@ -133,12 +142,27 @@ def test_composed_letters(tmp_path):
     tokens = ["Ã", "©", "Ã©", "e", "Ì", "ģ"]
     more = [merges("Ã ©"), flag("add_bos_token", 0)]
     assert tokenizer(tmp_path, "gpt2", tokens, *more, pre="qwen2").encode("e\u0301") == [2]
-    assert tokenizer(tmp_path, "gpt2", tokens, *more, pre="llama-bpe").encode("e\u0301") == [3, 4, 5]
+    assert tokenizer(tmp_path, "gpt2", tokens, *more, pre="llama-bpe").encode("e\u0301") == [
+        3,
+        4,
+        5,
+    ]
 
 
 def scored(tmp_path: Path, *more: bytes):
     """Make a tokenizer of scores: 'ab' goes before 'bc', and every byte has a token."""
-    tokens = ["<unk>", "<s>", "▁", "a", "b", "c", "ab", "bc", "▁ab", *(f"<0x{n:02X}>" for n in range(256))]
+    tokens = [
+        "<unk>",
+        "<s>",
+        "▁",
+        "a",
+        "b",
+        "c",
+        "ab",
+        "bc",
+        "▁ab",
+        *(f"<0x{n:02X}>" for n in range(256)),
+    ]
     scores = [0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -1.0, -2.0, -3.0, *[0.0] * 256]
     shared = [
         g.array("tokenizer.ggml.scores", g.F32, scores),

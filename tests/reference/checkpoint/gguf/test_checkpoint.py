@@ -59,7 +59,10 @@ def test_what_llama_cpp_takes_where_keys_are_absent(tmp_path):
 
 
 def test_the_head_and_biases_are_seen_in_the_tensors(tmp_path):
-    biases = {f"blk.0.attn_{one}.bias": ((rows,), 0) for one, rows in zip("qkv", (64, 32, 32), strict=True)}
+    biases = {
+        f"blk.0.attn_{one}.bias": ((rows,), 0)
+        for one, rows in zip("qkv", (64, 32, 32), strict=True)
+    }
     more = biases | {"blk.0.attn_output.bias": ((32,), 0), "output.weight": ((10, 32), 8)}
     checkpoint = opened(tmp_path, g.model(tensors=more))
     assert not checkpoint.config.tie_word_embeddings and checkpoint.config.attention_bias
@@ -69,7 +72,10 @@ def test_the_head_and_biases_are_seen_in_the_tensors(tmp_path):
 
 def test_how_tensors_are_stored(tmp_path):
     checkpoint = opened(tmp_path, g.model())
-    assert checkpoint.names[:2] == ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight")
+    assert checkpoint.names[:2] == (
+        "model.embed_tokens.weight",
+        "model.layers.0.input_layernorm.weight",
+    )
     table = checkpoint.stored("model.embed_tokens.weight")
     assert (table.dtype, table.shape, table.nbytes, table.bits) == ("Q8_0", (10, 32), 340, None)
     assert table.packed and not checkpoint.stored("model.norm.weight").packed
@@ -81,25 +87,41 @@ def test_how_tensors_are_stored(tmp_path):
 
 
 def test_unknown_metadata(tmp_path):
-    data = g.model({"qwen3.logit_scale": (g.F32, 2.0), "qwen3.none": (g.U32, 0), "other.x": (g.U32, 9)})
-    with pytest.raises(InputError, match=r"unknown metadata 'qwen3.logit_scale'; pass --ignore-config"):
+    data = g.model(
+        {"qwen3.logit_scale": (g.F32, 2.0), "qwen3.none": (g.U32, 0), "other.x": (g.U32, 9)}
+    )
+    with pytest.raises(
+        InputError, match=r"unknown metadata 'qwen3.logit_scale'; pass --ignore-config"
+    ):
         opened(tmp_path, data)
     checkpoint = opened(tmp_path, data, ignore_config=["qwen3.logit_scale"])
     assert checkpoint.warnings == ["unknown metadata ignored: 'qwen3.logit_scale', 'qwen3.none'"]
 
 
 def test_the_ends_of_a_text(tmp_path):
-    keys = {f"tokenizer.ggml.{name}_token_id": (g.U32, n) for n, name in enumerate(("eos", "eot", "bos"))}
+    keys = {
+        f"tokenizer.ggml.{name}_token_id": (g.U32, n)
+        for n, name in enumerate(("eos", "eot", "bos"))
+    }
     assert opened(tmp_path, g.model(keys)).generation.eos_token_ids == {0, 1}
 
 
 def test_stretched_positions(tmp_path):
-    linear = {"qwen3.rope.scaling.type": (g.STRING, "linear"), "qwen3.rope.scaling.factor": (g.F32, 4.0)}
-    assert opened(tmp_path, g.model(linear)).config.rope_scaling == RopeScaling("linear", factor=4.0)
+    linear = {
+        "qwen3.rope.scaling.type": (g.STRING, "linear"),
+        "qwen3.rope.scaling.factor": (g.F32, 4.0),
+    }
+    assert opened(tmp_path, g.model(linear)).config.rope_scaling == RopeScaling(
+        "linear", factor=4.0
+    )
     original = {"qwen3.rope.scaling.original_context_length": (g.U32, 16)}
     yarn = linear | original | {"qwen3.rope.scaling.type": (g.STRING, "yarn")}
     found = opened(tmp_path, g.model(yarn)).config.rope_scaling
-    assert (found.rope_type, found.factor, found.original_max_position_embeddings) == ("yarn", 4.0, 16)
+    assert (found.rope_type, found.factor, found.original_max_position_embeddings) == (
+        "yarn",
+        4.0,
+        16,
+    )
 
 
 def test_divided_frequencies(tmp_path):

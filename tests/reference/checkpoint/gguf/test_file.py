@@ -54,7 +54,9 @@ def test_arrays(tmp_path):
 def test_a_string_across_the_border_of_two_reads(tmp_path, monkeypatch):
     monkeypatch.setattr("lockstep.reference.checkpoint.gguf.cursor.CHUNK", 16)
     texts = ["x" * length for length in range(40)]
-    file = read(tmp_path, g.container([g.array("k", g.STRING, texts)], [g.info("x", [8])], bytes(32)))
+    file = read(
+        tmp_path, g.container([g.array("k", g.STRING, texts)], [g.info("x", [8])], bytes(32))
+    )
     assert file.array("k") == texts
 
 
@@ -113,4 +115,7 @@ def test_tensors_of_several_types(tmp_path, alignment):
 
 
 def test_version_2(tmp_path):
-    assert read(tmp_path, g.container([], [g.info("x", [8])], bytes(32), version=2)).read("x").size == 8
+    assert (
+        read(tmp_path, g.container([], [g.info("x", [8])], bytes(32), version=2)).read("x").size
+        == 8
+    )
