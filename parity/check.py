@@ -44,8 +44,9 @@ def check(
             if progress is not None:
                 progress(prefix + name)
         tokens = np.argmax(np.asarray(oracle.logits)[:, -1:], axis=-1)
-    if not result.taps:
-        raise InputError(reference.checkpoint.path, "nothing was compared: no tap has a partner")
+    if all(tap.max_abs == 0 and tap.rms_rel is None for tap in result.taps):
+        why = "all taps are zero on both sides" if result.taps else "no tap has a partner"
+        raise InputError(reference.checkpoint.path, f"nothing was compared: {why}")
     return result
 
 
@@ -55,7 +56,9 @@ def lock_step(
     """Advance both sides by one stage at a time: yield its name, its taps, and those missing."""
     made: dict[str, Any] = {}
     theirs = port.stages(tokens, cache=cache, positions=positions, trace=made.__setitem__)
-    for stage, _ in zip(oracle.stages(tokens, positions=positions), theirs, strict=True):
+    for stage in oracle.stages(tokens, positions=positions):
+        if next(theirs, None) is None:
+            raise InputError("port", f"its stages end before {stage.name}, which is compared next")
         values = {name: to_numpy(value) for name, value in made.items()}
         taps = oracle.judge(stage, values, prefix)
         missing = stage.recorded.taps.keys() ^ values.keys()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.align import Alignment, align
-from lockstep.parity.diff_plain import TRUST, judged_plainly, not_judged
+from lockstep.parity.diff_plain import TRUST, judged_plainly, not_judged, rounding
 from lockstep.parity.diff_with_oracle import with_oracle
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.dumped_dtype import dtype_of
@@ -17,6 +17,8 @@ from lockstep.reference.checkpoint.errors import InputError
 Progress = Callable[[str], None]
 SAME = "every compared value is the same on both sides, to the bit"
 ZEROS = "{count} taps are zero everywhere on both sides, which shows nothing"
+FED = "the sides were fed other tokens after the prompt, from step {step} on"
+DOUBT = "left is not what the model gives, in {count} taps from {name} on: the verdict is of right"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
 
 
@@ -35,7 +37,7 @@ def diff(
     """
     left, right = (side if isinstance(side, Dump) else open_dump(side) for side in (left, right))
     tokens = shared_tokens(left, right)
-    dtype, found_out = dtype_of(left, right)
+    dtype, found_out = dtype_of(left, right, replayed=model is not None)
     sides = align(left), align(right)
     result = Result(left=str(left.path), right=str(right.path))
     result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
@@ -45,6 +47,7 @@ def diff(
     else:
         with_oracle(result, *sides, model, tokens, dtype, progress)
         result.taps += beyond_the_model(result, *sides)
+        result.notes += doubts(result, dtype_of(left, right, replayed=False)[0])
     result.conventions = [f"left: {line}" for line in sides[0].plan]
     result.conventions += [f"right: {line}" for line in sides[1].plan] + found_out
     result.notes += cautions(result, left, right)
@@ -98,13 +101,37 @@ def cautions(result: Result, left: Dump, right: Dump) -> list[str]:
     zeros = [tap for tap in judged if tap.max_abs == 0 and tap.rms_rel is None]
     if len(zeros) == len(judged):
         raise InputError(right.path, f"nothing was compared: it and {left.path} hold only zeros")
+    parted = first_apart(left.decoded, right.decoded)
     untold = [side for side, dump in (("left", left), ("right", right)) if dump.tokens is None]
     same = all(tap.max_abs == 0 for tap in judged)
     return [
         *([ZEROS.format(count=len(zeros))] if zeros else []),
         *([SAME] if same else []),
+        *([FED.format(step=parted + 1)] if parted is not None else []),
         *(UNTOLD.format(side=side) for side in untold),
     ]
+
+
+def doubts(result: Result, dtype: str) -> list[str]:
+    """Say where `left` must be wrong: `right` is what the model gives, and `left` is far from it.
+
+    `dtype` is the coarser one of the two.
+    """
+    limit = rounding(dtype)
+    right = [tap for tap in result.taps if tap.status == "ok"]
+    agreed = [tap for tap in right if close(tap.inherited_error, limit)]
+    wrong = [tap.name for tap in agreed if tap.max_abs != 0 and not close(tap.rms_rel, limit)]
+    return [DOUBT.format(count=len(wrong), name=wrong[0])] if wrong else []
+
+
+def close(error: float | None, limit: float) -> bool:
+    return error is not None and error <= limit
+
+
+def first_apart(ours: list[int], theirs: list[int]) -> int | None:
+    """Return the first place where two lists, as far as both go, hold other ids."""
+    pairs = zip(ours, theirs, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), None)
 
 
 def shared_tokens(left: Dump, right: Dump) -> list[int] | None:
@@ -115,7 +142,7 @@ def shared_tokens(left: Dump, right: Dump) -> list[int] | None:
     ours, theirs = left.tokens, right.tokens
     if ours is None or theirs is None or ours == theirs:
         return theirs if ours is None else ours
-    pairs = zip(ours, theirs, strict=False)
-    place = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+    place = first_apart(ours, theirs)
+    place = min(len(ours), len(theirs)) if place is None else place
     what = f"the prompt is not that of {left.path}: the token ids differ"
     raise InputError(right.path, what, f"from position {place} on")

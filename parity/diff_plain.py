@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.parity.dumped_dtype import EPSILONS
+from lockstep.parity.judge import EPSILONS
 from lockstep.parity.metrics import distance
 from lockstep.parity.names import is_tap
 from lockstep.parity.result import Tap
@@ -29,7 +29,7 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
         return unfit(name, port, f"stored as {whole[0]}, but an activation should be floating")
     with np.errstate(all="ignore"):
         far = distance(port, truth)
-    limit = 0.0 if whole else STEPS[dtype] * EPSILONS[dtype]
+    limit = 0.0 if whole else rounding(dtype)
     close = far.max_abs == 0 or (far.rms_rel is not None and far.rms_rel <= limit)
     return Tap(
         name=name,
@@ -42,6 +42,11 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
         gain=far.gain,
         place=None if close else first_place(port, truth, limit),
     )
+
+
+def rounding(dtype: str) -> float:
+    """Return how far right ports may be apart, in `rms_rel`."""
+    return STEPS[dtype] * EPSILONS[dtype]
 
 
 def first_place(port: np.ndarray, truth: np.ndarray, limit: float) -> str:

@@ -36,7 +36,9 @@ def refusal(text: str, wanted: str) -> argparse.ArgumentTypeError:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="a model's folder, a GGUF file, or a hub name in the local cache"
+        "model",
+        metavar="MODEL",
+        help="a model's folder, a GGUF file, or a hub name in the local cache",
     )
 
 

@@ -15,11 +15,14 @@ def check_targets(options: Namespace) -> None:
     """
     given = (getattr(options, name, None) for name in INPUTS)
     inputs = [Path(name) for name in given if name]
-    targets = [name for name in (options.json, getattr(options, "out_file", None)) if name]
+    out_file = getattr(options, "out_file", None)
+    targets = [name for name in (options.json, out_file) if name is not None]
     for target in targets:
+        if target == "":
+            raise InputError("''", "is no name of a file to write")
         if target != "-":
             check_target(Path(target), inputs)
-    if len(targets) == 2 and Path(targets[0]).absolute() == Path(targets[1]).absolute():
+    if len(targets) == 2 and Path(targets[0]).resolve() == Path(targets[1]).resolve():
         raise InputError(targets[0], "is to hold both the trace and the JSON; name two files")
 
 
@@ -29,12 +32,23 @@ def check_target(target: Path, inputs: list[Path]) -> None:
             raise InputError(target, "is a folder, but should be a file to write")
         if not target.parent.is_dir():
             raise InputError(target, "cannot be written: its folder does not exist")
+        refuse_open_file(target)
         for source in inputs:
             refuse_harm(target, source)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(target, f"cannot be written: {error}") from None
+
+
+def refuse_open_file(target: Path) -> None:
+    """Raise InputError for /dev/stdout and its like, where they lead to a file.
+
+    A whole file is put in place of its target: here that would be the machine's own link.
+    """
+    home = target.parent.resolve().parts[1:2]
+    if home in (("dev",), ("proc",)) and target.is_symlink() and target.is_file():
+        raise InputError(target, "is a link of the system to an open file; name that file")
 
 
 def refuse_harm(target: Path, source: Path) -> None:

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 CHECKPOINT = HERE / "checkpoint"
 SHOWN = ("What is 2+2?", "What day comes after Monday?", "What is the capital of France?")
 LONGEST = 32  # tokens of an answer
+KEPT = ("reference", "broken")  # runs whose traces are kept, if they are wanted
 Say = Callable[[str], None]
 
 
@@ -110,8 +111,8 @@ def keep(
 ) -> None:
     """Write both traces and the result, and say how to compare them by hand."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, model in (("reference", reference), ("broken", broken)):
+    for name, model in zip(KEPT, (reference, broken), strict=True):
         trace_run(model, tokens, folder / f"{name}.safetensors", globs=None, decode=0)
     (folder / "result.json").write_text(json.dumps(story, indent=2) + "\n", encoding="utf-8")
-    paths = " ".join(str(folder / f"{name}.safetensors") for name in ("reference", "broken"))
+    paths = " ".join(str(folder / f"{name}.safetensors") for name in KEPT)
     say(f"\nKept in {folder}. Compare them yourself:\n  lockstep diff {paths} --model {CHECKPOINT}")

@@ -9,6 +9,8 @@ import numpy as np
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.held_positions import PADDING, HeldPositions
 
+POSITIONS = 1 << 24  # beyond, float32 angles no longer tell a position from the next
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -60,7 +62,11 @@ class BatchRules:
         return Batch(tokens, positions, np.where(real, positions, PADDING), last)
 
     def tokens(self, tokens: Any) -> np.ndarray:
-        tokens = np.asarray(tokens)
+        try:
+            tokens = np.asarray(tokens)
+        except ValueError:
+            what = "rows of tokens are not equally long; pad them, and say lengths="
+            raise InputError(self.source, what) from None
         if tokens.ndim != 2 or (tokens.size and tokens.dtype.kind not in "iu"):
             found = f"tokens are {tokens.dtype} of shape {tokens.shape}"
             raise InputError(
@@ -97,6 +103,9 @@ class BatchRules:
         if positions.shape != tokens.shape or not whole or (positions < 0).any():
             found = f"positions are {positions.dtype} of shape {positions.shape}"
             what = f"{found}, but should be integers of shape {tokens.shape}, none negative"
+            raise InputError(self.source, what)
+        if (positions >= POSITIONS).any():
+            what = f"position {positions.max()}, but should be below {POSITIONS}"
             raise InputError(self.source, what)
         return positions.astype(np.int64)
 

@@ -2,10 +2,12 @@
 
 import tracemalloc
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.check import check, with_heritage
 from lockstep.parity.noise.random_checkpoint import weight_shapes
@@ -14,6 +16,8 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.parity import builders
 from tests.parity.builders import CONFIG, TOKENS
+
+WEIGHTS = "model.safetensors"
 
 BACKENDS = ["cpu", "mlx"]
 NAMES = sorted(weight_shapes(CONFIG))
@@ -157,6 +161,14 @@ def test_nothing_compared_is_an_error(dense):
         check(*builders.pair(dense), np.zeros((1, 0), int))
 
 
+def test_a_model_of_zeros_shows_nothing(tmp_path):
+    path = builders.checkpoint(tmp_path)
+    tensors = {name: np.zeros_like(value) for name, value in load_file(path / WEIGHTS).items()}
+    save_file(tensors, path / WEIGHTS)
+    with pytest.raises(InputError, match="nothing was compared: all taps are zero on both sides"):
+        check(*builders.pair(path), TOKENS)
+
+
 def test_progress_names_every_stage_of_every_step(dense):
     said = []
     check(*builders.pair(dense), TOKENS, decode=1, progress=said.append)
@@ -201,3 +213,12 @@ def test_heritage_begins_after_the_first_divergence():
     assert marked == ["ok", "diverged", "inherited", "ok"]
     assert [tap.status for tap in with_heritage([far, near], wrong)] == ["inherited", "ok"]
     assert [tap.status for tap in with_heritage([tap("ok", np.nan)], wrong)] == ["inherited"]
+
+
+def test_a_port_that_ends_early_is_an_error(dense):
+    """By law: what was not compared is no parity."""
+    reference, port = builders.pair(dense)
+    whole = port.stages
+    port.stages = lambda *tokens, **options: islice(whole(*tokens, **options), 1)
+    with pytest.raises(InputError, match=r"its stages end before model\.layers\.0"):
+        check(reference, port, TOKENS)

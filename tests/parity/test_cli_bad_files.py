@@ -2,12 +2,15 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from lockstep.parity.cli.targets import check_target
 from lockstep.parity.dump import open_dump
+from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.conftest import MODELS
 
 TRACE = {"format": "lockstep-trace", "version": "1", "tokens": "[1, 2]"}
@@ -184,6 +187,18 @@ def test_a_target_must_not_be_an_input(refuses, tmp_path, copy):
     for inside in (copy / "t", copy / "config.json"):
         refuses("lies in the folder that is read", "inspect", copy, "--json", inside)
         refuses("lies in the folder that is read", "trace", copy, "--tokens", "1", "-o", inside)
-    refuses("name two files", "trace", copy, "--tokens", "1", "-o", tmp_path / "t",
-            "--json", tmp_path / "t")  # fmt: skip
+    (tmp_path / "folder").mkdir()
+    for same in (tmp_path / "t", f"{tmp_path}/folder/../t"):
+        refuses("name two files", "trace", copy, "--tokens", "1", "-o", tmp_path / "t",
+                "--json", same)  # fmt: skip
+    refuses("no name of a file", "inspect", copy, "--json", "")
     assert right.read_bytes() == before and open_dump(left)
+
+
+def test_a_link_of_the_system_is_not_replaced(tmp_path):
+    """By hand: where /dev/stdout leads. Where there is no /proc, its folder does not exist."""
+    with (tmp_path / "open").open("wb") as file:
+        link = Path(f"/proc/self/fd/{file.fileno()}")
+        with pytest.raises(InputError, match=r"link of the system to an open file|does not exist"):
+            check_target(link, [])
+        check_target(tmp_path / "open", [])

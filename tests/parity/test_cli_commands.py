@@ -248,6 +248,10 @@ def test_the_demo_ends_well(lockstep, document, tmp_path, demo):
 def test_the_demo_does_not_write_over_a_file(refuses, tmp_path):
     (tmp_path / "file").write_text("")
     refuses("is a file, but should be a folder", "demo", "--out", tmp_path / "file")
+    refuses("is no name of a folder", "demo", "--out", "")
+    (tmp_path / "reference.safetensors").write_text("somebody's model")
+    refuses("exists and is no trace", "demo", "--out", tmp_path)
+    assert (tmp_path / "reference.safetensors").read_text() == "somebody's model"
 
 
 def test_every_checkpoint_is_described_without_a_warning(lockstep, demo):

@@ -267,6 +267,32 @@ def test_with_a_model_only_the_wrong_tap_is_named(model, traced, name):
     assert statuses(result)[name] == "diverged"
 
 
+def test_with_a_model_a_coarse_left_side_excuses_nothing(model, traced, tmp_path):
+    half = reference.load(model.checkpoint.path, dtype="bfloat16")
+    trace_run(half, [3, 1, 4, 1, 5], tmp_path / "half", globs=None, decode=0)
+    name = "model.layers.1.mlp.down_proj"
+    port = altered(traced, name, lambda x: x * np.float32(1.0001))
+    assert diff(tmp_path / "half", port, model=model).first_divergence.name == name
+
+
+def test_with_a_model_a_left_side_that_is_wrong_is_pointed_at(model, traced):
+    wrong = altered(traced, "model.layers.1", lambda x: x * np.float32(3))
+    result = diff(wrong, traced, model=model)
+    said = "left is not what the model gives, in 1 taps from model.layers.1 on"
+    assert any(note.startswith(said) for note in result.notes)
+    assert not any("left is not" in note for note in diff(traced, traced, model=model).notes)
+
+
+def test_other_tokens_after_the_prompt_are_pointed_at(model, traced):
+    side = open_dump(traced)
+    told = {**side.about, "decoded": f"[{side.decoded[0]}, {side.decoded[1] ^ 1}]"}
+    other = Dump(side.path, side.shapes, side.read, told)
+    said = "the sides were fed other tokens after the prompt, from step 2 on"
+    assert said in diff(traced, other).notes
+    assert said in diff(traced, other, model=model).notes
+    assert said not in diff(traced, traced).notes
+
+
 @pytest.mark.parametrize("change", ["whole numbers", "a token less", "all NaN", "one NaN"])
 def test_with_a_model_a_spoilt_tap_diverges_and_nothing_raises(model, traced, change):
     name = "model.layers.0.self_attn.q_proj"

@@ -9,6 +9,7 @@ import pytest
 from lockstep.parity.dump import Dump
 from lockstep.parity.dumped_dtype import computed_in, dtype_of, narrower
 
+EXACT = np.random.default_rng(0).standard_normal((4, 32))
 NUMBERS = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
 
 
@@ -19,7 +20,7 @@ def dump(values, **about):
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_a_dump_is_judged_as_it_is_stored(name):
-    assert computed_in(dump(NUMBERS.astype(np.dtype(name)))) == (name, None)
+    assert computed_in(dump(EXACT.astype(np.dtype(name)))) == (name, None)
 
 
 def test_what_the_metadata_says_comes_first():
@@ -34,6 +35,20 @@ def test_widened_half_precision_is_seen(name):
     found, why = computed_in(dump(widened))
     assert found == name
     assert f"every value of logits is a {name}" in why
+    assert computed_in(dump(widened.astype(np.float64)))[0] == name
+
+
+def test_widened_single_precision_is_seen():
+    found, why = computed_in(dump(NUMBERS.astype(np.float64)))
+    assert found == "float32" and "stored as float64, but every value" in why
+
+
+def test_a_head_alone_in_half_precision_excuses_nothing():
+    half = NUMBERS.astype(ml_dtypes.bfloat16)
+    for logits in (half, half.astype(np.float32)):
+        tensors = {"model.norm": NUMBERS, "logits": logits}
+        side = Dump(Path("x"), {n: v.shape for n, v in tensors.items()}, tensors.__getitem__)
+        assert computed_in(side) == ("float32", None)
 
 
 def test_a_few_round_numbers_prove_nothing():
@@ -45,7 +60,15 @@ def test_a_few_round_numbers_prove_nothing():
 
 
 def test_the_coarser_side_decides():
-    exact, half = dump(NUMBERS.astype(np.float64)), dump(NUMBERS.astype(np.float16))
-    assert dtype_of(exact, half)[0] == dtype_of(half, exact)[0] == "float16"
-    assert dtype_of(exact, exact)[0] == "float64"
-    assert dtype_of(dump(NUMBERS.astype(np.int8)), dump(NUMBERS.astype(np.int8)))[0] == "float32"
+    exact, half, whole = (dump(EXACT.astype(np.dtype(n))) for n in ("float64", "float16", "int8"))
+    assert dtype_of(exact, half, replayed=False)[0] == "float16"
+    assert dtype_of(half, exact, replayed=False)[0] == "float16"
+    assert dtype_of(exact, exact, replayed=False)[0] == "float64"
+    assert dtype_of(whole, whole, replayed=False)[0] == "float32"
+
+
+def test_where_the_right_side_is_replayed_it_alone_decides():
+    exact, half, whole = (dump(EXACT.astype(np.dtype(n))) for n in ("float64", "float16", "int8"))
+    assert dtype_of(half, exact, replayed=True)[0] == "float64"
+    assert dtype_of(exact, half, replayed=True)[0] == "float16"
+    assert dtype_of(half, whole, replayed=True)[0] == "float16"

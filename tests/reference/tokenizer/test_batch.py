@@ -98,6 +98,8 @@ WRONG = [  # tokens, options, what the error says
         r"of shape \(1, 1\), but should be .* \(1, 2\)",
     ),
     ([[1, 2]], {"positions": [[0, -1]]}, "none negative"),
+    ([[1, 2]], {"positions": [[0, 1 << 24]]}, "position 16777216, but should be below 16777216"),
+    ([[1, 2], [3]], {}, "rows of tokens are not equally long; pad them, and say lengths="),
 ]
 
 

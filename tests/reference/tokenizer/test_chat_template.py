@@ -239,4 +239,5 @@ def test_memory_is_limited_where_the_system_does_not(
     monkeypatch.setattr(chat_template, "CHILD", script)
     assert render("{{ messages[0].role }}", chat_template.LIMITS) == "user"
     with pytest.raises(InputError, match="needed more memory than the limit of 67108864 bytes"):
-        render(DOUBLING, Limits(memory_bytes=64 << 20))
+        # Time enough on a slow machine, so that memory is what runs out.
+        render(DOUBLING, Limits(cpu_seconds=30, wall_seconds=60, memory_bytes=64 << 20))
