@@ -9,11 +9,11 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import pytest
-from lockstep.reference.checkpoint.architectures.qwen3 import tensors as expected_tensors
 from safetensors.numpy import save_file
 
 from lockstep import fast, reference
 from lockstep.parity.inspection import PROMPT, inspection
+from lockstep.reference.checkpoint.architectures.qwen3 import tensors as expected_tensors
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.parity.conftest import MODELS
 
