@@ -146,9 +146,9 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     """
     folder, ignore = resolve_model(path), frozenset(ignore_config)
     if is_gguf(folder):
-        from lockstep.reference.checkpoint.gguf.checkpoint import open_gguf
+        from lockstep.reference.checkpoint.gguf.checkpoint import gguf_parts
 
-        return open_gguf(folder, ignore=ignore)
+        return Checkpoint(*gguf_parts(folder, ignore=ignore))
     parsed = read_config(file_in(folder, CONFIG), ignore=ignore)
     warnings = list(parsed.warnings)
     declared = parse_quantization(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.reference.checkpoint.architectures import Architecture
-from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.generation import GenerationConfig
 from lockstep.reference.checkpoint.gguf.config import ARCHITECTURE, read_config
@@ -23,6 +22,11 @@ REORDERED = ("llama",)
 # Each names one token that ends a text: of the document, of a turn, of a message.
 ENDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 TOKENS, PARTS = "tokenizer.ggml.tokens", "split.count"
+
+# Path, architecture, config, generation, tensors, layout, warnings.
+Opened = tuple[
+    Path, Architecture, Any, GenerationConfig, "GgufTensors", dict[str, Stored], list[str]
+]
 
 
 class GgufTensors:
@@ -50,10 +54,11 @@ class GgufTensors:
         return self._reorders and QUERIES_OR_KEYS.fullmatch(name) is not None
 
 
-def open_gguf(path: Path, *, ignore: Collection[str]) -> Checkpoint:
-    """Open one GGUF file. Raises InputError for anything missing, unknown, inconsistent or unsound.
+def gguf_parts(path: Path, *, ignore: Collection[str]) -> Opened:
+    """Open one GGUF file and return what a `Checkpoint` is made of, in its order.
 
     No data is read but a few arrays of the metadata and the divisors of rotary frequencies.
+    Raises InputError for anything missing, unknown, inconsistent or unsound.
     """
     file = GgufFile(path)
     warnings = list(file.warnings)
@@ -61,15 +66,9 @@ def open_gguf(path: Path, *, ignore: Collection[str]) -> Checkpoint:
     architecture, config = read_config(file, ignore=ignore, warnings=warnings)
     layout = _layout(file, architecture, config)
     _check_vocabulary(file, config.vocab_size)
-    return Checkpoint(
-        path,
-        architecture,
-        config,
-        GenerationConfig(_ends(file, config.vocab_size)),
-        GgufTensors(file, config.head_dim),
-        layout,
-        warnings,
-    )
+    generation = GenerationConfig(_ends(file, config.vocab_size))
+    tensors = GgufTensors(file, config.head_dim)
+    return path, architecture, config, generation, tensors, layout, warnings
 
 
 def _check_whole(file: GgufFile) -> None:
