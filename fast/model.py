@@ -1,16 +1,18 @@
 """A model that is ready to run fast: the interface of `reference.model`, weights on the device."""
 
 from collections.abc import Callable, Collection, Iterator
+from copy import copy
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.growing import GrowingCache
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
+from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.batch import BatchRules
 
 Progress = Callable[[str], None]
@@ -32,12 +34,24 @@ class Model:
             checkpoint.path, checkpoint.config.vocab_size, checkpoint.position_limit
         )
         self.dtype, self.backend, self.ops = dtype, backend, backend.ops
-        self.weights = {}
+        self.weights, self.adapters = {}, Adapters()
         for name in checkpoint.names:
             self.weights[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
+
+    def with_adapter(
+        self, adapter: str | Path | None, *, ignore_config: Collection[str] = ()
+    ) -> Self:
+        """Return this model with another adapter, or with none. The base's weights are shared."""
+        other = copy(self)
+        other.adapters = Adapters()
+        if adapter is not None:
+            found = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
+            held = {path: self.backend.adapter(one) for path, one in found.modules.items()}
+            other.adapters = replace(found, modules=held)
+        return other
 
     def make_cache(self) -> GrowingCache:
         """Return an empty key/value cache for one batch."""
@@ -95,6 +109,7 @@ class Model:
             key_positions=cache.positions.extend(batch.marked),
             last=batch.last,
             trace=trace,
+            adapters=self.adapters.modules,
         )
         yield from self.architecture.stages(run, batch.tokens)
 
@@ -113,10 +128,12 @@ def load(
 
     `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's.
     `progress` is called with the name of each tensor that was read.
-    Raises: InputError for anything that the checkpoint reader refuses, and for an adapter.
+    `adapter` is a folder of mlx-lm or of PEFT, applied as the model runs.
+    Raises: InputError for anything that the readers of checkpoints and adapters refuse.
     """
-    if adapter is not None:
-        raise InputError(adapter, "adapters are not supported yet; fuse it into the base first")
     chosen = backend_named(backend, dtype=dtype, device=device)
     checkpoint = open_checkpoint(path, ignore_config=ignore_config)
-    return Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)
+    model = Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)
+    if adapter is None:
+        return model
+    return model.with_adapter(adapter, ignore_config=ignore_config)

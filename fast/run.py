@@ -25,6 +25,7 @@ class Run:
     key_positions: KeyPositions
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
+    adapters: Mapping[str, Any]  # the adapter of a projection, by its path
 
     @property
     def lengths(self) -> RowIndex:
@@ -40,7 +41,20 @@ class Run:
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
         bias = self.weights.get(f"{path}.bias")
-        return self.tap(path, self.ops.linear(x, self.weights[f"{path}.weight"], bias))
+        return self.tap(path, self.projected(x, self.weights[f"{path}.weight"], bias, path))
+
+    def projected(self, x: Array, weight: Any, bias: Any, path: str) -> Array:
+        """Multiply by a matrix and add its bias, and what an adapter makes of it."""
+        adapter = self.adapters.get(path)
+        if adapter is None:
+            return self.ops.linear(x, weight, bias)
+        dora, pair = adapter.magnitude is not None, (adapter.a, adapter.b)
+        y = self.ops.linear(x, weight, None if dora else bias)
+        y = self.ops.add_lora(y, x, *pair, scale=adapter.scale)
+        if not dora:
+            return y
+        rows = (weight, bias, *pair, adapter.magnitude)
+        return self.ops.dora_rescale(y, *rows, scale=adapter.scale)
 
     def rms_norm(self, x: Array, path: str) -> Array:
         """Apply the norm stored at `path` and tap it."""

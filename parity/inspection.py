@@ -70,7 +70,8 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     matrix at a time, as stored and a tile of it widened; fast holds all weights, widened to float32
     where they are not packed.
     """
-    cache = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * FLOAT32
+    alike = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    cache = getattr(config, "cached_per_token", alike) * FLOAT32
     wide = sum(map(on_device, stored.values()))
     matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
     layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
@@ -103,9 +104,9 @@ def unpacking(matrix: StoredFormat) -> int:
 
 def activations(config: Any) -> tuple[int, int, int]:
     """Return the bytes of what is alive at once in attention, feed-forward part and head."""
-    width, inner = config.hidden_size, config.intermediate_size
+    width, inner = config.hidden_size, getattr(config, "widest_mlp", config.intermediate_size)
     scores = config.num_attention_heads * PROMPT
-    queries = config.num_attention_heads * config.head_dim
+    queries = config.num_attention_heads * getattr(config, "widest_head", config.head_dim)
     rows = (3 * scores + 3 * queries + 2 * width, 3 * inner + 3 * width, 2 * config.vocab_size)
     attention, feed_forward, logits = (PROMPT * row * FLOAT32 for row in rows)
     return attention, feed_forward, logits

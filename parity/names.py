@@ -14,7 +14,8 @@ WRAPPERS = (
     ("model.lm_head", "lm_head"),
     *((f"model.{part}", f"transformer.{part}") for part in ("wte", "wpe", "h.", "ln_f")),  # mlx-lm
 )
-BARE = ("embed_tokens", "norm", "layers.")  # hooks on the model without its head
+# Hooks on the model without its head.
+BARE = ("embed_tokens", "norm", "embed_tokens_per_layer", "layers.")
 BARE_GPT2 = re.compile(r"wte|wpe|drop|ln_f|h\.[0-9].*", re.DOTALL)
 NUMBER = r"(?:0|[1-9][0-9]{0,5})"
 
@@ -50,10 +51,14 @@ LAST_NORMS = {"model": "model.norm", "transformer": "transformer.ln_f"}
 
 STEP = re.compile(rf"step\.({NUMBER})/")
 TAP = re.compile(
-    r"model\.embed_tokens|model\.norm|lm_head|logits|"
+    r"model\.embed_tokens(_per_layer)?|model\.norm|lm_head|logits|"
+    r"model\.per_layer_(model_projection|projection_norm|inputs)|"
     rf"model\.layers\.{NUMBER}(\.(input_layernorm|post_attention_layernorm|residual|"
-    r"self_attn\.([qkvo]_proj|[qk]_norm|[qk]_rope|scores|probs|context)|"
-    r"mlp\.(gate_proj|up_proj|down_proj|act_fn|gate|routing|experts)))?|"
+    r"self_attn\.([qkvo]_proj|[qkv]_norm|[qk]_rope|scores|probs|context)|"
+    r"mlp\.(gate_proj|up_proj|down_proj|act_fn|gate|routing|experts)|"
+    r"pre_feedforward_layernorm(_2)?|post_feedforward_layernorm(_[12])?|experts|"
+    r"router\.(norm|proj|routing)|act_fn|per_layer_(input_gate|projection)|"
+    r"post_per_layer_input_norm))?|"
     r"transformer\.(wte|wpe|drop|ln_f)|"
     rf"transformer\.h\.{NUMBER}(\.(ln_1|ln_2|residual|"
     r"attn\.(c_attn|c_proj|scores|probs|context)|mlp\.(c_fc|act|c_proj)))?"

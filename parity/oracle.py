@@ -35,19 +35,28 @@ class Oracle:
     def __init__(self, model: Model, dtype: str):
         self.dtype = dtype_named(dtype)
         self.recorder = Recorder(model.ops)
-        self.model = Model(model.checkpoint, dtype=model.dtype, ops=self.recorder)
+        self.model = Model(
+            model.checkpoint, dtype=model.dtype, ops=self.recorder, adapters=model.adapters
+        )
         self.cache = self.model.make_cache()
         self.centre = Replay(exact(model.ops, self.dtype), FLOAT64)
         self.ways = [Replay(ops, kind) for ops, kind in ways(self.dtype)]
+        self.first: list[np.ndarray] = []  # made before the layers: any layer may ask for it
         self.logits: np.ndarray | None = None
 
     def stages(self, tokens: Any, *, positions: Any = None) -> Iterator[OracleStage]:
         """Run the model over the tokens (B, L), going on from earlier ones."""
+        earlier = frozenset(map(id, (*self.cache.keys, *self.cache.values)))
+        for replay in (self.centre, *self.ways):
+            replay.forget_all_but(earlier)
+        self.first = []
         for name, value in self.model.stages(
             tokens, cache=self.cache, positions=positions, trace=self.recorder.tap
         ):
             held = (*self.cache.keys, *self.cache.values, value)
-            yield OracleStage(name, self.recorder.take(), frozenset(map(id, held)))
+            stage = self.recorder.take()
+            self.first = self.first or [node.output for node in stage.nodes]
+            yield OracleStage(name, stage, frozenset(map(id, (*held, *self.first))))
             self.logits = value
 
     @np.errstate(all="ignore")  # what a broken port dumps may overflow anywhere

@@ -1,11 +1,13 @@
 """A model that is ready to run: what every architecture shares."""
 
 from collections.abc import Collection, Iterator
+from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lockstep.reference.caches.growing import GrowingCache
+from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import NAMES, dtype_named
@@ -13,19 +15,33 @@ from lockstep.reference.run import Run, Trace
 from lockstep.reference.shapes import Array, Positions, RowIndex
 from lockstep.reference.tokenizer.batch import BatchRules
 
+NO_ADAPTERS = Adapters()
+
 
 class Model:
     """A checkpoint, an architecture's file, and the namespace of operations that they run on."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: str, ops: Any):
+    def __init__(
+        self, checkpoint: Checkpoint, *, dtype: str, ops: Any, adapters: Adapters = NO_ADAPTERS
+    ):
         if dtype not in NAMES:
             raise InputError(checkpoint.path, f"dtype={dtype}, but should be one of {NAMES}")
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.rules = BatchRules(
             checkpoint.path, checkpoint.config.vocab_size, checkpoint.position_limit
         )
-        self.dtype, self.ops = dtype, ops
+        self.dtype, self.ops, self.adapters = dtype, ops, adapters
         self.architecture = import_module(f"lockstep.reference.models.{checkpoint.model}")
+
+    def with_adapter(
+        self, adapter: str | Path | None, *, ignore_config: Collection[str] = ()
+    ) -> Self:
+        """Return this model with another adapter, or with none. The base is the same one."""
+        other = copy(self)
+        other.adapters = NO_ADAPTERS
+        if adapter is not None:
+            other.adapters = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
+        return other
 
     def make_cache(self) -> GrowingCache:
         """Return an empty key/value cache for one batch."""
@@ -83,6 +99,7 @@ class Model:
             key_positions=cache.positions.extend(batch.marked),
             last=batch.last,
             trace=trace,
+            adapters=self.adapters.modules,
         )
         yield from self.architecture.stages(run, batch.tokens)
 
@@ -97,10 +114,12 @@ def load(
     """Open a checkpoint folder and return its reference model. Weights are read as they are used.
 
     `dtype` is what is computed in: float64, float32, and bfloat16 or float16 emulated.
-    Raises: InputError for anything that the checkpoint reader refuses, and for an adapter.
+    `adapter` is a folder of mlx-lm or of PEFT, applied as the model runs.
+    Raises: InputError for anything that the readers of checkpoints and adapters refuse.
     """
     from lockstep.reference import ops
 
-    if adapter is not None:
-        raise InputError(adapter, "adapters are not supported yet; fuse it into the base first")
-    return Model(open_checkpoint(path, ignore_config=ignore_config), dtype=dtype, ops=ops)
+    model = Model(open_checkpoint(path, ignore_config=ignore_config), dtype=dtype, ops=ops)
+    if adapter is None:
+        return model
+    return model.with_adapter(adapter, ignore_config=ignore_config)

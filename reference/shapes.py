@@ -2,7 +2,7 @@
 
 B batch · L queries in this step · S keys held · E model width · H query heads · G key/value heads
 D head width · F feed-forward width · V vocabulary · X experts · N output features
-K input features
+K input features · R rank of an adapter
 """
 
 from typing import Annotated
@@ -31,6 +31,9 @@ Mask = Annotated[np.ndarray, "B 1 L S"]
 Frequencies = Annotated[np.ndarray, "D/2"]
 RowFrequencies = Annotated[np.ndarray, "B D/2"]
 Weight = Annotated[np.ndarray | Packed, "N K"]
+LoraDown = Annotated[np.ndarray, "R K"]
+LoraUp = Annotated[np.ndarray, "N R"]
+Magnitude = Annotated[np.ndarray, "N"]
 Routing = Annotated[np.ndarray, "B L X"]
 Widening = Annotated[np.ndarray | Packed | Stack, "X F E"]
 Narrowing = Annotated[np.ndarray | Packed | Stack, "X E F"]

@@ -18,6 +18,7 @@ from lockstep.fast import cpu
 from lockstep.fast import ops as mlx_ops
 from lockstep.reference import ops as reference_ops
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 DTYPES = {
@@ -64,6 +65,8 @@ def to_mlx(value: Any) -> Any:
     """Copy an argument to the device; what fast/shapes.py keeps on the host stays there."""
     if isinstance(value, BlockTensor):
         return replace(value, blocks=mx.array(value.blocks))
+    if isinstance(value, MinifloatTensor):
+        return replace(value, packed=mx.array(value.packed), scales=mx.array(value.scales))
     if isinstance(value, QuantizedTensor):
         parts = {name: device(getattr(value, name)) for name in ("packed", "scales", "biases")}
         return replace(value, **parts)

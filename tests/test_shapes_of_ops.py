@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep.reference import ops as reference_ops
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.draws import normal, packed_matrix
 from tests.ops_backends import DTYPES, FAST_DTYPES
@@ -18,6 +19,8 @@ from tests.ops_backends import DTYPES, FAST_DTYPES
 OPTIONS = {
     "eps": 1e-6,
     "scale": 0.5,
+    "by": 0.5,
+    "cap": 30.0,
     "masked_row": "zero",
     "window": 2,
     "theta": 100.0,
@@ -26,6 +29,7 @@ OPTIONS = {
     "blocks": 2,
     "normalize": True,
     "factor": 2.0,
+    "partial_rotary_factor": 0.5,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "beta_fast": 32.0,
@@ -45,7 +49,7 @@ PROMISED = {  # where `Hidden` or `Inputs` stands for a product, or a row, of th
     "column_block": lambda size: (size["B"], size["L"], size["K"] // OPTIONS["blocks"]),
     "concatenate": lambda size: (size["B"], size["G"], size["S"] + size["L"], size["D"]),
     **dict.fromkeys(
-        ("dequantize", "dequantize_affine", "dequantize_blocks"),
+        ("dequantize", "dequantize_affine", "dequantize_blocks", "dequantize_minifloat"),
         lambda size: (size["N"], size["K"]),
     ),
     "merge_heads": lambda size: (size["B"], size["L"], size["H"] * size["D"]),
@@ -57,7 +61,7 @@ PROMISED = {  # where `Hidden` or `Inputs` stands for a product, or a row, of th
 def sizes(draw) -> dict[str, int]:
     """Draw a size for each letter: no tokens and no keys too, heads that share, D even."""
     some, maybe = st.integers(1, 3), st.integers(0, 4)
-    size = {letter: draw(some) for letter in "BEGVNFX"} | {letter: draw(maybe) for letter in "LS"}
+    size = {letter: draw(some) for letter in "BEGVNFXR"} | {letter: draw(maybe) for letter in "LS"}
     size |= {"H": size["G"] * draw(some), "D": 2 * draw(some), "K": 32 * draw(some)}
     return size | {"1": 1, "D/2": size["D"] // 2}
 
@@ -86,6 +90,9 @@ def argument(backend, name: str, hint, size: Mapping[str, int], dtype):
         return np.ones(shape)
     if hint is BlockTensor:
         return BlockTensor(np.zeros((size["N"], size["K"] // 32 * 34), np.uint8), "Q8_0")
+    if hint is MinifloatTensor:
+        codes = np.zeros((size["N"], size["K"] // 8), np.uint32)
+        return MinifloatTensor(codes, np.zeros((size["N"], size["K"] // 32), np.uint8), "mxfp4")
     if name == "weight" and letters(hint) is None:
         return packed_matrix(0, size["N"], size["K"], bits=4, group=32)[0]
     if letters(hint) is not None:
@@ -134,7 +141,7 @@ def test_results_have_the_promised_shape(backend, op, size, name):
 def test_arguments_are_left_alone(backend, op):
     """By law: an operation writes to nothing that it is given."""
     size = {"B": 2, "E": 4, "G": 2, "V": 5, "N": 3, "L": 3, "S": 4, "H": 4, "D": 4, "K": 32}
-    size = adapted(op, size | {"1": 1, "D/2": 2, "F": 2, "X": 3})
+    size = adapted(op, size | {"1": 1, "D/2": 2, "F": 2, "X": 3, "R": 2})
     made, kept = (arguments(backend, op, size, DTYPES["float32"]) for _ in range(2))
     getattr(backend, op)(**made)
     for name, value in made.items():
@@ -145,6 +152,8 @@ def test_arguments_are_left_alone(backend, op):
 def arrays_of(value) -> list[np.ndarray]:
     if isinstance(value, QuantizedTensor):
         return [value.packed, value.scales, value.biases]
+    if isinstance(value, MinifloatTensor):
+        return [value.packed, value.scales]
     return [value] if isinstance(value, np.ndarray) else []
 
 

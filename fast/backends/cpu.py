@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu
+from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -28,10 +30,14 @@ class CpuBackend:
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)
-        if isinstance(tensor, BlockTensor):
+        if isinstance(tensor, BlockTensor | MinifloatTensor):
             return tensor
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
             return tensor.astype(self.dtype, copy=False)
+
+    def adapter(self, adapter: Adapter) -> Adapter:
+        """Take an adapter as it was read: it stays in float32."""
+        return adapter
 
     def host(self, array: np.ndarray) -> np.ndarray:
         return array

@@ -8,8 +8,10 @@ import numpy as np
 
 from lockstep.fast import ops
 from lockstep.fast.blocks.repack import AFFINE, repacked
+from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -35,10 +37,17 @@ class MlxBackend:
             if tensor.format not in AFFINE:
                 return replace(tensor, blocks=mx.array(tensor.blocks))
             tensor = repacked(tensor)
+        if isinstance(tensor, MinifloatTensor):  # its scales are codes too
+            return replace(tensor, packed=mx.array(tensor.packed), scales=mx.array(tensor.scales))
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)
         return from_numpy(tensor).astype(self.dtype)
+
+    def adapter(self, adapter: Adapter) -> Adapter:
+        """Copy an adapter over. It stays in float32, as mlx-lm and PEFT keep it."""
+        lengths = None if adapter.magnitude is None else mx.array(adapter.magnitude)
+        return replace(adapter, a=mx.array(adapter.a), b=mx.array(adapter.b), magnitude=lengths)
 
     def host(self, array: mx.array) -> np.ndarray:
         """Copy a result to NumPy, bfloat16 by its bits. This waits for the array."""

@@ -2,8 +2,10 @@ import numpy as np
 
 from lockstep.fast.cpu.dequantize_affine import dequantize_affine
 from lockstep.fast.cpu.dequantize_blocks import dequantize_blocks
+from lockstep.fast.cpu.dequantize_minifloat import dequantize_minifloat
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 
 
 def dequantize(weight: Packed, *, rows: slice | Array, dtype: np.dtype) -> Array:
@@ -13,4 +15,6 @@ def dequantize(weight: Packed, *, rows: slice | Array, dtype: np.dtype) -> Array
     """
     if isinstance(weight, BlockTensor):
         return dequantize_blocks(weight, rows=rows, dtype=dtype)
+    if isinstance(weight, MinifloatTensor):
+        return dequantize_minifloat(weight, rows=rows, dtype=dtype)
     return dequantize_affine(weight, rows=rows, dtype=dtype)

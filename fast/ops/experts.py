@@ -1,9 +1,12 @@
+from collections.abc import Callable
+
 import mlx.core as mx
 
 from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.ops.swiglu import swiglu
 from lockstep.fast.shapes import Array, Hidden, Narrowing, Routing, Widening
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 MANY = 64  # visits of experts from which it pays to sort them by expert
@@ -19,6 +22,14 @@ def experts(
     whole, a stack at a time; a token that chose fewer than `per_token` visits others with weight 0;
     more than that are left out unseen.
     """
+    return gated_experts(x, routing, gate, up, down, per_token=per_token, gated=swiglu)
+
+
+def gated_experts(
+    x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing,
+    *, per_token: int, gated: Callable[..., Hidden],
+) -> Hidden:  # fmt: skip
+    """Do it with a gate of the model's own."""
     if not x.size:
         return x
     ids = mx.argsort(mx.where(routing == 0, 1, 0), axis=-1)[..., :per_token]  # by rising expert
@@ -27,7 +38,7 @@ def experts(
     order = mx.argsort(visits) if visits.size >= MANY else mx.arange(visits.size)
     ids, ordered = visits[order], visits.size >= MANY
     some = x.reshape(-1, 1, x.shape[-1])[order // per_token]  # (visits, 1, E)
-    inner = swiglu(product(some, gate, ids, ordered), product(some, up, ids, ordered))
+    inner = gated(product(some, gate, ids, ordered), product(some, up, ids, ordered))
     said = product(inner, down, ids, ordered)[mx.argsort(order)]
     said = said.reshape(-1, per_token, x.shape[-1]).astype(mx.float32)
     return (said * weights).sum(axis=1).astype(x.dtype).reshape(x.shape)
@@ -35,7 +46,7 @@ def experts(
 
 def product(x: Array, stack: Widening, ids: Array, ordered: bool) -> Array:
     """Multiply each visit with the matrix of its expert: (visits, 1, K) -> (visits, 1, N)."""
-    if not isinstance(stack, QuantizedTensor):
+    if not isinstance(stack, QuantizedTensor | MinifloatTensor):
         work = mx.float32 if mx.default_device().type == mx.cpu else x.dtype
         if isinstance(stack, BlockTensor):
             stack = dequantize_blocks(stack, rows=slice(None), dtype=work)
@@ -51,5 +62,6 @@ def product(x: Array, stack: Widening, ids: Array, ordered: bool) -> Array:
         transpose=True,
         group_size=stack.group_size,
         bits=stack.bits,
+        mode=stack.mode,
         sorted_indices=ordered,
     ).astype(x.dtype)

@@ -3,6 +3,7 @@ import mlx.core as mx
 from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.shapes import Bias, Inputs, Outputs, Weight
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -17,7 +18,7 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
         raise ValueError(
             f"linear: x has width {x.shape[-1]}, but the weight takes {weight.shape[1]}"
         )
-    if isinstance(weight, QuantizedTensor):
+    if isinstance(weight, QuantizedTensor | MinifloatTensor):
         out = quantized_product(x, weight).astype(x.dtype)
     elif isinstance(weight, BlockTensor):
         out = x @ dequantize_blocks(weight, rows=slice(None), dtype=x.dtype).T
@@ -26,7 +27,7 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     return out if bias is None else out + bias.astype(x.dtype)
 
 
-def quantized_product(x: Inputs, weight: QuantizedTensor) -> Outputs:
+def quantized_product(x: Inputs, weight: QuantizedTensor | MinifloatTensor) -> Outputs:
     if not x.size or not weight.shape[0]:  # MLX would divide by zero and end the process
         return mx.zeros((*x.shape[:-1], weight.shape[0]), x.dtype)
     return mx.quantized_matmul(
@@ -37,4 +38,5 @@ def quantized_product(x: Inputs, weight: QuantizedTensor) -> Outputs:
         transpose=True,
         group_size=weight.group_size,
         bits=weight.bits,
+        mode=weight.mode,
     )

@@ -49,6 +49,14 @@ def add_ignore_config(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_adapter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--adapter",
+        metavar="DIR",
+        help="a LoRA or DoRA adapter of mlx-lm or PEFT, run on the model",
+    )
+
+
 def add_prompt(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="text, tokenized as the model does it")

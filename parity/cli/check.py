@@ -7,6 +7,7 @@ makes of the backend's own inputs: an error is told apart from what it inherited
 from argparse import ArgumentParser, Namespace
 
 from lockstep.parity.cli.arguments import (
+    add_adapter,
     add_backend,
     add_ignore_config,
     add_model,
@@ -27,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--decode", metavar="N", type=whole, default=0,
         help="after the prompt, N steps from the cache with the reference's greedy tokens",
     )  # fmt: skip
+    add_adapter(parser)
     add_ignore_config(parser)
 
 
@@ -38,7 +40,8 @@ def run(options: Namespace) -> int:
     from lockstep.reference.model import load as load_reference
 
     dtype = options.dtype or "float32"
-    reference = load_reference(options.model, dtype=dtype, ignore_config=options.ignore_config)
+    ignored = options.ignore_config
+    reference = load_reference(options.model, options.adapter, dtype=dtype, ignore_config=ignored)
     tokens = prompt_tokens(options, reference.checkpoint)
     port = load(options, options.backend, dtype)
     stages = (options.decode + 1) * (reference.config.num_hidden_layers + 2)

@@ -8,7 +8,7 @@ then say its token ids, as every trace does.
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from lockstep.parity.cli.arguments import add_ignore_config
+from lockstep.parity.cli.arguments import add_adapter, add_ignore_config
 from lockstep.parity.cli.output import emit
 
 HELP = "compare two traces or dumps"
@@ -19,6 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("left", metavar="LEFT", help="a trace or dump of what is right")
     parser.add_argument("right", metavar="RIGHT", help="a trace or dump of the port")
     parser.add_argument("--model", metavar="MODEL", help="the checkpoint that both come from")
+    add_adapter(parser)
     add_ignore_config(parser)
 
 
@@ -37,7 +38,11 @@ def run(options: Namespace) -> int:
 
 
 def oracle(options: Namespace) -> Any:
+    from lockstep.reference.checkpoint.errors import InputError
+
     if options.model is None:
+        if options.adapter is not None:
+            raise InputError("--adapter", "goes with --model: it changes a model")
         return None
     from lockstep.parity.cli.loading import load
 

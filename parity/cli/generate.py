@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import (
+    add_adapter,
     add_backend,
     add_ignore_config,
     add_model,
@@ -48,6 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     source.add_argument("--uniforms", metavar="FILE", help="numbers in [0, 1), one a token")
     parser.add_argument("--ignore-eos", action="store_true", help="do not stop at the end of text")
+    add_adapter(parser)
     add_ignore_config(parser)
 
 

@@ -11,24 +11,29 @@ from lockstep.reference.checkpoint.rope_scaling import context_length
 
 def load(options: Namespace, backend: str, dtype: str) -> Any:
     """Load MODEL on a backend, and say once what its files made remarkable."""
-    ignored = options.ignore_config
+    ignored, adapter = options.ignore_config, getattr(options, "adapter", None)
     if backend == "reference":
         from lockstep.reference.model import load as load_reference
 
-        model = load_reference(options.model, dtype=dtype, ignore_config=ignored)
+        model = load_reference(options.model, adapter, dtype=dtype, ignore_config=ignored)
     else:
-        model = load_fast(options.model, backend, dtype, ignored)
-    warn(model.checkpoint.warnings)
+        model = load_fast(options.model, adapter, backend, dtype, ignored)
+    warn([*model.checkpoint.warnings, *model.adapters.warnings])
     return model
 
 
-def load_fast(path: str, backend: str, dtype: str, ignored: list[str]) -> Any:
+def load_fast(path: str, adapter: str | None, backend: str, dtype: str, ignored: list[str]) -> Any:
     from lockstep.fast.model import load
+    from lockstep.reference.checkpoint.adapters import open_adapter
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
-    total = len(open_checkpoint(path, ignore_config=ignored).names)
-    with Progress(total) as progress:
-        return load(path, dtype=dtype, ignore_config=ignored, backend=backend, progress=progress)
+    checkpoint = open_checkpoint(path, ignore_config=ignored)
+    if adapter is not None:  # a bad one is refused before gigabytes are read
+        open_adapter(adapter, checkpoint, ignore_config=ignored)
+    with Progress(len(checkpoint.names)) as progress:
+        return load(
+            path, adapter, dtype=dtype, ignore_config=ignored, backend=backend, progress=progress
+        )
 
 
 def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:

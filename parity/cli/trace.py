@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import (
+    add_adapter,
     add_backend,
     add_ignore_config,
     add_model,
@@ -35,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--decode", metavar="N", type=whole, default=0,
         help="then N greedy steps, whose taps are step.1/... to step.N/...",
     )  # fmt: skip
+    add_adapter(parser)
     add_ignore_config(parser)
 
 

@@ -45,9 +45,25 @@ def exact(ops: Any, held: np.dtype) -> Any:
         stacks = tuple(HeldStack(stack, held) for stack in stacks)
         return ops.experts(x, routing, *stacks, per_token=per_token)
 
+    def dora_rescale(y: Any, weight: Any, bias: Any, *adapter: Any, scale: float) -> np.ndarray:
+        weight = weight if isinstance(weight, Packed) else rounded(weight, held)
+        bias = None if bias is None else rounded(bias, held)
+        return ops.dora_rescale(y, weight, bias, *adapter, scale=scale)
+
+    def geglu_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+        stacks = tuple(HeldStack(stack, held) for stack in stacks)
+        return ops.geglu_experts(x, routing, *stacks, per_token=per_token)
+
+    def gain(x: Any, weights: Any) -> np.ndarray:
+        return ops.gain(x, rounded(weights, held))
+
+    def scale(x: Any, *, by: float) -> np.ndarray:
+        return ops.scale(x, by=float(rounded(np.asarray(by), held)))
+
     changed = {
         "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "embedding": embedding,
-        "experts": experts,
+        "experts": experts, "dora_rescale": dora_rescale,
+        "geglu_experts": geglu_experts, "gain": gain, "scale": scale,
     }  # fmt: skip
     return SimpleNamespace(**vars_of(ops) | changed)
 

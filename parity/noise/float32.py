@@ -11,6 +11,7 @@ from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.embedding import embedding
 from lockstep.reference.ops.experts import weighted_experts
 from lockstep.reference.ops.linear import row_tiles
+from lockstep.reference.ops.swiglu import swiglu
 from lockstep.reference.precision import rounded
 
 STEPS = 16  # partial sums that are really rounded; the error of more is extrapolated
@@ -47,8 +48,27 @@ def sequential_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np
     """Add the products inside of each expert one after another."""
     gate, up, down = stacks
     return weighted_experts(
-        x, routing, gate, up, down, per_token=per_token, linear=sequential_linear
+        x, routing, gate, up, down, per_token=per_token, linear=sequential_linear, gated=swiglu
     )
+
+
+def sequential_geglu_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+    """The same, gated by a GELU that adds 1 to the tanh."""
+    gate, up, down = stacks
+    return weighted_experts(
+        x, routing, gate, up, down, per_token=per_token, linear=sequential_linear, gated=bent_gate
+    )
+
+
+def bent_gate(gate: Any, up: Any) -> np.ndarray:
+    return literal_gelu_tanh(gate) * up
+
+
+def sequential_add_lora(y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """Add the products of either small matrix one after another."""
+    inner = stepwise(x.reshape(prod(x.shape[:-1]), x.shape[-1]), a.T.astype(x.dtype))
+    delta = stepwise(inner, b.T.astype(x.dtype)) * x.dtype.type(scale)
+    return y + delta.reshape(y.shape)
 
 
 def fused_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
@@ -70,6 +90,23 @@ def rough_rms_norm(x: Any, gain: Any, *, eps: float) -> np.ndarray:
         power = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
         root = np.nextafter((1 / np.sqrt(power + eps)).astype(x.dtype), x.dtype.type(np.inf))
         return x * root * gain.astype(x.dtype)
+
+
+def sequential_unit_norm(x: Any, *, eps: float) -> np.ndarray:
+    return sequential_rms_norm(x, np.ones(x.shape[-1]), eps=eps)
+
+
+def rough_unit_norm(x: Any, *, eps: float) -> np.ndarray:
+    return rough_rms_norm(x, np.ones(x.shape[-1]), eps=eps)
+
+
+def reciprocal_softcap(x: Any, *, cap: float) -> np.ndarray:
+    """Multiply by the reciprocal of the cap, and take a tanh that is a unit in the last place off.
+
+    So engines whose tanh is no better than that.
+    """
+    bent = np.tanh(x * x.dtype.type(1 / cap))
+    return np.nextafter(bent, bent.dtype.type(0)) * x.dtype.type(cap)
 
 
 def sequential_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.ndarray:
@@ -165,7 +202,11 @@ ORDERS: list[dict[str, Any]] = [
     {},
     {
         "linear": sequential_linear,
+        "add_lora": sequential_add_lora,
         "experts": sequential_experts,
+        "geglu_experts": sequential_geglu_experts,
+        "unit_norm": sequential_unit_norm,
+        "softcap": reciprocal_softcap,
         "rms_norm": sequential_rms_norm,
         "layer_norm": sequential_layer_norm,
         "gelu_tanh": literal_gelu_tanh,
@@ -176,6 +217,7 @@ ORDERS: list[dict[str, Any]] = [
     {
         "embedding": fused_embedding,
         "rms_norm": rough_rms_norm,
+        "unit_norm": rough_unit_norm,
         "layer_norm": by_moments_layer_norm,
         "gelu_erf": nearby_gelu_erf,
         "attention_scores": scaled_query_scores,

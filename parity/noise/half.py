@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.parity.noise.float32 import float32_rope
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.ops.add_lora import add_lora
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.dequantize import dequantize
@@ -91,6 +92,23 @@ def stepwise_gelu_tanh(x: Any) -> np.ndarray:
         return rounded(step(FLOAT32.type(0.5) * wide) * share, x.dtype)
 
 
+def once_rounded_add_lora(y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """Round the sum alone, as PEFT does whose adapter stays in float32."""
+    wide = add_lora(y.astype(FLOAT32), x.astype(FLOAT32), a, b, scale=scale)
+    return rounded(wide, y.dtype)
+
+
+def stepwise_softcap(x: Any, *, cap: float) -> np.ndarray:
+    """Round the quotient, the tanh and the product, as transformers and mlx-lm do."""
+    bent = rounded(np.tanh((x / x.dtype.type(cap)).astype(FLOAT32)), x.dtype)
+    return bent * x.dtype.type(cap)
+
+
+def wide_scale(x: Any, *, by: float) -> np.ndarray:
+    """Take the number as it is, and round the product alone, as llama.cpp does."""
+    return rounded(x.astype(FLOAT32) * FLOAT32.type(by), x.dtype)
+
+
 def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Round cosine, sine, both products and their sum, as PyTorch and MLX on a CPU do."""
     return float32_rope(x, positions, frequencies, factor=factor)
@@ -140,11 +158,14 @@ def wide_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
 
 
 EAGER: dict[str, Any] = {
+    "add_lora": once_rounded_add_lora,
     "rope": half_rope,
     "attention_scores": twice_rounded_scores,
     "gelu_tanh": stepwise_gelu_tanh,
+    "softcap": stepwise_softcap,
 }
 FUSED: dict[str, Any] = {
+    "scale": wide_scale,
     "attention_scores": wide_scores,
     "softmax": wide_softmax,
     "attention_context": wide_context,

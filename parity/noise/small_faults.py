@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 Plant = Callable[[Any, np.random.Generator], str | None]
@@ -24,10 +25,11 @@ def with_ops(port: Any, **changed: Any) -> None:
 
 
 def some_matrix(port: Any, rng: np.random.Generator, packed: bool) -> str | None:
-    """Draw the name of a projection that is stored packed, or not."""
+    """Draw the name of a projection that is stored plain, or packed with floats for scales."""
     names = sorted(
         name for name, weight in port.weights.items()
-        if name.endswith("_proj.weight") and isinstance(weight, QuantizedTensor) is packed
+        if name.endswith("_proj.weight")
+        and (isinstance(weight, QuantizedTensor) if packed else not isinstance(weight, Packed))
     )  # fmt: skip
     return str(rng.choice(names)) if names else None
 
@@ -91,7 +93,7 @@ def swapped_heads(port: Any, rng: np.random.Generator) -> str | None:
     """Exchange the rows of the first two query heads."""
     name, head = f"{ATTENTION}.q_proj", port.config.head_dim
     weight = port.weights[f"{name}.weight"]
-    if port.config.num_attention_heads < 2 or isinstance(weight, QuantizedTensor):
+    if port.config.num_attention_heads < 2 or isinstance(weight, Packed):
         return None
     order = [*range(head, 2 * head), *range(head), *range(2 * head, len(weight))]
     port.weights[f"{name}.weight"] = weight[order]

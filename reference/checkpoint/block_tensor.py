@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 # A row is a chain of blocks; format: weights in a block, bytes of a block.
@@ -48,4 +49,4 @@ class BlockTensor:
 
 
 # Every form in which a matrix may be packed.
-Packed = QuantizedTensor | BlockTensor
+Packed = QuantizedTensor | MinifloatTensor | BlockTensor

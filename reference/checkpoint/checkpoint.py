@@ -10,20 +10,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from lockstep.reference.checkpoint.architectures import Architecture
-from lockstep.reference.checkpoint.block_tensor import BLOCKS
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, Packed
 from lockstep.reference.checkpoint.config import CONFIG, read_config
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
 from lockstep.reference.checkpoint.layout import Stored, resolve_layout
-from lockstep.reference.checkpoint.quantization import AFFINE, parse_quantization
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
+from lockstep.reference.checkpoint.quantization import parse_quantization
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.stack import Stack
-
-PARTS = ("weight", "scales", "biases")  # of a packed weight
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class StoredFormat:
     """How a tensor lies in its file, known without reading it.
 
     `shape` is the logical shape. For a packed weight `dtype` is that of the codes, `scale_dtype`
-    that of scales and biases, and `nbytes` counts all three.
+    that of scales and biases, and `nbytes` counts them too.
     """
 
     dtype: str
@@ -76,7 +75,7 @@ class Checkpoint:
         warnings: list[str],
     ) -> None:
         self.path, self.config, self.generation = path, config, generation
-        self.architecture, self.model = architecture.name, architecture.model
+        self.architecture, self.model = architecture.name, architecture.model_of(config)
         self.position_limit = architecture.position_limit(config)
         self.warnings = warnings
         self._shards, self._layout = shards, layout
@@ -89,7 +88,7 @@ class Checkpoint:
     def has(self, name: str) -> bool:
         return name in self._layout
 
-    def tensor(self, name: str) -> np.ndarray | QuantizedTensor:
+    def tensor(self, name: str) -> np.ndarray | Packed:
         """Read one tensor by its full name, such as `model.norm.weight`.
 
         Raises KeyError for a name the model has not, InputError if the file changed meanwhile.
@@ -97,7 +96,7 @@ class Checkpoint:
         stored = self._stored(name)
         return _made(stored, lambda kind: stored.source.whole(self._reader(kind)))
 
-    def tensor_rows(self, name: str, start: int, stop: int) -> np.ndarray | QuantizedTensor:
+    def tensor_rows(self, name: str, start: int, stop: int) -> np.ndarray | Packed:
         """Read rows start to stop of one tensor, and no other bytes of it if it lies by rows."""
         stored, span = self._stored(name), slice(start, stop)
 
@@ -114,7 +113,7 @@ class Checkpoint:
     def stored(self, name: str) -> StoredFormat:
         """Return how a tensor is stored, without reading it."""
         stored = self._stored(name)
-        kinds = (None,) if stored.packing is None else PARTS
+        kinds = (None,) if stored.packing is None else stored.packing.parts
         entries = [
             [self._shards.entry(_named(one, kind)) for one in stored.source.names] for kind in kinds
         ]
@@ -123,8 +122,8 @@ class Checkpoint:
         dtype, shape = entries[0][0].dtype, stored.shape
         if stored.packing is None:
             return StoredFormat(dtype, shape, None, None, None, None, nbytes)
-        bits, group_size = stored.packing.bits, stored.packing.group_size
-        return StoredFormat(dtype, shape, bits, group_size, AFFINE, entries[1][0].dtype, nbytes)
+        how, scale_dtype = stored.packing, entries[1][0].dtype
+        return StoredFormat(dtype, shape, how.bits, how.group_size, how.mode, scale_dtype, nbytes)
 
     def _reader(self, kind: str | None) -> Callable[[str], np.ndarray]:
         return lambda name: self._shards.read(_named(name, kind))
@@ -163,13 +162,15 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     )
 
 
-def _made(stored: Stored, part: Callable[[str | None], np.ndarray]) -> np.ndarray | QuantizedTensor:
-    """Make a dense tensor of its one part, a packed one of its three."""
+def _made(stored: Stored, part: Callable[[str | None], np.ndarray]) -> np.ndarray | Packed:
+    """Make a dense tensor of its one part, a packed one of its two or three."""
     if stored.packing is None:
         return part(None)
-    packed, scales, biases = map(part, PARTS)
-    bits, group_size = stored.packing.bits, stored.packing.group_size
-    return QuantizedTensor(packed, scales, biases, bits, group_size, AFFINE)
+    bits, group_size, mode = stored.packing.bits, stored.packing.group_size, stored.packing.mode
+    packed, scales, *biases = map(part, stored.packing.parts)
+    if not biases:
+        return MinifloatTensor(packed, scales, mode)
+    return QuantizedTensor(packed, scales, biases[0], bits, group_size, mode)
 
 
 def _named(name: str, kind: str | None) -> str:

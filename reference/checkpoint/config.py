@@ -41,6 +41,8 @@ def read_config(path: Path, *, ignore: Collection[str]) -> ParsedConfig:
     config = architecture.parse(fields, ignore, warnings)
     quantization = fields.get("quantization"), fields.get("quantization_config")
     eos = fields.get("eos_token_id")
+    if eos is None and isinstance(fields.raw.get("text_config"), dict):
+        eos = fields.raw["text_config"].get("eos_token_id")
     check_ignore(ignore, fields.used, fields)
     check_leftovers(fields, ignore, warnings, IGNORED.keys() | architecture.ignored)
     return ParsedConfig(architecture, config, path, *quantization, eos, warnings)

@@ -66,7 +66,7 @@ def _parts(stored: Stored) -> list[str]:
     """Return the names of all tensors of the files that one is made of."""
     if stored.packing is None:
         return list(stored.source.names)
-    kinds = ("weight", "scales", "biases")
+    kinds = stored.packing.parts
     return [f"{module}.{kind}" for module in stored.source.modules for kind in kinds]
 
 

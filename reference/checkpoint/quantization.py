@@ -8,24 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 AFFINE = "affine"
+MODES = (AFFINE, *MINIFLOATS)
 FORMAT_KEYS = ("bits", "group_size", "mode")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Bits and group size as declared; None where the config is silent."""
+    """Bits, group size and mode as declared; None where the config is silent."""
 
     bits: int | None
     group_size: int | None
+    mode: str
 
     def __str__(self) -> str:
         bits = "unsaid bits" if self.bits is None else f"{self.bits} bits"
         group = "unsaid size" if self.group_size is None else str(self.group_size)
-        return f"{bits} in groups of {group}"
+        mode = "" if self.mode == AFFINE else f" by {self.mode}"
+        return f"{bits} in groups of {group}{mode}"
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ def spellings(module: str) -> tuple[str, ...]:
 
     A text model inside a multimodal one is wrapped once more, before or after `model`.
     """
-    tail = module.removeprefix("model.")
-    wrappers = ("", "model.", "model.language_model.", "language_model.model.", "language_model.")
+    wrappers = ("model.language_model.", "language_model.model.", "language_model.", "model.", "")
+    tail = module.removeprefix(next(one for one in wrappers if module.startswith(one)))
     return (module, *(wrapper + tail for wrapper in wrappers))
 
 
@@ -84,7 +88,9 @@ def parse_quantization(
 def _refuse_foreign(section: Any, path: Path) -> None:
     method = section.get("quant_method") if isinstance(section, dict) else None
     if method is not None:
-        what = f"quantisation method {show(method, 40)} is not supported yet, MLX affine is read"
+        what = (
+            f"quantisation method {show(method, 40)} is not supported yet, MLX's own modes are read"
+        )
         raise InputError(path, what, "quantization_config.quant_method")
 
 
@@ -106,12 +112,18 @@ def _override(module: str, value: Any, default: Declared, name: str, path: Path)
 
 
 def _declared(raw: dict[str, Any], where: str, path: Path) -> Declared:
-    mode = raw.get("mode")
-    if mode is not None and mode != AFFINE:
-        what = f"quantisation mode {show(mode, 40)} is not supported yet, {show(AFFINE)} is read"
-        raise InputError(path, what, where)
+    """Read one declaration. What a mode has no choice in may be left out, as in mlx-lm."""
+    mode = AFFINE if raw.get("mode") is None else raw["mode"]
+    if mode not in MODES:
+        what = f"quantisation mode {show(mode, 40)} is not supported yet, "
+        raise InputError(path, what + f"{', '.join(map(show, MODES))} are read", where)
     bits = _one_of(raw, "bits", BITS, where, path)
-    return Declared(bits, _one_of(raw, "group_size", GROUP_SIZES, where, path))
+    if mode == AFFINE:
+        return Declared(bits, _one_of(raw, "group_size", GROUP_SIZES, where, path), mode)
+    usual_bits, usual_size = MINIFLOATS[mode]
+    sizes = tuple(sorted({usual_size, *GROUP_SIZES}))
+    size = _one_of(raw, "group_size", sizes, where, path)
+    return Declared(bits or usual_bits, size or usual_size, mode)
 
 
 def _one_of(

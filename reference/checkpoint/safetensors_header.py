@@ -76,6 +76,8 @@ def _duplicate(key: str, pairs: Pairs) -> str:
 
 
 def _metadata(raw: Any, path: Path) -> dict[str, str]:
+    if raw is None:  # so MLX writes that there is none, and the safetensors package reads it
+        return {}
     if not isinstance(raw, dict):
         raise InputError(path, "__metadata__ must map string to string", f"got {show(raw, 40)}")
     for key, value in raw.items():

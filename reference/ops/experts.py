@@ -25,14 +25,16 @@ def experts(
     Raises: ValueError if a token has more than `per_token` experts.
     Source: Shazeer et al. 2017, arXiv:1701.06538, eq. 1; Qwen Team 2025, arXiv:2505.09388.
     """
-    return weighted_experts(x, routing, gate, up, down, per_token=per_token, linear=linear)
+    return weighted_experts(
+        x, routing, gate, up, down, per_token=per_token, linear=linear, gated=swiglu
+    )
 
 
 def weighted_experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing,
-    *, per_token: int, linear: Callable[..., Outputs],
+    *, per_token: int, linear: Callable[..., Outputs], gated: Callable[..., Hidden],
 ) -> Hidden:  # fmt: skip
-    """Do it with another product: other orders of summing are legal too."""
+    """Do it with another product, or another gate: other orders of summing are legal too."""
     tokens = x.reshape(-1, x.shape[-1])
     weights = routing.reshape(-1, routing.shape[-1])
     chosen = weights != 0
@@ -42,7 +44,7 @@ def weighted_experts(
     for expert in np.flatnonzero(chosen.any(axis=0)).tolist():
         rows = np.flatnonzero(chosen[:, expert])
         some = tokens[rows]
-        inner = swiglu(linear(some, gate[expert], None), linear(some, up[expert], None))
+        inner = gated(linear(some, gate[expert], None), linear(some, up[expert], None))
         said = linear(inner, down[expert], None).astype(out.dtype)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             out[rows] += said * weights[rows, expert, None].astype(out.dtype)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lockstep.parity.shape_ops import SHAPE_OPS, blank
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 sizes = st.integers(1, 4)
@@ -24,6 +25,11 @@ def blocks(rows: int, columns: int) -> BlockTensor:
     return BlockTensor(np.zeros((rows, columns // 32 * 34), np.uint8), "Q8_0")
 
 
+def minifloats(rows: int, columns: int) -> MinifloatTensor:
+    codes = np.zeros((rows, columns // 8), np.uint32)
+    return MinifloatTensor(codes, np.zeros((rows, columns // 32), np.uint8), "mxfp4")
+
+
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 
@@ -38,6 +44,7 @@ def calls(b, n, s, h, g, d):
     mask = ops.causal_mask(places + s - n, held, window=None)
     scores = np.ones((b, heads, n, s), F32)
     up, down = np.ones((h, g, d), F32), np.ones((h, d, g), F32)
+    thin = np.ones((h, d), F32), np.ones((d, h), F32)
     routing = ops.top_k_routing(np.ones((b, n, h), F32), per_token=1, normalize=True)
     turns = {"theta": 1e4, "dims": d}
     scaled = {"factor": 2.0, "original_max_position_embeddings": 8}
@@ -45,6 +52,7 @@ def calls(b, n, s, h, g, d):
     stretched = {"short_factor": each, "long_factor": each, "original_max_position_embeddings": 8}
     return {
         "add": ((x, x), {}),
+        "add_lora": ((x, x, *thin), {"scale": 1.0}),
         "attention": ((wide, keys, keys, mask), {"scale": 1.0, "masked_row": "uniform"}),
         "attention_context": ((scores, keys, mask), {}),
         "attention_scores": ((wide, keys), {"scale": 1.0}),
@@ -54,8 +62,13 @@ def calls(b, n, s, h, g, d):
         "dequantize": ((packed(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
         "dequantize_affine": ((packed(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
         "dequantize_blocks": ((blocks(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
+        "dequantize_minifloat": ((minifloats(h, 32 * d),), {"rows": slice(None), "dtype": F32}),
         "embedding": ((np.zeros((b, n), int), np.ones((s, d), F32)), {"dtype": F32}),
+        "dora_rescale": ((x, np.eye(d, dtype=F32), None, *thin, x[0, 0]), {"scale": 1.0}),
         "experts": ((x, routing, up, up, down), {"per_token": 1}),
+        "gain": ((x, np.ones(d, F32)), {}),
+        "geglu": ((x, x), {}),
+        "geglu_experts": ((x, routing, up, up, down), {"per_token": 1}),
         "gelu_erf": ((x,), {}),
         "gelu_tanh": ((x,), {}),
         "heads_first": ((np.ones((b, n, h, d), F32),), {}),
@@ -70,13 +83,17 @@ def calls(b, n, s, h, g, d):
         "rope_frequencies_linear": ((), turns | {"factor": 2.0}),
         "rope_frequencies_llama3": ((), turns | scaled | LLAMA3),
         "rope_frequencies_longrope": ((np.ones(b, int),), turns | stretched),
+        "rope_frequencies_proportional": ((), turns | {"partial_rotary_factor": 0.5}),
         "rope_frequencies_yarn": ((), turns | scaled | YARN),
+        "scale": ((x,), {"by": 2.0}),
         "silu": ((x,), {}),
+        "softcap": ((x,), {"cap": 30.0}),
         "softmax": ((scores, mask), {"masked_row": "uniform"}),
         "split_heads": ((np.ones((b, n, h * d), F32),), {"heads": h}),
         "swiglu": ((x, x), {}),
         "take_rows": ((x, np.zeros(b, int)), {}),
         "top_k_routing": ((x,), {"per_token": 1, "normalize": True}),
+        "unit_norm": ((x,), {"eps": 1e-6}),
     }
 
 

@@ -158,6 +158,20 @@ def test_packed_by_mlx(bits, group_size, storage, seed_for, judge, tmp_path):
     compare_with_mlx(drawn, judge)
 
 
+@pytest.mark.parametrize("sizes", build.MINIFLOATS, ids=build.MINIFLOATS.get)
+def test_tiny_floats_by_mlx(sizes, storage, seed_for, judge, tmp_path):
+    """mlx-lm keeps the router in 8 affine bits, beside experts in mxfp4, mxfp8 or nvfp4."""
+    mode = build.MINIFLOATS[sizes]
+    seed = seed_for("moe tiny floats", mode, storage)
+    packing = {"bits": sizes[0], "group_size": sizes[1], "mode": mode}
+    drawn, model = settled(seed, lambda number: converted(number, storage, tmp_path, **packing))
+    checkpoint = Runner("reference", drawn.folder).model.checkpoint
+    modes = {checkpoint.stored(name).mode for name in checkpoint.names}
+    assert modes == {None, "affine", mode} and not checkpoint.warnings
+    compare(drawn, model, f"qwen3_moe, {mode}", judge)
+    compare_with_mlx(drawn, judge)
+
+
 def test_mixed_packings(storage, seed_for, judge, tmp_path):
     seed = seed_for("moe mixed", storage)
 

@@ -26,6 +26,13 @@ from transformers.utils.logging import disable_progress_bar
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PROMPT, SHORT, GREEDY = 40, 23, 16  # tokens of the long prompt, of the short one, generated
 SECTIONS = ("quantization", "quantization_config")
+MINIFLOATS = {(4, 32): "mxfp4", (8, 32): "mxfp8", (4, 16): "nvfp4"}
+# What is dealt out where modes are mixed.
+EVERY_MODE = [
+    *({"bits": bits, "group_size": size, "mode": m} for (bits, size), m in MINIFLOATS.items()),
+    {"bits": 6, "group_size": 32, "mode": "affine"},
+    {"bits": 8, "group_size": 32, "mode": "affine"},
+]
 
 # Query heads times head_dim is not hidden_size, and 1 < key/value heads < query heads.
 SMALL = {
@@ -107,7 +114,13 @@ def edit_config(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def convert(
-    source: Path, target: Path, *, bits: int, group_size: int, predicate: Predicate | None = None
+    source: Path,
+    target: Path,
+    *,
+    bits: int,
+    group_size: int,
+    predicate: Predicate | None = None,
+    mode: str = "affine",
 ) -> Path:
     """Quantise a folder with mlx-lm's converter, and leave only what makes a checkpoint."""
     write_tokenizer(source)
@@ -117,6 +130,7 @@ def convert(
         quantize=True,
         q_bits=bits,
         q_group_size=group_size,
+        q_mode=mode,
         quant_predicate=predicate,
     )
     return target
@@ -183,15 +197,18 @@ def dequantized(folder: Path, shapes: dict[str, torch.Size]) -> dict[str, torch.
     return found
 
 
-def unpacked(packed: mx.array, scales: mx.array, biases: mx.array, *, columns: int) -> mx.array:
-    """Dequantise one matrix of a known width in float32."""
-    return mx.dequantize(
-        packed,
-        scales.astype(mx.float32),
-        biases.astype(mx.float32),
-        group_size=columns // scales.shape[-1],
-        bits=32 * packed.shape[-1] // columns,
-    )
+def unpacked(
+    packed: mx.array, scales: mx.array, biases: mx.array | None, *, columns: int
+) -> mx.array:
+    """Dequantise one matrix of a known width in float32. Without biases its codes are floats."""
+    sizes: dict[str, Any] = {
+        "group_size": columns // scales.shape[-1],
+        "bits": 32 * packed.shape[-1] // columns,
+    }
+    if biases is None:
+        mode = MINIFLOATS[sizes["bits"], sizes["group_size"]]
+        return mx.dequantize(packed, scales, **sizes, mode=mode, dtype=mx.float32)
+    return mx.dequantize(packed, scales.astype(mx.float32), biases.astype(mx.float32), **sizes)
 
 
 def prompts(seed: int, vocab_size: int) -> np.ndarray:
@@ -261,9 +278,13 @@ def margins(seen: np.ndarray) -> np.ndarray:
     return (best[..., -1] - best[..., -2]) / seen.std()
 
 
-def mixed(seed: int) -> Predicate:
-    """Return a predicate that deals out every width and group size in turn, in shuffled order."""
-    grid = [{"bits": b, "group_size": g} for b in (2, 3, 4, 5, 6, 8) for g in (32, 64, 128)]
+def mixed(seed: int, grid: list[dict[str, Any]] | None = None) -> Predicate:
+    """Return a predicate that deals out every width and group size in turn, in shuffled order.
+
+    `grid` lists others to deal out, modes too.
+    """
+    affine = [{"bits": b, "group_size": g} for b in (2, 3, 4, 5, 6, 8) for g in (32, 64, 128)]
+    grid = list(grid or affine)
     random.Random(seed).shuffle(grid)
     dealt: dict[str, dict[str, Any]] = {}
 

@@ -28,7 +28,10 @@ STEPS = np.array([0, 1, 7, 15])  # of the generation whose logits are kept
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one witness is made. `bits` None leaves it as transformers stored it, 0 means mixed."""
+    """How one witness is made. `bits` None leaves it as transformers stored it, 0 means mixed.
+
+    `grid` lists what is mixed, where that is not every affine packing.
+    """
 
     dtype: str
     config: dict[str, Any] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class Recipe:
     old_spelling: bool = False
     bits: int | None = None
     group_size: int = 64
+    grid: list[dict[str, Any]] | None = None
     taps: bool = True  # every module's output
     extras: bool = False  # half precision and positions with gaps
 
@@ -62,6 +66,9 @@ RECIPES = {
     "affine_6_64": Recipe("bfloat16", UNTIED, bits=6, taps=False),
     "affine_8_32": Recipe("bfloat16", bits=8, group_size=32, taps=False),
     "affine_mixed": Recipe("bfloat16", UNTIED, build.WIDE, bits=0, group_size=128),
+    "minifloats_mixed": Recipe(
+        "bfloat16", {"vocab_size": 96}, bits=0, group_size=32, grid=build.EVERY_MODE
+    ),
     "affine_biased_sliding": Recipe("bfloat16", BIASED | SLIDING, bits=4, group_size=32),
 }
 
@@ -107,7 +114,7 @@ def checkpoint(recipe: Recipe, seed: int, scratch: Path) -> Path:
         return plain
     if recipe.config.get("attention_bias"):
         return build.quantize_by_hand(plain, bits=recipe.bits, group_size=recipe.group_size)
-    predicate = None if recipe.bits else build.mixed(seed)
+    predicate = None if recipe.bits else build.mixed(seed, recipe.grid)
     with contextlib.redirect_stdout(io.StringIO()):
         return build.convert(
             plain,

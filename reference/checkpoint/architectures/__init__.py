@@ -6,7 +6,8 @@ no number here, with the reason; `parse(fields, ignore, warnings)`, which return
 `tensors(config)`, name -> shape in the order of the forward pass; and `tolerated(name, config)`,
 why a tensor that no layer needs may be there, or None. It may have `sources(config, files)`: where
 tensors lie that are not in the files under their own names, given the shapes of what is there; and
-`position_limit(config)`: how many positions have an embedding, where positions are looked up.
+`position_limit(config)`: how many positions have an embedding, where positions are looked up; and
+`model_of(config)`, where the config decides which file runs it, and not `MODEL` alone.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Architecture:
 
     name: str
     model: str
+    model_of: Callable[[Any], str]
     ignored: Mapping[str, str]
     parse: Callable[[Fields, Collection[str], list[str]], Any]
     tensors: Callable[[Any], Shapes]
@@ -82,6 +84,7 @@ def architecture_of(fields: Fields) -> Architecture:
     return Architecture(
         name,
         module.MODEL,
+        getattr(module, "model_of", lambda config: module.MODEL),
         module.IGNORED,
         module.parse,
         module.tensors,

@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.fast import ops
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
+from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS, MinifloatTensor
 from tests.draws import packed_matrix
 from tests.ops_backends import to_mlx
 
@@ -20,6 +21,10 @@ OPTIONS = {"scale": 0.5, "masked_row": "uniform"}
 
 CALLS = {  # the shapes of the arrays, and the call
     "add": ([(1, 3, 4)] * 2, ops.add),
+    "add_lora": (
+        [(1, 3, 5), (1, 3, 4), (2, 4), (5, 2)],
+        lambda *arrays: ops.add_lora(*arrays, scale=0.5),
+    ),
     "attention": ([(1, 2, 3, 4)] * 3, lambda q, k, v: ops.attention(q, k, v, BLIND, **OPTIONS)),
     "attention_context": (
         [(1, 2, 3, 3), (1, 2, 3, 4)],
@@ -28,6 +33,14 @@ CALLS = {  # the shapes of the arrays, and the call
     "attention_scores": ([(1, 2, 3, 4)] * 2, lambda q, k: ops.attention_scores(q, k, scale=0.5)),
     "column_block": ([(1, 3, 4)], lambda x: ops.column_block(x, block=1, blocks=2)),
     "concatenate": ([(1, 2, 3, 4)] * 2, ops.concatenate),
+    "dora_rescale": (
+        [(1, 3, 5), (5, 4), (5,), (2, 4), (5, 2), (5,)],
+        lambda *arrays: ops.dora_rescale(*arrays, scale=0.5),
+    ),
+    "dora_rescale, packed": (
+        [(1, 3, 5), (2, 32), (5, 2), (5,)],
+        lambda y, *arrays: ops.dora_rescale(y, PACKED, None, *arrays, scale=0.5),
+    ),
     "embedding": ([(5, 4)], lambda table: ops.embedding(TOKENS, table, dtype=mx.float16)),
     "experts": (
         [(1, 3, 4), (1, 3, 5), (5, 2, 4), (5, 2, 4), (5, 4, 2)],
@@ -36,6 +49,12 @@ CALLS = {  # the shapes of the arrays, and the call
     "experts, many": (
         [(1, 40, 4), (1, 40, 5), (5, 2, 4), (5, 2, 4), (5, 4, 2)],
         lambda *arrays: ops.experts(*arrays, per_token=2),
+    ),
+    "gain": ([(1, 3, 4), (4,)], ops.gain),
+    "geglu": ([(1, 3, 4)] * 2, ops.geglu),
+    "geglu_experts": (
+        [(1, 3, 4), (1, 3, 5), (5, 2, 4), (5, 2, 4), (5, 4, 2)],
+        lambda *arrays: ops.geglu_experts(*arrays, per_token=2),
     ),
     "gelu_erf": ([(1, 3, 4)], ops.gelu_erf),
     "gelu_tanh": ([(1, 3, 4)], ops.gelu_tanh),
@@ -52,7 +71,9 @@ CALLS = {  # the shapes of the arrays, and the call
         lambda x: ops.rope(x, PLACES[:, ::-1], TURNS, factor=1.2),
     ),
     "rope, by rows": ([(1, 2, 3, 4)], lambda x: ops.rope(x, PLACES, TURNS[None], factor=1.0)),
+    "scale": ([(1, 3, 4)], lambda x: ops.scale(x, by=0.5)),
     "silu": ([(1, 3, 4)], ops.silu),
+    "softcap": ([(1, 3, 4)], lambda x: ops.softcap(x, cap=30.0)),
     "softmax": ([(1, 2, 3, 3)], lambda s: ops.softmax(s, BLIND, masked_row="uniform")),
     "split_heads": ([(1, 3, 4)], lambda x: ops.split_heads(x, heads=2)),
     "swiglu": ([(1, 3, 4)] * 2, ops.swiglu),
@@ -61,6 +82,7 @@ CALLS = {  # the shapes of the arrays, and the call
         [(1, 3, 5)],
         lambda logits: ops.top_k_routing(logits, per_token=2, normalize=True),
     ),
+    "unit_norm": ([(1, 3, 4)], lambda x: ops.unit_norm(x, eps=1e-6)),
     "dequantize_affine": (
         [(5, 1)],
         lambda scale: ops.dequantize_affine(packed_with(scale), rows=slice(0, 2), dtype=mx.float32),
@@ -73,13 +95,25 @@ CALLS = {  # the shapes of the arrays, and the call
         )
         for name, (_, size) in BLOCKS.items()
     },
+    **{
+        f"dequantize_minifloat, {mode}": (
+            [(5, bits), (5, 32 // group)],
+            lambda *parts, mode=mode: minifloats(*parts, mode),
+        )
+        for mode, (bits, group) in MINIFLOATS.items()
+    },
 }
-KINDS = ("dynamic", "linear", "llama3", "longrope", "yarn")
+KINDS = ("dynamic", "linear", "llama3", "longrope", "proportional", "yarn")
 ON_THE_HOST = {"causal_mask", "rope_frequencies", *(f"rope_frequencies_{kind}" for kind in KINDS)}
 
 
 def packed_with(scales):
     return replace(PACKED, scales=scales)
+
+
+def minifloats(packed, scales, mode):
+    weight = MinifloatTensor(packed.astype(mx.uint32), scales.astype(mx.uint8), mode)
+    return ops.dequantize_minifloat(weight, rows=slice(0, 3), dtype=mx.float16)
 
 
 def unpacked(op, octets, name):

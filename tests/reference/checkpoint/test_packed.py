@@ -43,14 +43,49 @@ def test_every_packing_is_told_from_its_shapes(
 ) -> None:
     shards = build(bits, group_size, scale)
     assert is_packed(shards, "m")
-    assert infer_packing(shards, "m", (6, 384)) == Packing(bits, group_size)
+    assert infer_packing(shards, "m", (6, 384)) == Packing(bits, group_size, "affine")
+
+
+MINIFLOATS = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+BYTES = {"scales": np.zeros((6, 12), np.uint8), "biases": None}
+
+
+@pytest.mark.parametrize("mode", MINIFLOATS)
+def test_scales_that_are_bytes_tell_a_mode_of_tiny_floats(mode: str, build: Build) -> None:
+    bits, group_size = MINIFLOATS[mode]
+    shards = build(bits, group_size, np.uint8, biases=None)
+    assert is_packed(shards, "m")
+    found = infer_packing(shards, "m", (6, 384))
+    assert found == Packing(bits, group_size, mode)
+    assert found.parts == ("weight", "scales")
+    assert str(found) == f"{bits} bits in groups of {group_size} by {mode}"
 
 
 SCALES = np.zeros((6, 6), np.float32)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no biases": ({"biases": None}, "missing tensor 'm.biases'"),
     "no weight": ({"weight": None}, "missing tensor 'm.weight'"),
-    "byte scales": ({"scales": SCALES.astype(np.uint8)}, "the modes mxfp4, mxfp8 and nvfp4 are"),
+    "byte scales": ({"scales": SCALES.astype(np.uint8)}, "are bytes, which go without biases"),
+    "bytes in 64s": (BYTES | {"scales": SCALES.astype(np.uint8)}, "fits no packing with bytes"),
+    "3 bits": (
+        BYTES | {"weight": np.zeros((6, 36), np.uint32)},
+        "[6, 36], [6, 12] fits no",
+    ),
+    "bytes of 8 in 16s": (
+        {
+            "weight": np.zeros((6, 96), np.uint32),
+            "scales": np.zeros((6, 24), np.uint8),
+            "biases": None,
+        },
+        "[6, 96], [6, 24] fits no packing with bytes for scales of 384 columns",
+    ),
+    "bytes of rows": (BYTES | {"scales": np.zeros((5, 12), np.uint8)}, "must have 6 rows"),
+    "bytes, no weight": (BYTES | {"weight": None}, "missing tensor 'm.weight'"),
+    "bytes, signed": (BYTES | {"weight": np.zeros((6, 48), np.int32)}, "must be U32, not I32"),
+    "signed bytes": (
+        {"scales": np.zeros((6, 12), np.int8), "biases": np.zeros((6, 12), np.int8)},
+        "scales and biases must share one of F32",
+    ),
     "double scales": ({"scales": SCALES.astype(float)}, "scales and biases must share one of F32"),
     "mixed": ({"biases": SCALES.astype(np.float16)}, "not F32 and F16"),
     "signed": ({"weight": np.zeros((6, 48), np.int32)}, "packed weight must be U32, not I32"),

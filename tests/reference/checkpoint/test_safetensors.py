@@ -90,6 +90,16 @@ def test_rows_that_are_not_there(tmp_path: Path, save_tensors: SaveTensors) -> N
         file.read("y")
 
 
+def test_metadata_that_is_null(tmp_path: Path) -> None:
+    """By hand: so MLX says that there is none, in every adapter that mlx-lm trains."""
+    text = b'{"__metadata__":null,"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    path = tmp_path / "x"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\x07")
+    file = SafetensorsFile(path)
+    assert file.metadata == {}
+    assert file.read("x").tolist() == [7]
+
+
 def test_bf16_by_hand(tmp_path: Path) -> None:
     codes = [0x3F80, 0xBF80, 0x0001, 0x8000, 0x7F80, 0x7FC1, 0x4049]
     span = {"dtype": "BF16", "shape": [7], "data_offsets": [0, 14]}

@@ -1,0 +1,11 @@
+from lockstep.fast.ops.gelu_tanh import gelu_tanh
+from lockstep.fast.ops.multiply import multiply
+from lockstep.fast.shapes import Hidden
+
+
+def geglu(gate: Hidden, up: Hidden) -> Hidden:
+    """Gate one projection with the GELU of another.
+
+    Differs from `reference.ops.geglu`: as `gelu_tanh` does.
+    """
+    return multiply(gelu_tanh(gate), up)

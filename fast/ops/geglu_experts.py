@@ -1,0 +1,13 @@
+from lockstep.fast.ops.experts import gated_experts
+from lockstep.fast.ops.geglu import geglu
+from lockstep.fast.shapes import Hidden, Narrowing, Routing, Widening
+
+
+def geglu_experts(
+    x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
+) -> Hidden:
+    """Let each token be worked on by its experts, which gate with a GELU, and sum what they say.
+
+    Differs from `reference.ops.geglu_experts`: as `experts` does, and `gelu_tanh`.
+    """
+    return gated_experts(x, routing, gate, up, down, per_token=per_token, gated=geglu)
