@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
@@ -84,7 +86,10 @@ class Generation:
         }
 
     def tokens(self, tokens: list[int], max_tokens: int) -> Iterator[int]:
-        """Yield the new token ids from the package's own decoder and sampler."""
+        """Yield the new token ids from the package's own decoder and sampler.
+
+        Until the first is there, progress is shown; then the text itself is.
+        """
         if self.package == "reference":
             from lockstep.reference.decoding import sampling
             from lockstep.reference.decoding.autoregressive import generate
@@ -96,7 +101,19 @@ class Generation:
             return sampling.sample(logits, self.sampling, uniform=next(self.uniforms))
 
         choose = sampling.greedy if self.sampling.temperature == 0 else drawn
-        return generate(self.model, tokens, max_tokens=max_tokens, stop=self.stop, choose=choose)
+        progress = Progress(self.model.config.num_hidden_layers + 2)
+        made = generate(
+            self.model,
+            tokens,
+            max_tokens=max_tokens,
+            stop=self.stop,
+            choose=choose,
+            watch=progress,
+        )
+        with progress:
+            first = list(islice(made, 1))
+        yield from first
+        yield from made
 
 
 def timings(clock: list[float], prompt: int) -> dict[str, float | None]:

@@ -31,6 +31,7 @@ class Progress:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        self.visible = False
         if self.shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

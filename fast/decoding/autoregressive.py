@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from lockstep.fast.model import Model
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
 
+Watch = Callable[[str], None]
 Choose = Callable[[np.ndarray], int]
 
 
@@ -20,11 +22,13 @@ def generate(
     max_tokens: int,
     stop: Collection[int],
     choose: Choose,
+    watch: Watch | None = None,
 ) -> Iterator[int]:
     """Yield up to `max_tokens` new token ids; one of `stop` is yielded and ends it.
 
     `choose` takes the last token's logits (V,) in NumPy; `sampling.greedy` is not asked, since
     the backend finds the largest where the logits are.
+    `watch` is told the name of each stage of a forward pass, as it is done.
     Raises: InputError if there is no token to begin with.
     """
     if not len(tokens):
@@ -32,11 +36,20 @@ def generate(
     pick = partial(largest, model) if choose is sampling.greedy else partial(chosen, model, choose)
     cache, new = model.make_cache(), list(tokens)
     for _ in range(max_tokens):
-        token = pick(model.forward([new], cache=cache, last_only=True)[0, 0])
+        token = pick(last_logits(model, new, cache, watch)[0, 0])
         yield token
         if token in stop:
             return
         new = [token]
+
+
+def last_logits(model: Model, tokens: list[int], cache: Any, watch: Watch | None) -> Array:
+    """Run one step a stage at a time; return the logits of its last token, (1, 1, V)."""
+    for name, value in model.stages([tokens], cache=cache, last_only=True):
+        if watch is not None:
+            watch(name)
+        logits = value
+    return logits
 
 
 def largest(model: Model, logits: Array) -> int:

