@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.resolve import is_gguf
 
 OURS = ("reference", "mlx", "cpu")
 DTYPE = "float32"
@@ -76,10 +77,13 @@ class Transformers:
     def __init__(self, path: Path):
         import torch
         from transformers import AutoModelForCausalLM
-        from transformers.utils.logging import disable_progress_bar
+        from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
         disable_progress_bar()
-        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        set_verbosity_error()  # its report of tensors that it ignores; ours has been given
+        self.model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, local_files_only=True, trust_remote_code=False
+        )
         self.cache: Any = None
 
     def prefill(self, tokens: list[int]) -> int:
@@ -111,17 +115,26 @@ def engine_named(name: str, path: Path, *, ignore_config: Collection[str]) -> En
 
     Raises: InputError if the engine is unknown, is not installed, or cannot read the checkpoint.
     """
+    check_known(name)
     if name in OURS:
         return Ours(loaded(name, path, ignore_config))
-    if name not in PEERS:
-        known = ", ".join((*OURS, *PEERS))
-        raise InputError("engine", f"{show(name)}, but should be one of {known}")
+    if is_gguf(path):
+        raise InputError(name, f"is given folders, and {path.name} is a GGUF file")
     try:
-        return PEERS[name](path)
+        engine = PEERS[name](path)
+        engine.prefill([0])  # one that loads may fail all the same
+        return engine
     except ImportError as error:
         raise InputError(name, f"is not installed ({error.name})") from None
     except Exception as error:  # a peer fails in its own ways on what it cannot read
         raise InputError(name, f"cannot run {path.name}: {show(str(error), 120)}") from None
+
+
+def check_known(name: str) -> None:
+    """Raises: InputError if no engine has this name."""
+    if name not in OURS and name not in PEERS:
+        known = ", ".join((*OURS, *PEERS))
+        raise InputError("engine", f"{show(name)}, but should be one of {known}")
 
 
 def loaded(name: str, path: Path, ignored: Collection[str]) -> Any:

@@ -34,7 +34,7 @@ def run(options: Namespace) -> int:
     from lockstep.parity.progress import Progress
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
-    refuse_nothing(options)
+    check_options(options)
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     warn(checkpoint.warnings)
     engines, left_out = chosen(options, checkpoint.path)
@@ -56,10 +56,20 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def refuse_nothing(options: Namespace) -> None:
-    """Refuse to time nothing, before a model is loaded."""
+def names(options: Namespace) -> list[str]:
+    """Return the engines that are asked for, ours first, each once."""
+    return list(dict.fromkeys(filter(None, f"{options.backends},{options.against}".split(","))))
+
+
+def check_options(options: Namespace) -> None:
+    """Refuse unknown engines, and to time nothing, before a model is loaded."""
+    from lockstep.parity.bench.engines import check_known
     from lockstep.reference.checkpoint.errors import InputError
 
+    if not names(options):
+        raise InputError("--backends", "names no engine")
+    for name in names(options):
+        check_known(name)
     for name in ("prompt_tokens", "max_tokens", "rounds"):
         if getattr(options, name) < 1:
             raise InputError(f"--{name.replace('_', '-')}", "0, but should be at least 1")
@@ -67,17 +77,19 @@ def refuse_nothing(options: Namespace) -> None:
 
 def chosen(options: Namespace, path: Any) -> tuple[dict[str, Any], list[str]]:
     """Load the engines; one of ours that fails is an error, a peer that fails is left out."""
-    from lockstep.parity.bench.engines import OURS, PEERS, engine_named
+    from lockstep.parity.bench.engines import OURS, engine_named
     from lockstep.reference.checkpoint.errors import InputError
 
     engines, left_out = {}, []
-    for name in dict.fromkeys(filter(None, f"{options.backends},{options.against}".split(","))):
+    for name in names(options):
         try:
             engines[name] = engine_named(name, path, ignore_config=options.ignore_config)
         except InputError as error:
-            if name in OURS or name not in PEERS:
+            if name in OURS:
                 raise
             left_out.append(str(error))
+    if not engines:
+        raise InputError("engines", f"none is left to time: {left_out[0]}")
     return engines, left_out
 
 

@@ -32,16 +32,12 @@ def run(options: Namespace) -> int:
 def described(found: dict[str, Any], *, tensors: bool) -> str:
     """Lay an inspection out for a person."""
     config, memory = found["config"], found["memory"]
-    shape = (
-        f"{config['num_hidden_layers']} layers, width {config['hidden_size']}, "
-        f"{config['num_attention_heads']} heads of {config['head_dim']} "
-        f"over {config['num_key_value_heads']} key/value heads"
-    )
     slides = config.get("sliding_window")
     window = f", sliding window {slides}" if slides else ""
     tied = "tied to the embedding" if config["tie_word_embeddings"] else "of its own"
     rows = [
-        ("architecture", f"{found['architecture']}: {shape}"),
+        ("architecture", f"{found['architecture']}: {layers(config)}"),
+        *experts(config),
         ("vocabulary", f"{config['vocab_size']:,} tokens, head {tied}"),
         ("context", f"{found['context']:,} tokens{window}"),
         ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
@@ -61,6 +57,27 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         listed += [(t["name"], str(t["shape"]), t["format"]) for t in found["tensors"]]
         parts.append(table(listed))
     return "\n\n".join(parts)
+
+
+def layers(config: dict[str, Any]) -> str:
+    """Tell how many layers there are and what their heads are, which full layers may have wider."""
+    shape = (
+        f"{config['num_hidden_layers']} layers, width {config['hidden_size']}, "
+        f"{config['num_attention_heads']} heads of {config['head_dim']} "
+        f"over {config['num_key_value_heads']} key/value heads"
+    )
+    if "global_head_dim" not in config:
+        return shape
+    wide, groups = config["global_head_dim"], config["num_global_key_value_heads"]
+    return f"{shape}; of {wide} over {groups} in full layers"
+
+
+def experts(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a row for a model with experts, none for another. Its key has two spellings."""
+    if not config.get("num_experts"):
+        return []
+    work = config.get("num_experts_per_tok", config.get("top_k_experts"))
+    return [("experts", f"{config['num_experts']} in a sparse layer, {work} for each token")]
 
 
 def kinds(modules: dict[str, int]) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-COMMANDS = ("demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "generate", "bench")
+COMMANDS = (
+    "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "generate", "fuse", "bench",
+)  # fmt: skip
 EPILOG = """\
 exit codes:
   0 parity, or what was asked for   1 divergence   2 bad input

@@ -22,6 +22,7 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
+from lockstep.reference.checkpoint.sources import Source
 from lockstep.reference.checkpoint.stack import Stack
 
 
@@ -124,6 +125,10 @@ class Checkpoint:
             return StoredFormat(dtype, shape, None, None, None, None, nbytes)
         how, scale_dtype = stored.packing, entries[1][0].dtype
         return StoredFormat(dtype, shape, how.bits, how.group_size, how.mode, scale_dtype, nbytes)
+
+    def source(self, name: str) -> Source:
+        """Return where a tensor lies in the files: under which names, and which way round."""
+        return self._stored(name).source
 
     def _reader(self, kind: str | None) -> Callable[[str], np.ndarray]:
         return lambda name: self._shards.read(_named(name, kind))

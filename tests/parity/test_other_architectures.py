@@ -146,3 +146,20 @@ def test_the_dtype_of_a_run_is_found_without_a_name_of_qwen():
         checkpoint = reference.load(WITNESSES / name).checkpoint
         assert own_dtype(checkpoint, "mlx") == dtype
         assert own_dtype(checkpoint, "cpu") == "float32"
+
+
+HEADS = "4 heads of 12 over 2 key/value heads"
+SAID = {
+    "gemma4/sparse": (f"{HEADS}; of 16 over 1 in full", "6 in a sparse layer, 2 for each"),
+    "gemma4/effective": (f"{HEADS}; of 16 over 2 in full",),
+    "qwen3_moe/fused": (HEADS, "6 in a sparse layer, 3 for each"),
+    "gpt2/original": ("3 heads of 16 over 3 key/value heads\n",),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_inspect_tells_wide_heads_and_experts(name, lockstep):
+    """By hand, from the configs."""
+    out = lockstep("inspect", WITNESSES / name).out
+    assert all(line in out for line in SAID[name])
+    assert ("experts" in out.splitlines()[1]) == (len(SAID[name]) == 2)

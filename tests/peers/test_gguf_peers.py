@@ -1,46 +1,34 @@
-"""GGUF files that the gguf package writes, against that package, transformers and SentencePiece."""
+"""GGUF files that the gguf package writes, against that package and transformers."""
 
-import io
-import json
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
-import sentencepiece
 import torch
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    trainers,
-)
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
-from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.gguf.file import GgufFile
 from lockstep.reference.checkpoint.gguf.metadata import Array
 from lockstep.reference.ops import dequantize
-from lockstep.reference.tokenizer.tokenizer import load_tokenizer
-from tests.witnesses import build, build_qwen3_moe, gguf_files
+from tests.witnesses import build, build_gpt2, build_qwen3_moe, gguf_files
 from tests.witnesses.judge import same_tokens
 from tests.witnesses.runners import ENGINES, Runner
 
 WIDE = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 KINDS = ("F32", "F16", "BF16", *BLOCKS)
+COMMON = ("F32", "F16", "Q8_0", "Q4_0", "Q5_1")
 ROPES = {
     "plain": {"rope_type": "default", "rope_theta": 5e5},
     "llama3": {
@@ -58,19 +46,7 @@ SIZES = {
     **{"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-5},
     **{"max_position_embeddings": 64},
 }
-HARD = (
-    *("hello world", "Hello, World! it's we'll I'D", "  leading", "trailing  ", "a\nb\n\n c\t\td"),
-    *(
-        "\\n no newline",
-        "é e\u0301 ﬁ",
-        "😀 👨‍👩‍👧 🇩🇪",
-        "12345 1 22 333 4444",
-        "日本語テキスト",
-        "a" * 50,
-    ),
-    *("<|im_start|>user\nhi<|im_end|>\n", "   \n  x", "$100 + 5 = <105> ^~|", "\r\n\r\n x", ""),
-    *("<think>hm</think>", "\u200b zero", "мир труд", "x\u00a0y", " <|im_end|> "),
-)
+DEMO = Path(__file__).parents[2] / "parity" / "demo" / "checkpoint"
 
 
 def random_model(kind, config, seed: int):
@@ -150,19 +126,58 @@ def test_mistral(seed_for, judge, tmp_path):
     compare(model, tmp_path / "m.gguf", "Q4_1", seed, "gguf mistral", judge)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("kind", COMMON)
+@pytest.mark.parametrize("rope", ["plain", "linear", "yarn"])
+def test_qwen2(kind, rope, seed_for, judge, tmp_path):
+    """Biases on queries, keys and values; the width of a head is given, or an equal share."""
+    seed = seed_for("gguf qwen2", kind, rope)
+    sizes = SIZES | {"rope_parameters": ROPES[rope], "tie_word_embeddings": rope == "linear"}
+    if rope == "plain":
+        del sizes["head_dim"]
+    model = random_model(Qwen2ForCausalLM, Qwen2Config(**sizes), seed)
+    compare(model, tmp_path / "m.gguf", kind, seed, f"gguf qwen2, {kind}", judge)
+
+
+@pytest.mark.parametrize("kind", [*COMMON, "IQ4_NL", "Q4_K", "Q6_K"])
+def test_gpt2(kind, tied, seed_for, judge, tmp_path):
+    """Queries, keys and values in one matrix, turned by the converter; a table of positions."""
+    seed = seed_for("gguf gpt2", kind, tied)
+    width = {"n_embd": 256, "n_head": 8} if kind in WIDE else {"n_embd": 96, "n_head": 3}
+    sizes = build_gpt2.SMALL | width | {"tie_word_embeddings": tied}
+    model = build_gpt2.random_model(seed, **sizes)
+    compare(model, tmp_path / "m.gguf", kind, seed, f"gguf gpt2, {kind}", judge)
+
+
+def test_gpt2_with_a_packed_table_of_positions(seed_for, judge, tmp_path, monkeypatch):
+    """The converter leaves it plain; no rule of the format does."""
+    monkeypatch.setattr(gguf_files, "PLAIN", ())
+    seed = seed_for("gguf gpt2, packed positions")
+    model = build_gpt2.random_model(seed, **build_gpt2.PACKABLE)
+    compare(model, tmp_path / "m.gguf", "Q8_0", seed, "gguf gpt2, packed positions", judge)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2", "gpt2"])
 def test_transformers_reads_the_same_file(family, seed_for, judge, tmp_path):
     """The names, the moved rows and the config, as transformers' own GGUF reader has them."""
     seed = seed_for("gguf by transformers", family)
     rope = {"rope_parameters": ROPES["plain"], "tie_word_embeddings": False}
-    kinds = {"qwen3": (Qwen3ForCausalLM, Qwen3Config), "llama": (LlamaForCausalLM, LlamaConfig)}
-    kind, config = kinds[family]
+    kinds = {
+        "qwen3": (Qwen3ForCausalLM, Qwen3Config),
+        "llama": (LlamaForCausalLM, LlamaConfig),
+        "qwen2": (Qwen2ForCausalLM, Qwen2Config),
+    }
     # transformers' reader does not look at key_length: it takes Qwen3's usual width of a head, and
     # an equal share of the hidden width for Llama.
     heads = {"num_attention_heads": 6, "head_dim": 128 if family == "qwen3" else 16}
-    model = random_model(kind, config(**SIZES | rope | heads), seed)
+    if family == "gpt2":
+        # It has always 1024 positions for GPT-2, whatever the file says.
+        model = build_gpt2.random_model(seed, **build_gpt2.SMALL | {"n_positions": 1024})
+    else:
+        kind, config = kinds[family]
+        model = random_model(kind, config(**SIZES | rope | heads), seed)
     path = tmp_path / "m.gguf"
-    gguf_files.write_gguf(path, model, "F32")
+    names = [f"t{number}" for number in range(model.config.vocab_size)]
+    gguf_files.write_gguf(path, model, "F32", tokenizer=lambda one: one.add_token_list(names))
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="m.gguf", dtype=torch.float32)
     tokens = build.prompts(seed, model.config.vocab_size)
     expected = build.logits(theirs.eval(), tokens)
@@ -212,140 +227,3 @@ def test_the_container_as_the_package_reads_it(seed_for, tmp_path):
         octets = found.blocks if isinstance(found, BlockTensor) else found
         assert octets.tobytes() == np.asarray(tensor.data).tobytes()
     assert [tensor.name for tensor in theirs.tensors] == list(ours.entries)
-
-
-DEMO = Path(__file__).parents[2] / "parity" / "demo" / "checkpoint"
-# As in the published tokenizer.json of Qwen3, Llama 3 and GPT-2.
-QWEN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-LLAMA = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-BYTES = {"add_prefix_space": False, "use_regex": False}
-
-
-def corpus() -> list[str]:
-    lines = ["hello world it's we'll be 12345 a test of the tokenizer\n\n café naïve"] * 5
-    return lines + list(HARD) * 3 + ["the quick brown fox jumps over the lazy dog. " * 3] * 3
-
-
-def trained(pre: str) -> Tokenizer:
-    """Train a byte-level tokenizer as the models of a family have it."""
-    tokenizer = Tokenizer(models.BPE(ignore_merges=pre == "llama-bpe"))
-    if pre == "gpt-2":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    else:
-        pattern = Regex(QWEN if pre == "qwen2" else LLAMA)
-        parts = [pre_tokenizers.Split(pattern, "isolated"), pre_tokenizers.ByteLevel(**BYTES)]
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
-    if pre == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": 420, "initial_alphabet": alphabet, "show_progress": False}
-    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(**options))
-    special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in special])
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<think>", "</think>")])
-    return tokenizer
-
-
-def write_tokenizer(path: Path, add) -> None:
-    """Write a file of a tokenizer and one small tensor."""
-    writer = gguf.GGUFWriter(path, "qwen3")
-    add(writer)
-    writer.add_tensor("x", np.zeros(8, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-@pytest.mark.parametrize("pre", ["gpt-2", "qwen2", "llama-bpe"])
-def test_byte_level_tokenizers(pre, tmp_path):
-    theirs = trained(pre)
-    theirs.save(str(tmp_path / "tokenizer.json"))
-    add = gguf_files.byte_level_tokenizer(tmp_path, pre=pre)
-
-    def with_bos(writer: gguf.GGUFWriter) -> None:
-        add(writer)
-        writer.add_bos_token_id(theirs.token_to_id("<|endoftext|>"))
-
-    write_tokenizer(tmp_path / "m.gguf", with_bos)
-    ours = load_tokenizer(tmp_path / "m.gguf")
-    before = [theirs.token_to_id("<|endoftext|>")] if pre == "llama-bpe" else []
-    for text in HARD:
-        ids = theirs.encode(text).ids
-        assert ours.encode(text) == before + ids
-        assert ours.decode(ids) == theirs.decode(ids)
-    assert ours.size == theirs.get_vocab_size()
-
-
-def test_sentencepiece(tmp_path):
-    """SentencePiece itself trains a model with bytes, and says what each text is."""
-    trained, kinds = io.BytesIO(), gguf.TokenType
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text.replace("\n", " ") for text in corpus() if text]),
-        model_writer=trained,
-        vocab_size=420,
-        model_type="bpe",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        character_coverage=1.0,
-        minloglevel=2,
-        num_threads=1,
-    )
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
-    pieces = range(theirs.vocab_size())
-
-    def kind(piece: int) -> int:
-        if theirs.is_unknown(piece):
-            return kinds.UNKNOWN
-        if theirs.is_control(piece):
-            return kinds.CONTROL
-        return kinds.BYTE if theirs.is_byte(piece) else kinds.NORMAL
-
-    def add(writer: gguf.GGUFWriter) -> None:
-        writer.add_tokenizer_model("llama")
-        writer.add_token_list([theirs.id_to_piece(piece) for piece in pieces])
-        writer.add_token_scores([theirs.get_score(piece) for piece in pieces])
-        writer.add_token_types([kind(piece) for piece in pieces])
-        writer.add_bos_token_id(theirs.bos_id())
-        writer.add_unk_token_id(theirs.unk_id())
-
-    write_tokenizer(tmp_path / "m.gguf", add)
-    ours = load_tokenizer(tmp_path / "m.gguf")
-    for text in HARD:
-        if text:
-            ids = theirs.encode(text)
-            assert ours.encode(text) == [theirs.bos_id(), *ids]
-            assert ours.decode(ids) == theirs.decode(ids)
-
-
-def test_the_demo_speaks_the_same(seed_for, tmp_path):
-    """A whole model with its tokenizer and its template, from one file."""
-    settings = json.loads((DEMO / "tokenizer_config.json").read_text(encoding="utf-8"))
-    template = (DEMO / "chat_template.jinja").read_text(encoding="utf-8")
-    folder = load_tokenizer(DEMO)
-    add = gguf_files.byte_level_tokenizer(DEMO, pre="qwen2", size=704)
-
-    def whole(writer: gguf.GGUFWriter) -> None:
-        add(writer)
-        writer.add_eos_token_id(min(folder.eos_token_ids))
-        writer.add_chat_template(template)
-
-    path = tmp_path / "demo.gguf"
-    gguf_files.write_gguf(path, build.truth(DEMO), "F32", tokenizer=whole)
-    chat = [{"role": "user", "content": "Hello"}]
-    found = load_tokenizer(path)
-    assert found.encode_chat(chat) == folder.encode_chat(chat)
-    assert (
-        found.eos_token_ids
-        == folder.eos_token_ids
-        == open_checkpoint(path).generation.eos_token_ids
-    )
-    assert settings
-    tokens = np.array([found.encode_chat(chat)])
-    one, other = (Runner("reference", source).greedy(tokens, 12)[0] for source in (path, DEMO))
-    np.testing.assert_array_equal(one, other)

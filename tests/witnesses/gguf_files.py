@@ -1,8 +1,8 @@
 """GGUF files as llama.cpp's converter makes them, written with the gguf package.
 
 Nothing of Lockstep is imported here. What the converter does to a model is written down from
-conversion/llama.py and conversion/qwen.py of llama.cpp: names, the moved rows of Llama's queries
-and keys, norms in float32, the divisors of rotary frequencies.
+conversion/llama.py, qwen.py and gpt2.py of llama.cpp: names, the moved rows of Llama's queries and
+keys, GPT-2's matrices turned, norms in float32, the divisors of rotary frequencies.
 """
 
 import json
@@ -18,9 +18,14 @@ Types = gguf.GGMLQuantizationType
 KNOWN = {
     "llama": gguf.MODEL_ARCH.LLAMA,
     "mistral": gguf.MODEL_ARCH.LLAMA,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "gpt2": gguf.MODEL_ARCH.GPT2,
 }
+MOVED = ("llama", "mistral")  # whose rows of queries and keys are moved
+TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # GPT-2 holds them as (inputs, outputs)
+PLAIN = "wpe.weight"  # the table of positions is kept in float32
 # gguf-py reads these and cannot write them.
 READ_ONLY = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL")
 # Where the float16 scales of a block lie, in the formats that are drawn.
@@ -51,7 +56,7 @@ def write_gguf(
     config, arch = model.config, KNOWN[model.config.model_type]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
-    add_hyperparameters(writer, config)
+    (add_gpt2 if config.model_type == "gpt2" else add_hyperparameters)(writer, config)
     if tokenizer is not None:
         tokenizer(writer)
     if (divisors := rope_divisors(config)) is not None:
@@ -59,7 +64,8 @@ def write_gguf(
     held = {}
     for name, parameter in model.named_parameters():
         values = parameter.detach().float().numpy()
-        matrix = values.ndim > 1
+        values = np.ascontiguousarray(values.T) if name.endswith(TURNED) else values
+        matrix = values.ndim > 1 and not name.endswith(PLAIN)
         wanted = (kind if isinstance(kind, str) else kind(name)) if matrix else "F32"
         back = []
         for part, stored in parts(name, permuted(values, name, config)).items():
@@ -68,7 +74,9 @@ def write_gguf(
             writer.add_tensor(f"{names.get_name(stem)}.{suffix}", raw, raw_dtype=Types[wanted])
             back.append(read)
         joined = np.concatenate(back, axis=1) if len(back) > 1 else back[0]
-        held[name] = torch.from_numpy(unpermuted(joined, name, config).copy())
+        back_again = unpermuted(joined, name, config)
+        back_again = back_again.T if name.endswith(TURNED) else back_again
+        held[name] = torch.from_numpy(back_again.copy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -85,16 +93,26 @@ def parts(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
     return {name if name.endswith(("weight", "bias")) else f"{name}.weight": values}
 
 
+def add_gpt2(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_block_count(config.n_layer)
+    writer.add_context_length(config.n_positions)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_feed_forward_length(4 * config.n_embd)
+    writer.add_head_count(config.n_head)
+    writer.add_layer_norm_eps(config.layer_norm_epsilon)
+
+
 def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    if head_dim is not None:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
@@ -102,7 +120,7 @@ def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    if not config.model_type.startswith("qwen3"):
+    if config.model_type in MOVED:
         writer.add_rope_dimension_count(head_dim)
     scaling = config.rope_parameters
     if scaling.get("rope_type") in ("linear", "yarn"):
@@ -114,8 +132,8 @@ def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def rope_divisors(config: Any) -> np.ndarray | None:
     """Return Llama 3's divisors of the frequencies, worked out as llama.cpp's converter does."""
-    scaling = config.rope_parameters
-    if scaling.get("rope_type") != "llama3":
+    scaling = getattr(config, "rope_parameters", None)
+    if not scaling or scaling.get("rope_type") != "llama3":
         return None
     head_dim = config.head_dim
     waves = 2 * np.pi * scaling["rope_theta"] ** (np.arange(0, head_dim, 2) / head_dim)
@@ -149,9 +167,7 @@ def unpermuted(values: np.ndarray, name: str, config: Any) -> np.ndarray:
 
 
 def moved_heads(name: str, config: Any) -> int | None:
-    if config.model_type.startswith("qwen3") or not name.rpartition(".")[0].endswith(
-        ("q_proj", "k_proj")
-    ):
+    if config.model_type not in MOVED or not name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
         return None
     return config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
 

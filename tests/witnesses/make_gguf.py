@@ -16,9 +16,18 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
-from tests.witnesses import build, gguf_files
+from tests.witnesses import build, build_gpt2, gguf_files
 
 HERE = Path(__file__).parent / "gguf"
 DEMO = Path(__file__).parents[2] / "parity" / "demo" / "checkpoint"
@@ -98,7 +107,20 @@ RECIPES = {
         ),
         one("Q4_0"),
     ),
+    "qwen2_biased": Recipe(
+        Qwen2ForCausalLM,
+        Qwen2Config(
+            **build.SMALL | {"head_dim": 32, "num_attention_heads": 4, "tie_word_embeddings": False}
+        ),
+        one("Q8_0"),
+    ),
+    "gpt2_turned": Recipe(
+        GPT2LMHeadModel,
+        GPT2Config(**build_gpt2.SMALL | {"n_embd": 96, "n_layer": 1}),
+        one("Q4_0"),
+    ),
 }
+KEY = "model.layers.0.self_attn.k_proj.weight"
 
 
 def random_model(recipe: Recipe, seed: int) -> Any:
@@ -107,7 +129,8 @@ def random_model(recipe: Recipe, seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(build._spread(name, torch.randn(parameter.shape, generator=generator)))
+            spread = build_gpt2.spread if recipe.model is GPT2LMHeadModel else build._spread
+            parameter.copy_(spread(name, torch.randn(parameter.shape, generator=generator)))
     return model
 
 
@@ -127,12 +150,14 @@ def make(name: str, recipe: Recipe, folder: Path) -> None:
             break
     else:
         raise SystemExit(f"{name}: no seed below {SEEDS} generates tokens beyond doubt")
+    turned = recipe.model is GPT2LMHeadModel
+    key = held["transformer.h.0.attn.c_attn.weight" if turned else KEY]
     expected = {
         "tokens": tokens,
         "logits": build.logits(model, tokens),
         "lengths": np.array([build.PROMPT, build.SHORT]),
         "greedy": ids,
-        "key": held["model.layers.0.self_attn.k_proj.weight"].numpy(),
+        "key": (key.T if turned else key).numpy(),
     }
     np.savez_compressed(folder / f"{name}.npz", **expected)
 

@@ -1,6 +1,7 @@
 """GGUF files that llama.cpp's own package wrote, against transformers in float32. By witness.
 
-`make_gguf.py` made them: every block format, stretched positions, moved rows, biases.
+`make_gguf.py` made them: every block format, stretched positions, moved rows and turned
+matrices, biases.
 """
 
 from functools import cache
@@ -17,7 +18,7 @@ from tests.witnesses.runners import ENGINES, Runner
 __all__ = ["judge"]
 
 HERE = Path(__file__).parent / "gguf"
-NAMES = ("llama_stretched", "qwen3_mixed", "qwen3_tied")
+NAMES = ("gpt2_turned", "llama_stretched", "qwen2_biased", "qwen3_mixed", "qwen3_tied")
 
 
 @cache
@@ -69,7 +70,9 @@ def test_prompts_of_unequal_length_go_on_as_if_alone(engine, name):
 @every
 def test_rows_of_keys_come_in_the_order_of_hugging_face(name):
     checkpoint, truth = open_checkpoint(HERE / f"{name}.gguf"), expected(name)["key"]
-    path, dtype = "model.layers.0.self_attn.k_proj.weight", np.dtype(np.float32)
+    path = "model.layers.0.self_attn.k_proj.weight"
+    path = path if checkpoint.has(path) else "transformer.h.0.attn.c_attn.weight"
+    dtype = np.dtype(np.float32)
     whole = checkpoint.tensor(path)
     np.testing.assert_array_equal(dequantize(whole, rows=slice(None), dtype=dtype), truth)
     half, count = len(truth) // 2, len(truth)

@@ -91,7 +91,8 @@ def _layout(file: GgufFile, architecture: Architecture, config: Any) -> dict[str
             _disagree(file, what + show(shape, 40), config)
         if len(shape) == 1 and entry.dtype not in ("F32", "F16", "BF16"):
             raise InputError(file.path, f"{show(names[name])} must be plain, not {entry.dtype}")
-    used = {*names.values(), FREQUENCIES}
+    rotary = architecture.position_limit(config) is None
+    used = {*names.values(), *((FREQUENCIES,) if rotary else ())}
     if unknown := [name for name in file.entries if name not in used]:
         _disagree(file, f"unknown tensors {show_names(unknown)}", config)
     return {name: Stored(shape, None, Source((name,))) for name, shape in shapes.items()}

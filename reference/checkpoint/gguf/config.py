@@ -18,7 +18,13 @@ from lockstep.reference.checkpoint.gguf.metadata import Array
 from lockstep.reference.checkpoint.gguf.names import EMBEDDING, FREQUENCIES, HEAD
 
 # `general.architecture`: the `model_type` whose file in `architectures/` reads the config.
-MODEL_TYPES = {"llama": "llama", "qwen3": "qwen3", "qwen3moe": "qwen3_moe"}
+MODEL_TYPES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "gpt2": "gpt2",
+}
 ARCHITECTURE = "general.architecture"
 KEYS = {
     "num_hidden_layers": "block_count",
@@ -37,8 +43,19 @@ EXPERT_KEYS = {
     "num_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
 }
+GPT2_KEYS = {
+    "n_layer": "block_count",
+    "n_embd": "embedding_length",
+    "n_inner": "feed_forward_length",
+    "n_head": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "n_positions": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "vocab_size": "vocab_size",
+}
 # What llama.cpp does in this architecture, whatever the metadata say.
 FIXED = {
+    "gpt2": {"activation_function": "gelu_new"},
     "qwen3moe": {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
 IGNORED = {
@@ -58,7 +75,7 @@ class Hyperparameters(Fields):
         self._kind = kind
 
     def refuse(self, key: str, demand: str) -> NoReturn:
-        names = KEYS | EXPERT_KEYS
+        names = KEYS | EXPERT_KEYS | GPT2_KEYS
         spelled = f"{self._kind}.{names[key]}" if key in names else key
         found = show(self.raw[key], 60) if key in self.raw else "nothing"
         raise InputError(self.path, f"field {show(spelled)} {demand}", f"found {found}")
@@ -76,14 +93,8 @@ def read_config(
         what = f"unsupported architecture {show(kind, 60)}, {' or '.join(MODEL_TYPES)} is read"
         raise InputError(file.path, what, ARCHITECTURE)
     reader = _Reader(file, kind)
-    keys = KEYS | (EXPERT_KEYS if kind in FIXED else {})
-    raw = {key: reader.value(name) for key, name in keys.items()} | FIXED.get(kind, {})
-    raw |= {"model_type": MODEL_TYPES[kind], "hidden_act": "silu"}
-    raw["rope_theta"] = reader.number("rope.freq_base", USUAL_THETA)
-    raw["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon", None)
-    raw |= _usual(raw, file) | _switches(file)
-    reader.check_widths(raw)
-    raw["rope_parameters"] = _rope(reader, raw)
+    raw = _gpt2(reader) if kind == "gpt2" else _rotary(reader)
+    raw |= FIXED.get(kind, {}) | {"model_type": MODEL_TYPES[kind]}
     reader.check_leftovers(ignore, warnings)
     fields = Hyperparameters({k: v for k, v in raw.items() if v is not None}, file, kind)
     architecture = architecture_of(fields)
@@ -117,15 +128,15 @@ class _Reader:
             return missing
         return float(str(np.float32(found))) if type(found) is float else found
 
-    def check_widths(self, raw: dict[str, Any]) -> None:
-        """Refuse heads whose values are wider than their keys, or that are turned in part."""
-        if type(raw["head_dim"]) is not int:
+    def check_widths(self, head_dim: Any, *names: str) -> None:
+        """Refuse heads of which these keys give another width than `head_dim`."""
+        if type(head_dim) is not int:
             what = f"field {show(f'{self.kind}.attention.key_length')} must be an integer"
-            raise InputError(self.file.path, what, f"found {show(raw['head_dim'], 40)}")
-        for name in ("attention.value_length", "rope.dimension_count"):
+            raise InputError(self.file.path, what, f"found {show(head_dim, 40)}")
+        for name in names:
             found = self.value(name)
-            if found is not None and found != raw["head_dim"]:
-                what = f"field {show(f'{self.kind}.{name}')} must be {show(raw['head_dim'], 40)}"
+            if found is not None and found != head_dim:
+                what = f"field {show(f'{self.kind}.{name}')} must be {show(head_dim, 40)}"
                 raise InputError(self.file.path, what, f"found {show(found, 40)}")
 
     def check_leftovers(self, ignore: Collection[str], warnings: list[str]) -> None:
@@ -141,6 +152,29 @@ class _Reader:
             )
         if passed := [key for key in unknown if key not in refused]:
             warnings.append(f"unknown metadata ignored: {show_names(passed)}")
+
+
+def _rotary(reader: _Reader) -> dict[str, Any]:
+    """Return the keys of config.json of a model that turns its queries and keys."""
+    keys = KEYS | (EXPERT_KEYS if reader.kind == "qwen3moe" else {})
+    raw = {key: reader.value(name) for key, name in keys.items()} | {"hidden_act": "silu"}
+    raw["rope_theta"] = reader.number("rope.freq_base", USUAL_THETA)
+    raw["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon", None)
+    raw |= _usual(raw, reader.file) | _switches(reader.file)
+    reader.check_widths(raw["head_dim"], "attention.value_length", "rope.dimension_count")
+    return raw | {"rope_parameters": _rope(reader, raw)}
+
+
+def _gpt2(reader: _Reader) -> dict[str, Any]:
+    """Return the keys of config.json of GPT-2, which has a table of positions."""
+    raw = {key: reader.value(name) for key, name in GPT2_KEYS.items()}
+    raw["layer_norm_epsilon"] = reader.number("attention.layer_norm_epsilon", None)
+    if raw["vocab_size"] is None and EMBEDDING in reader.file.entries:
+        raw["vocab_size"] = reader.file.entries[EMBEDDING].shape[0]
+    heads, width = raw["n_head"], raw["n_embd"]
+    if type(heads) is int and type(width) is int and heads > 0:
+        reader.check_widths(width // heads, "attention.key_length", "attention.value_length")
+    return raw | {"tie_word_embeddings": HEAD not in reader.file.entries}
 
 
 def _usual(raw: dict[str, Any], file: GgufFile) -> dict[str, Any]:

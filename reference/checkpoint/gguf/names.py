@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import re
 
-TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+TOP = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    # GPT-2
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+}
 LAYER = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -24,8 +32,15 @@ LAYER = {
     "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
+    # GPT-2
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
 }
-NAME = re.compile(r"(?:model\.layers\.([0-9]+)\.)?(.+)\.(weight|bias)")
+NAME = re.compile(r"(?:(?:model\.layers|transformer\.h)\.([0-9]+)\.)?(.+)\.(weight|bias)")
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 # Divisors of the rotary frequencies, where positions are stretched.
 FREQUENCIES = "rope_freqs.weight"

@@ -1,8 +1,11 @@
 """`lockstep bench` from the outside."""
 
 import json
+from pathlib import Path
 
 import pytest
+
+GGUF = Path(__file__).parents[2] / "witnesses/gguf/qwen3_tied.gguf"
 
 
 def test_the_table(lockstep, tied):
@@ -34,8 +37,26 @@ def test_the_json(lockstep, tied):
         ("--prompt-tokens: 0", ("--prompt-tokens", "0")),
         ("--max-tokens: 0", ("--max-tokens", "0")),
         ("'vllm', but should be one of", ("--against", "vllm")),
+        ("--backends: names no engine", ("--backends", "")),
         ("'fastest', but should be one of", ("--backends", "fastest")),
     ],
 )
 def test_what_is_refused(refuses, tied, core, arguments):
     refuses(core, "bench", tied, *arguments)
+
+
+def test_names_are_checked_before_anything_is_loaded(refuses, tied, monkeypatch):
+    monkeypatch.setattr("lockstep.parity.bench.engines.engine_named", lambda *a, **k: 1 / 0)
+    refuses("'vllm', but should be one of", "bench", tied, "--against", "mlx-lm,vllm")
+
+
+def test_a_peer_alone_that_cannot_run(refuses):
+    core = "none is left to time: mlx-lm: is given folders, and"
+    refuses(core, "bench", GGUF, "--backends", "mlx-lm")
+
+
+def test_peers_are_left_out_of_a_gguf_file(lockstep):
+    short = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
+    said = lockstep("bench", GGUF, "--against", "mlx-lm,transformers", *short)
+    assert said.code == 0
+    assert said.out.count("is given folders, and qwen3_tied.gguf is a GGUF file") == 2

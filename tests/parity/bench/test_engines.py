@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.parity.bench.engines import OURS, engine_named
+from lockstep.parity.bench.engines import OURS, PEERS, engine_named
 from lockstep.reference import load
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -28,3 +28,16 @@ def test_an_unknown_engine_is_refused(tied):
 def test_a_peer_that_fails_says_so_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^transformers: (cannot run|is not installed)"):
         engine_named("transformers", tmp_path, ignore_config=())
+
+
+def test_a_peer_that_loads_and_cannot_compute_says_so(tied, monkeypatch):
+    class Broken:
+        def __init__(self, path):
+            self.path = path
+
+        def prefill(self, tokens):
+            raise IndexError("no kernel")
+
+    monkeypatch.setitem(PEERS, "mlx-lm", Broken)
+    with pytest.raises(InputError, match=r"^mlx-lm: cannot run .*: 'no kernel'"):
+        engine_named("mlx-lm", tied, ignore_config=())

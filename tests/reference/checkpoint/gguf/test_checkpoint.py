@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lockstep.reference.checkpoint.architectures.gpt2 import GPT2Config
 from lockstep.reference.checkpoint.architectures.qwen3 import Qwen3Config
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
@@ -151,6 +152,105 @@ def test_names():
     assert stored_name("model.layers.0.post_attention_layernorm.weight") == "blk.0.ffn_norm.weight"
     with pytest.raises(KeyError):
         stored_name("model.layers.0.mlp.router.weight")
+
+
+GPT2 = {
+    "gpt2.block_count": (g.U32, 1),
+    "gpt2.context_length": (g.U32, 8),
+    "gpt2.embedding_length": (g.U32, 32),
+    "gpt2.feed_forward_length": (g.U32, 64),
+    "gpt2.attention.head_count": (g.U32, 4),
+    "gpt2.attention.layer_norm_epsilon": (g.F32, 1e-5),
+}
+GPT2_ROWS = {
+    **{"attn_qkv": (96, 32), "attn_output": (32, 32), "ffn_up": (64, 32), "ffn_down": (32, 64)},
+    **{"attn_norm": (32,), "ffn_norm": (32,)},
+}
+GPT2_TENSORS = {
+    "token_embd.weight": ((10, 32), 8),
+    "position_embd.weight": ((8, 32), 0),
+    **{f"blk.0.{name}.weight": (shape, 0) for name, shape in GPT2_ROWS.items()},
+    **{f"blk.0.{name}.bias": (shape[:1], 0) for name, shape in GPT2_ROWS.items()},
+    "output_norm.weight": ((32,), 0),
+    "output_norm.bias": ((32,), 0),
+}
+
+
+def gpt2(keys=None, tensors=None) -> bytes:
+    """Return a small GPT-2 of zeros. A change of None leaves that key out."""
+    pairs = [g.pair("general.architecture", g.STRING, "gpt2")]
+    found = GPT2 | {f"gpt2.{key}": value for key, value in (keys or {}).items()}
+    pairs += [g.pair(key, *value) for key, value in found.items() if value is not None]
+    return g.container(pairs, *g.laid_out(GPT2_TENSORS | (tensors or {})))
+
+
+def test_gpt2(tmp_path):
+    checkpoint = opened(tmp_path, gpt2())
+    assert checkpoint.config == GPT2Config(
+        vocab_size=10,
+        n_positions=8,
+        n_embd=32,
+        n_layer=1,
+        n_head=4,
+        n_inner=64,
+        layer_norm_epsilon=1e-5,
+        activation_function="gelu_new",
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=False,
+        tie_word_embeddings=True,
+    )
+    assert (checkpoint.model, checkpoint.position_limit) == ("gpt2", 8)
+    assert checkpoint.tensor("transformer.h.0.attn.c_attn.weight").shape == (96, 32)
+    assert checkpoint.tensor("transformer.h.0.mlp.c_proj.bias").shape == (32,)
+    untied = opened(tmp_path, gpt2(tensors={"output.weight": ((10, 32), 2)}))
+    assert not untied.config.tie_word_embeddings and untied.has("lm_head.weight")
+
+
+@pytest.mark.parametrize(
+    "keys, tensors, message",
+    [
+        ({"context_length": None}, {}, "field 'gpt2.context_length' must be"),
+        ({"context_length": (g.U32, 9)}, {}, "'position_embd.weight' has shape"),
+        ({"embedding_length": (g.STRING, "x")}, {}, "field 'gpt2.embedding_length' must be"),
+        ({"attention.head_count": (g.U32, 3)}, {}, "n_embd=32 is not a multiple of n_head=3"),
+        ({"attention.head_count": (g.U32, 0)}, {}, "field 'gpt2.attention.head_count' must be"),
+        ({"attention.head_count_kv": (g.U32, 2)}, {}, "'gpt2.attention.head_count_kv' must be"),
+        ({"attention.key_length": (g.U32, 16)}, {}, "'gpt2.attention.key_length' must be 8"),
+        ({"attention.layer_norm_epsilon": None}, {}, "'gpt2.attention.layer_norm_epsilon' must"),
+        ({"rope.freq_base": (g.F32, 1e4)}, {}, "unknown metadata 'gpt2.rope.freq_base'"),
+        ({}, {"rope_freqs.weight": ((4,), 0)}, "unknown tensors 'rope_freqs.weight'"),
+        ({}, {"blk.0.attn_qkv.weight": ((32, 96), 0)}, "'blk.0.attn_qkv.weight' has shape"),
+        ({}, {"blk.0.ffn_gate.weight": ((64, 32), 0)}, "unknown tensors 'blk.0.ffn_gate.weight'"),
+    ],
+)
+def test_what_is_no_gpt2(keys, tensors, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path, gpt2(keys, tensors))
+
+
+def test_qwen2_has_biases_on_queries_keys_and_values(tmp_path):
+    """Its rows are not moved, and without `key_length` a head has an equal share."""
+    data = {key.replace("qwen3", "qwen2"): value for key, value in g.HYPERPARAMETERS.items()}
+    for name in ("key_length", "value_length"):
+        del data[f"qwen2.attention.{name}"]
+    pairs = [g.pair("general.architecture", g.STRING, "qwen2")]
+    pairs += [g.pair(key, *value) for key, value in data.items()]
+    rows = {"q": 32, "k": 16, "v": 16}
+    tensors = {name: one for name, one in g.TENSORS.items() if "_norm.weight" not in name}
+    tensors |= {name: g.TENSORS[name] for name in ("blk.0.attn_norm.weight", "output_norm.weight")}
+    tensors |= {"blk.0.ffn_norm.weight": ((32,), 0), "blk.0.attn_output.weight": ((32, 32), 1)}
+    tensors |= {f"blk.0.attn_{one}.weight": ((count, 32), 0) for one, count in rows.items()}
+    with pytest.raises(InputError, match=r"missing 'blk\.0\.attn_q\.bias'"):
+        opened(tmp_path, g.container(pairs, *g.laid_out(tensors)))
+    tensors |= {f"blk.0.attn_{one}.bias": ((count,), 0) for one, count in rows.items()}
+    infos, zeros = g.laid_out(tensors)
+    # The last tensor is the bias of the values; 16 numbers end the file.
+    bias = np.arange(16, dtype="<f4")
+    checkpoint = opened(tmp_path, g.container(pairs, infos, zeros[:-64] + bias.tobytes()))
+    assert (checkpoint.architecture, checkpoint.model) == ("qwen2", "llama")
+    assert checkpoint.config.head_dim == 8
+    found = checkpoint.tensor("model.layers.0.self_attn.v_proj.bias")
+    np.testing.assert_array_equal(found, bias)
 
 
 def test_a_folder_with_a_gguf_file_says_what_to_give(tmp_path):
