@@ -1,21 +1,19 @@
 """A Qwen3 checkpoint of random packed bits, in any size, written without ever being held whole."""
 
 import json
-import struct
 import zlib
 from collections.abc import Callable, Iterator
-from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from lockstep.parity.writers.safetensors_stream import Entry, header, nbytes
 from lockstep.reference.checkpoint.architectures import qwen3
 from lockstep.reference.checkpoint.config_fields import Fields
 
 BITS, GROUP = 4, 64
 PIECE = 1 << 24  # bytes made at a time
-TAGS = {"U32": 4, "BF16": 2}
 # The shape of Qwen3 8B.
 LARGE: dict[str, Any] = {
     "model_type": "qwen3",
@@ -34,7 +32,7 @@ LARGE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 QUANTIZATION = {"bits": BITS, "group_size": GROUP, "mode": "affine"}
-Entries = dict[str, tuple[str, tuple[int, ...]]]
+Entries = dict[str, Entry]
 
 
 def write_checkpoint(folder: Path, keys: dict[str, Any], progress: Callable[[str], None]) -> None:
@@ -45,7 +43,7 @@ def write_checkpoint(folder: Path, keys: dict[str, Any], progress: Callable[[str
     weight_map = {}
     for shard, entries in shards(keys):
         with (folder / shard).open("wb") as file:
-            write_header(file, entries)
+            file.write(header(entries, None))
             for name, (tag, shape) in entries.items():
                 write_tensor(file, name, tag, shape)
         weight_map |= dict.fromkeys(entries, shard)
@@ -80,21 +78,6 @@ def stored(name: str, shape: tuple[int, ...]) -> Entries:
 def size(keys: dict[str, Any]) -> int:
     """Return the bytes of all weights."""
     return sum(nbytes(*entry) for _, entries in shards(keys) for entry in entries.values())
-
-
-def nbytes(tag: str, shape: tuple[int, ...]) -> int:
-    return TAGS[tag] * prod(shape)
-
-
-def write_header(file: BinaryIO, entries: Entries) -> None:
-    start, described = 0, {}
-    for name, (tag, shape) in entries.items():
-        stop = start + nbytes(tag, shape)
-        described[name] = {"dtype": tag, "shape": shape, "data_offsets": [start, stop]}
-        start = stop
-    header = json.dumps(described).encode()
-    header += b" " * (-len(header) % 8)
-    file.write(struct.pack("<Q", len(header)) + header)
 
 
 def write_tensor(file: BinaryIO, name: str, tag: str, shape: tuple[int, ...]) -> None:

@@ -4,11 +4,14 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from lockstep.reference.checkpoint.dtypes import item_size
+
+Entry = tuple[str, tuple[int, ...]]  # dtype and shape
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Planned:
 
     @property
     def nbytes(self) -> int:
-        return item_size(self.dtype) * int(np.prod(self.shape, dtype=object))
+        return nbytes(self.dtype, self.shape)
 
 
 def write_safetensors(
@@ -37,9 +40,9 @@ def write_safetensors(
     Raises: ValueError if a tensor is not what was planned, FileExistsError if there is a file.
     """
     names = sorted(tensors, key=lambda name: (-item_size(tensors[name].dtype), name))
-    head = _header(names, tensors, metadata)
+    entries = {name: (tensors[name].dtype, tensors[name].shape) for name in names}
     with path.open("xb") as out:
-        out.write(len(head).to_bytes(8, "little") + head)
+        out.write(header(entries, metadata))
         for name in names:
             out.write(_bytes(name, tensors[name]))
             done(name)
@@ -47,16 +50,22 @@ def write_safetensors(
         os.fsync(out.fileno())
 
 
-def _header(names: list[str], tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> bytes:
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
+def header(entries: Mapping[str, Entry], metadata: Mapping[str, str] | None) -> bytes:
+    """Return what stands before the tensors, which then follow in the order of `entries`."""
+    described: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     place = 0
-    for name in names:
-        one = tensors[name]
-        span = [place, place + one.nbytes]
-        header[name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": span}
+    for name, (dtype, shape) in entries.items():
+        span = [place, place + nbytes(dtype, shape)]
+        described[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": span}
         place = span[1]
-    data = json.dumps(header, separators=(",", ":")).encode()
-    return data + b" " * (-len(data) % 8)
+    data = json.dumps(described, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % 8)
+    return len(data).to_bytes(8, "little") + data
+
+
+def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the bytes that a tensor takes in the file."""
+    return item_size(dtype) * prod(shape)
 
 
 def _bytes(name: str, planned: Planned) -> memoryview:
