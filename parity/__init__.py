@@ -9,15 +9,18 @@ if __name__ != "lockstep.parity":
     raise ImportError(f"import this package as lockstep.parity, not {__name__}")
 
 if TYPE_CHECKING:
+    from lockstep.parity import capture
     from lockstep.parity.arrays import to_numpy
     from lockstep.parity.check import check
     from lockstep.parity.diff import diff
 
 _HOMES = {"check": "check", "diff": "diff", "to_numpy": "arrays"}
-__all__ = ["check", "diff", "to_numpy"]
+__all__ = ["capture", "check", "diff", "to_numpy"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "capture":
+        return import_module("lockstep.parity.capture")
     if name in _HOMES:
         return getattr(import_module(f"lockstep.parity.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'lockstep.parity' has no attribute {name!r}")

@@ -1,16 +1,23 @@
 """Bring a dumped tensor into the shape that its tap has here, by moves that lose nothing."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from lockstep.parity.dump import Dump
-from lockstep.parity.names import tap_named, unwrapped
+from lockstep.parity.names import NUMBER, parted, tap_named, unwrapped
 from lockstep.reference.checkpoint.errors import InputError, show
 
 Shape = tuple[int, ...]
+NOTHING: Mapping[str, str] = MappingProxyType({})
+# Modules that only a sparse layer has below its `mlp`: transformers, then mlx-lm.
+SPARSE = re.compile(
+    rf"(model\.layers\.{NUMBER})\.mlp\.(gate|routing|experts(\..*)?|switch_mlp(\..*)?)"
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Alignment:
     names: Mapping[str, str]  # tap -> dumped name, in the order of the dump
     renamed: int
     moved: Counter[str] = field(default_factory=Counter)
+    told: tuple[str, ...] = ()  # lines on where names came from, before those of this plan
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return the tensor of a tap in `shape`, or as it was dumped if no move leads there."""
@@ -36,26 +44,53 @@ class Alignment:
         """Return what was done to make the two sides comparable, a line each."""
         lines = [f"{name} in {count} tensors" for name, count in self.moved.items() if count]
         total = len(self.dump.shapes)
-        return [f"{self.renamed} of {total} names mapped to taps"] * bool(self.renamed) + lines
+        mapped = [f"{self.renamed} of {total} names mapped to taps"] * bool(self.renamed)
+        return [*self.told, *mapped, *lines]
 
 
-def align(dump: Dump) -> Alignment:
+def align(
+    dump: Dump,
+    *,
+    mapped: Mapping[str, str] = NOTHING,
+    told: Sequence[str] = (),
+    known: Collection[str] = (),
+) -> Alignment:
     """Map the names of a dump onto taps.
 
+    `mapped` gives taps of names that a map or a recovery told, `told` its lines for the plan, and
+    `known` the taps that the model has, where a model is at hand.
     A module and its last part give one tensor, and hooks dump both: the part's own name wins.
     Raises: InputError if two other names mean one tap, since nothing says which is right.
     """
     names: dict[str, str] = {}
+    sparse = sparse_layers(known or dump.shapes)
     for name in dump.shapes:
-        tap = tap_named(name)
+        tap = mapped.get(name) or tap_of_experts(tap_named(name), name, sparse)
         other = names.setdefault(tap, name)
         if other == name:
             continue
-        if is_own(name, tap) == is_own(other, tap):
+        own, others = (one in mapped or is_own(one, tap) for one in (name, other))
+        if own == others:
             both = f"{show(other, 48)} and {show(name, 48)}"
             raise InputError(dump.path, f"two names mean one tap: {both}", tap)
-        names[tap] = name if is_own(name, tap) else other
-    return Alignment(dump, names, sum(tap != name for tap, name in names.items()))
+        names[tap] = name if own else other
+    renamed = sum(tap != name for tap, name in names.items())
+    return Alignment(dump, names, renamed, told=tuple(told))
+
+
+def sparse_layers(names: Iterable[str]) -> set[str]:
+    """Return the paths of the layers whose `mlp` is a mixture, as the names below it show."""
+    found = (SPARSE.fullmatch(parted(unwrapped(name))[1]) for name in names)
+    return {match[1] for match in found if match}
+
+
+def tap_of_experts(tap: str, name: str, sparse: Collection[str]) -> str:
+    """Return the tap that `mlp` means: of a sparse layer what all experts say together."""
+    step, path = parted(tap)
+    layer = path.removesuffix(".mlp.down_proj")
+    if layer == path or layer not in sparse or is_own(name, tap):
+        return tap
+    return f"{step}{layer}.mlp.experts"
 
 
 def is_own(name: str, tap: str) -> bool:
@@ -92,6 +127,13 @@ def heads_swapped_and_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return heads_merged(heads_swapped(x, wanted), wanted)
 
 
+def rows_parted(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B*L, D) against (B, L, D): routers and experts see all tokens of a batch as one list."""
+    if len(wanted) < 3 or (x.shape[:1], x.shape[1:]) != ((wanted[0] * wanted[1],), wanted[2:]):
+        raise ValueError("the rows are not the tokens of a batch")
+    return x.reshape(wanted)
+
+
 BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "heads and tokens swapped": heads_swapped,
     "heads merged or split": heads_merged,
@@ -102,6 +144,7 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "none": lambda x, wanted: x,
     "batch axis added": lambda x, wanted: x[None],
     "batch axis dropped": lambda x, wanted: x.squeeze(0),
+    "batch and tokens parted": lambda x, wanted: rows_parted(x, wanted),
     **BARE_MOVES,
     **{
         f"batch axis added, {name}": lambda x, wanted, move=move: move(x[None], wanted)

@@ -12,6 +12,7 @@ WRAPPERS = (
     ("language_model.", ""),
     ("model.model.", "model."),
     ("model.lm_head", "lm_head"),
+    ("model.logits", "logits"),
     *((f"model.{part}", f"transformer.{part}") for part in ("wte", "wpe", "h.", "ln_f")),  # mlx-lm
 )
 # Hooks on the model without its head.

@@ -1,0 +1,139 @@
+"""What a capture collected: a dump in memory, with what it cost and what a reader should know."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.dump import FORMAT, VERSION, Dump
+from lockstep.parity.names import is_tap, tap_named
+from lockstep.parity.trace_file import TraceFile
+from lockstep.reference.checkpoint.errors import InputError
+
+SAYS_ITSELF = ("format", "version", "tokens")
+
+
+@dataclass
+class Cost:
+    """What capturing took: seconds in hooks, bytes of what is kept, calls that were seen."""
+
+    seconds: float = 0.0
+    nbytes: int = 0
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Captured(Dump):
+    """A dump that is filled while a model runs. `parity.diff` takes it as it is.
+
+    `notes` says what a reader should know: modules that ran more than once, outputs that no trace
+    can hold, passes that are no continuation of the first.
+    """
+
+    cost: Cost = field(default_factory=Cost)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long the hooks took, which is what the capture added to the run."""
+        return self.cost.seconds
+
+    @property
+    def nbytes(self) -> int:
+        return self.cost.nbytes
+
+    def save(self, path: str | Path) -> None:
+        """Write a trace file. Raises: InputError if it cannot be written."""
+        said = {key: value for key, value in self.about.items() if key not in SAYS_ITSELF}
+        with TraceFile(path, tokens=self.tokens or [], **said) as file:
+            if "tokens" not in self.about:
+                del file.writer.header["__metadata__"]["tokens"]
+            for name in self.shapes:
+                file(name, self.read(name))
+
+    def to_json(self) -> dict[str, Any]:
+        cost = {"seconds": self.seconds, "bytes": self.nbytes, "calls": self.cost.calls}
+        return {"tensors": len(self.shapes), "about": dict(self.about), **cost, "notes": self.notes}
+
+
+class Collection:
+    """The tensors of a capture as they come in, and the dump that they make."""
+
+    def __init__(self, model: str, backend: str):
+        self.tensors: dict[str, np.ndarray] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.repeated: dict[str, int] = {}
+        self.about = {"format": FORMAT, "version": VERSION, "model": model, "backend": backend}
+        self.dump = Captured(
+            Path(f"capture of {model}"), self.shapes, self.tensors.__getitem__, self.about
+        )
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Keep one output. From its second call on a module's outputs are `name@1`, `name@2`:
+        nothing says which of them is the tap."""
+        count = self.repeated.get(name, 0) + 1
+        self.repeated[name] = count
+        if count == 2:
+            self.keep(f"{name}@1", self.tensors.pop(name))
+            del self.shapes[name]
+        self.keep(name if count == 1 else f"{name}@{count}", array)
+        self.dump.cost.nbytes += array.nbytes
+        self.dump.cost.calls += 1
+
+    def keep(self, name: str, array: np.ndarray) -> None:
+        self.tensors[name], self.shapes[name] = array, array.shape
+
+    def finish(self) -> None:
+        """Say what is known of the whole. Raises: InputError if it cannot be a model's run."""
+        if not self.tensors:
+            what = "nothing was captured: no module inside ran; call the model inside of the block"
+            raise InputError(self.dump.path, what)
+        self.check_layers()
+        if dtype := usual_dtype(self.tensors):
+            self.about["dtype"] = dtype
+        again = {n: count for n, count in self.repeated.items() if count > 1 and means_tap(n)}
+        if again:
+            name, count = next(iter(again.items()))
+            what = f"{len(again)} modules ran more than once in one pass, {name} {count} times"
+            self.dump.notes.append(f"{what}: their outputs are kept apart as {name}@1 and so on")
+
+    def check_layers(self) -> None:
+        """Refuse layers that all hand out the same bytes: what was kept is then no activation."""
+        layers = [name for name in self.tensors if is_layer(name)]
+        first = self.tensors[layers[0]] if layers else None
+        same = [name for name in layers if alike(self.tensors[name], first)]
+        if len(layers) > 2 and len(same) == len(layers):
+            what = f"all {len(layers)} layers handed out the same values, so this is no run"
+            raise InputError(self.dump.path, what, f"{layers[0]} to {layers[-1]}")
+
+    def fed(self, passes: list[list[int] | None]) -> None:
+        """Say the ids of the first pass, and those of the passes of one token after it."""
+        if not passes or passes[0] is None:
+            return
+        self.about["tokens"] = json.dumps(passes[0])
+        steps = [ids for ids in passes[1:] if ids is not None and len(ids) == 1]
+        if steps and len(steps) == len(passes) - 1:
+            self.about["decoded"] = json.dumps([ids[0] for ids in steps])
+
+
+def is_layer(name: str) -> bool:
+    return means_tap(name) and tap_named(name).rpartition(".")[2].isdigit()
+
+
+def means_tap(name: str) -> bool:
+    return is_tap(tap_named(name))
+
+
+def alike(left: np.ndarray, right: np.ndarray | None) -> bool:
+    same_kind = right is not None and (left.shape, left.dtype) == (right.shape, right.dtype)
+    return same_kind and left.tobytes() == right.tobytes()
+
+
+def usual_dtype(tensors: dict[str, np.ndarray]) -> str | None:
+    """Return the floating dtype of most outputs, None if there is no such."""
+    kinds = [array.dtype.name for array in tensors.values()]
+    kinds = [kind for kind in kinds if kind.startswith(("float", "bfloat"))]
+    usual = max(set(kinds), key=kinds.count, default=None)
+    return usual if usual and 2 * kinds.count(usual) > len(kinds) else None

@@ -1,0 +1,158 @@
+"""Capture what every module of a torch model hands out, by forward hooks."""
+
+# torch is an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from lockstep.parity.arrays import to_numpy
+from lockstep.parity.capture.captured import Captured, Collection
+from lockstep.parity.trace_file import TAGS
+
+EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
+OTHER_PASS = "pass {number} is no continuation by one token: its tensors are named pass.{number}/"
+BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
+EMBEDDINGS = ("embed_tokens", "wte")
+
+
+@contextmanager
+def capture(module: Any) -> Iterator[Captured]:
+    """Collect the outputs of the modules in `module` while a block runs; yields the dump.
+
+        with parity.capture.torch(model) as dump:
+            model(ids)
+
+    Names are the paths in `module`. The result of the run keeps its bits, and no hook stays.
+    Raises: InputError if nothing ran, or all layers handed out the same values.
+    """
+    hooks = Hooks(module)
+    try:
+        with eager(module, hooks.kept.dump.notes):
+            hooks.install()
+            yield hooks.kept.dump
+    finally:
+        hooks.remove()
+    hooks.finish()
+
+
+def eager(module: Any, notes: list[str]) -> AbstractContextManager[Any]:
+    """Let compiled modules run as they were written; others are left alone."""
+    import torch
+
+    if not any(is_compiled(part) for part in module.modules()):
+        return nullcontext()
+    notes.append(EAGER)
+    return torch.compiler.set_stance("force_eager")
+
+
+def is_compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+class Hooks:
+    """The hooks of one capture, and what they saw of the pass that is running."""
+
+    def __init__(self, module: Any):
+        self.root = module
+        inner = module
+        while hasattr(inner, "_orig_mod") or type(inner).__name__ == "DataParallel":
+            inner = getattr(inner, "_orig_mod", None) or inner.module
+        self.kept = Collection(type(inner).__name__, "torch")
+        self.handles: list[Any] = []
+        self.passes: list[list[int] | None] = []
+        self.prefix = ""
+        self.logits: Any = None  # the last that a module of this pass handed out
+        self.vocabulary = {getattr(part, "num_embeddings", None) for part in module.modules()}
+
+    def install(self) -> None:
+        begin = self.root.register_forward_pre_hook(self.begin, with_kwargs=True)
+        self.handles.append(begin)
+        for name, part in self.root.named_modules():
+            hook = self.hook(name)
+            self.handles.append(part.register_forward_hook(hook, with_kwargs=True))
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def finish(self) -> None:
+        self.kept.fed(self.passes)
+        self.kept.finish()
+
+    def begin(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Begin a pass of the whole model: the prompt, or a token that continues it."""
+        found = kwargs.get("input_ids", args[0] if args else None)
+        ids = self.ids_of(found)
+        number, self.logits, self.prefix = len(self.passes), None, ""
+        self.passes.append(ids)
+        if number and (ids is None or len(ids) != 1):
+            self.prefix = f"pass.{number + 1}/"
+            self.kept.dump.notes.append(OTHER_PASS.format(number=number + 1))
+        elif number:
+            self.prefix = f"step.{number}/"
+
+    def ids_of(self, found: Any) -> list[int] | None:
+        """Return the token ids of one row; None for anything else, such as embeddings."""
+        import torch
+
+        if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.ndim > 2:
+            return None
+        if found.ndim == 2 and len(found) != 1:
+            note = BATCH.format(rows=len(found))
+            self.kept.dump.notes += [note] * (note not in self.kept.dump.notes)
+            return None
+        return [int(one) for one in found.reshape(-1).tolist()]
+
+    def hook(self, path: str) -> Any:
+        """Return the hook of one module. It returns nothing, so the output stays what it is."""
+
+        def seen(module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+            start = time.perf_counter()
+            if not self.passes and path.rpartition(".")[2] in EMBEDDINGS and args:
+                self.passes.append(self.ids_of(args[0]))  # forward() called past the root's hook
+            name, tensor = self.handed_out(path, output)
+            if name is not None:
+                self.keep(self.prefix + name, tensor)
+            self.kept.dump.cost.seconds += time.perf_counter() - start
+
+        return seen
+
+    def handed_out(self, path: str, output: Any) -> tuple[str | None, Any]:
+        """Return the name and the tensor of an output, no name if there is nothing to keep.
+
+        Of a tuple it is the first element. Of a model's own record it is the logits; what else a
+        record has is the output of a part, which has a hook of its own.
+        """
+        import torch
+
+        if isinstance(output, list | tuple) and not hasattr(output, "_fields"):
+            output = output[0] if output else None
+        elif hasattr(output, "keys") or hasattr(output, "logits"):
+            return self.logits_named(path, getattr(output, "logits", None))
+        if not isinstance(output, torch.Tensor):
+            return None, None
+        if path:
+            return path, output
+        return self.logits_named("", output, "output")
+
+    def logits_named(self, path: str, found: Any, otherwise: str = "logits") -> tuple[Any, Any]:
+        """Name what a whole model hands out, once: wrappers hand on what the model inside gave."""
+        if found is None or found is self.logits:
+            return None, None
+        if otherwise == "output" and found.ndim and found.shape[-1] in self.vocabulary:
+            otherwise = "logits"
+        self.logits = found
+        return (f"{path}.{otherwise}" if path else otherwise), found
+
+    def keep(self, name: str, tensor: Any) -> None:
+        """Copy a tensor at once: the framework may write over it."""
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if kind not in TAGS or tensor.is_meta or tensor.is_sparse:
+            what = f"{name} hands out {kind} on {tensor.device}, which no trace can hold"
+            self.kept.dump.notes += [what] * (what not in self.kept.dump.notes)
+            return
+        copied = tensor.detach().to("cpu", copy=True).contiguous()
+        self.kept.add(name, to_numpy(copied))

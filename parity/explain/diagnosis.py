@@ -1,0 +1,88 @@
+"""What `explain` found, and its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Named:
+    """A bug of the catalogue that this port has. Errors are relative root mean squares."""
+
+    id: str
+    variant: str | None
+    taps: list[str]
+    layers: list[int]
+    confidence: float
+    residual_before: float
+    residual_after: float
+    noise: float
+    runner_up: dict[str, Any] | None
+    also_fits: list[str]
+    fix: str
+    wrong: str = ""
+    right: str = ""
+
+
+@dataclass
+class Unexplained:
+    """A piece that is wrong, and no set of known bugs makes it right."""
+
+    tap: str
+    own_error: float
+    noise: float
+    shape: str
+    op: str = ""
+
+
+@dataclass
+class Diagnosis:
+    """The result of `explain`."""
+
+    faults: list[Named] = field(default_factory=list)
+    unexplained: list[Unexplained] = field(default_factory=list)
+    conventions: list[str] = field(default_factory=list)
+    config: list[Any] = field(default_factory=list)
+    weights: list[Any] = field(default_factory=list)
+    compared: int = 0
+    unmatched: list[str] = field(default_factory=list)
+    not_judged: list[str] = field(default_factory=list)
+    counterfactual: list[dict[str, Any]] = field(default_factory=list)
+    dump: str = ""
+    model: str = ""
+    dtype: str = ""
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Clean only if nothing at all was found; `unknown` if nothing could be named."""
+        if self.faults or self.config or self.weights:
+            return "faults"
+        return "unknown" if self.unexplained else "clean"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "faults": [without(asdict(one), "wrong", "right") for one in self.faults],
+            "unexplained": [without(asdict(one), "op") for one in self.unexplained],
+            "conventions": self.conventions,
+            "config": [told(one) for one in self.config],
+            "weights": [told(one) for one in self.weights],
+            "coverage": {
+                "compared": self.compared,
+                "unmatched": self.unmatched,
+                "not_judged": self.not_judged,
+            },
+            "counterfactual": self.counterfactual,
+            "dtype": self.dtype,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def told(finding: Any) -> Any:
+    return finding.to_json() if hasattr(finding, "to_json") else finding

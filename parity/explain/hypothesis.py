@@ -1,0 +1,95 @@
+"""What may be wrong: entries of the catalogue, and where in this model each of them would act."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.graph import Call, Conflict, Graph
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One variant of a fault, and the calls of this graph that it changes."""
+
+    fault: Fault = field(compare=False, repr=False)
+    id: str
+    variant: str
+    order: int
+    calls: frozenset[int] = field(compare=False, repr=False)
+
+    @property
+    def rewrite(self) -> Rewrite:
+        return self.fault.variants[self.variant]
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A hypothesis that acts on some of its calls: all of a piece, or those of one module."""
+
+    hypothesis: Hypothesis
+    calls: frozenset[int]
+
+    def __repr__(self) -> str:
+        return f"{self.hypothesis.id}[{self.hypothesis.variant}]@{sorted(self.calls)}"
+
+
+def hypotheses(faults: Iterable[Fault], graph: Graph) -> list[Hypothesis]:
+    """Return every variant that changes anything in a graph."""
+    found = []
+    for order, fault in enumerate(faults):
+        for variant, rewrite in fault.variants.items():
+            calls = frozenset(
+                call.number for call in graph.calls if rewrite(call, graph) is not None
+            )
+            if calls:
+                found.append(Hypothesis(fault, fault.id, variant, order, calls))
+    return found
+
+
+def atoms_in(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) -> Iterator[Atom]:
+    """Yield where a hypothesis may act within some calls: everywhere, at one module, in one layer."""
+    here = hypothesis.calls & frozenset(calls)
+    if not here:
+        return
+    groups: dict[frozenset[int], None] = {here: None}
+    places, layers = {}, {}
+    for number in here:
+        call = graph.calls[number]
+        places.setdefault(call.place, set()).add(number)
+        layers.setdefault(call.layer, set()).add(number)
+    for group in (*places.values(), *layers.values(), *kinds(here, graph)):
+        groups.setdefault(frozenset(group))
+    yield from (Atom(hypothesis, group) for group in groups)
+
+
+def kinds(calls: Collection[int], graph: Graph) -> Iterator[set[int]]:
+    """Yield the calls of layers of one kind: those that slide, those that see everything."""
+    types = getattr(graph.config, "layer_types", None) or ()
+    for kind in sorted(set(types)):
+        group = {
+            number for number in calls
+            if (layer := graph.calls[number].layer) is not None and types[layer] == kind
+        }  # fmt: skip
+        if group:
+            yield group
+
+
+def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
+    """Return the calls as several atoms together leave them; None if they contradict each other.
+
+    Rewrites are functions of a call, so they compose, in the order of the catalogue.
+    """
+    calls: dict[int, Call] = {}
+    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
+    try:
+        for atom in ordered:
+            for number in atom.calls:
+                changed = atom.hypothesis.rewrite(calls.get(number, graph.calls[number]), graph)
+                if changed is None:  # another one left nothing that this one could act on
+                    return None
+                calls[number] = changed
+    except Conflict:
+        return None
+    return calls

@@ -1,0 +1,32 @@
+"""What an entry of the catalogue is: a class of porting bugs, and how to enact it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lockstep.parity.graph import Call, Graph
+
+# Return the wrong call for a right one, or None where the bug changes nothing.
+Rewrite = Callable[[Call, Graph], Call | None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One class of bugs. `variants` are the forms it is found in, each a rewrite of calls.
+
+    A bug is said in formulas, `wrong` and `right`; `where` is the first tap that shows it; `fix`
+    tells a porter what to do. A `convention` is no bug: the model stays the same one, and only an
+    intermediate value looks different.
+    """
+
+    id: str
+    wrong: str
+    right: str
+    symptom: str
+    where: str
+    fix: str
+    variants: Mapping[str, Rewrite]
+    evidence: tuple[str, ...] = ()
+    convention: bool = False
+    family: str = field(default="", compare=False)

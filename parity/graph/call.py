@@ -1,0 +1,101 @@
+"""One call of an operation, as data: what a fault rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Value:
+    """What the call of this number returned."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the checkpoint, or a stack of them that is read one matrix at a time."""
+
+    name: str
+    stacked: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """Anything else that went in: token ids, positions, no bias, an adapter's factor.
+
+    `rows` is the axis that runs over the tokens, None if none does. `name` says what an adapter's
+    factor is.
+    """
+
+    value: Any
+    rows: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What `change(ops, *sources)` makes of other references, on its way into a call."""
+
+    change: Callable[..., Any]
+    sources: tuple[Ref, ...]
+
+
+Ref = Value | Tensor | Constant | Derived
+
+
+class Conflict(Exception):
+    """Two rewrites replace the same operation, and nothing says which of them stands."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: which operation, on what, and under which names its result is known.
+
+    `place` is the path of the module it belongs to, without a layer: `self_attn.q_norm`. `instead`
+    computes in its place, and `after` goes over what it returns; both take the namespace of
+    operations first, so that a wrong operation rounds where the right ones do.
+    """
+
+    number: int
+    op: str
+    inputs: tuple[Ref, ...]
+    options: Mapping[str, Any]
+    taps: tuple[str, ...]
+    place: str
+    layer: int | None
+    instead: Callable[..., Any] | None = None
+    after: tuple[Callable[..., Any], ...] = ()
+
+    def replaced(self, instead: Callable[..., Any]) -> Call:
+        """Return this call with another operation: `instead(ops, *inputs, **options)`.
+
+        Raises: Conflict if it has another one already.
+        """
+        if self.instead is not None:
+            raise Conflict(self.place)
+        return replace(self, instead=instead)
+
+    def followed(self, after: Callable[..., Any]) -> Call:
+        """Return this call with something done to its result: `after(ops, result)`."""
+        return replace(self, after=(*self.after, after))
+
+    def with_options(self, **options: Any) -> Call:
+        return replace(self, options={**self.options, **options})
+
+    def with_input(self, index: int, ref: Ref) -> Call:
+        """Return this call with another reference at one place of its inputs."""
+        return replace(self, inputs=(*self.inputs[:index], ref, *self.inputs[index + 1 :]))
+
+    def with_changed(self, index: int, change: Callable[..., Any], *more: Ref) -> Call:
+        """Return this call with one input changed on its way in: `change(ops, input, *more)`."""
+        return self.with_input(index, Derived(change, (self.inputs[index], *more)))
+
+    def tensor(self, index: int) -> str | None:
+        """Return the name of the tensor at one place of the inputs, however it is changed."""
+        ref = self.inputs[index]
+        while isinstance(ref, Derived):
+            ref = ref.sources[0]
+        return ref.name if isinstance(ref, Tensor) else None

@@ -1,0 +1,102 @@
+"""The calls of a forward pass in order, and the pieces that a dump cuts them into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from lockstep.parity.graph.call import Call, Derived, Ref, Value
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A value that a port dumped, and the calls between it and the port's nearest values.
+
+    `calls` are in the order of computation, the last one is that of the target.
+    """
+
+    target: int
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Every call of one forward pass, with the shape of what it returns and its token axes.
+
+    `token_axes[n]` are the axes of value n that run over the tokens of the prompt; computing the
+    first rows alone is exact, since no token sees a later one.
+    """
+
+    calls: tuple[Call, ...]
+    shapes: tuple[Shape, ...]
+    token_axes: tuple[tuple[int, ...], ...]
+    config: Any = field(repr=False)
+
+    @cached_property
+    def taps(self) -> dict[str, int]:
+        """The call that makes each tap, in the order of computation."""
+        return {name: call.number for call in self.calls for name in call.taps}
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """The calls that take each value."""
+        found: list[list[int]] = [[] for _ in self.calls]
+        for call in self.calls:
+            for number in {*values_of(call)}:
+                found[number].append(call.number)
+        return tuple(map(tuple, found))
+
+    def piece(self, target: int, dumped: Collection[int]) -> Piece:
+        """Return what lies between a value and the dumped values before it."""
+        needed, waiting = {target}, [target]
+        while waiting:
+            for number in values_of(self.calls[waiting.pop()]):
+                if number not in dumped and number not in needed:
+                    needed.add(number)
+                    waiting.append(number)
+        return Piece(target, tuple(sorted(needed)))
+
+    def pieces(self, dumped: Collection[int]) -> list[Piece]:
+        """Return the piece of every dumped value, in the order of computation."""
+        return [self.piece(number, dumped) for number in sorted(dumped)]
+
+    def input_shape(self, call: Call, index: int) -> Shape:
+        """Return the shape of a value that goes into a call, before anything is rewritten.
+
+        Raises: TypeError if that input is no value of the graph.
+        """
+        ref = self.calls[call.number].inputs[index]
+        if not isinstance(ref, Value):
+            raise TypeError(f"input {index} of {call.op} is no value")
+        return self.shapes[ref.number]
+
+    def source(self, call: Call, index: int) -> Call:
+        """Return the call that makes a value that goes into a call, before anything is rewritten."""
+        ref = self.calls[call.number].inputs[index]
+        if not isinstance(ref, Value):
+            raise TypeError(f"input {index} of {call.op} is no value")
+        return self.calls[ref.number]
+
+    def at(self, place: str, layer: int | None) -> Iterator[Call]:
+        """Yield the calls of one module."""
+        return (call for call in self.calls if call.place == place and call.layer == layer)
+
+    def value(self, tap: str) -> Value | None:
+        """Return a reference to what a tap reports, None if the model has no such tap."""
+        number = self.taps.get(tap)
+        return None if number is None else Value(number)
+
+
+def values_of(call: Call) -> Iterator[int]:
+    """Yield the numbers of the values that a call takes, changed on their way in or not."""
+    waiting: list[Ref] = [*call.inputs]
+    while waiting:
+        ref = waiting.pop()
+        if isinstance(ref, Value):
+            yield ref.number
+        elif isinstance(ref, Derived):
+            waiting += ref.sources

@@ -1,0 +1,131 @@
+"""Record the graph of a model by running its file on shapes: nothing is computed, nothing read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.graph.call import Call, Constant, Ref, Tensor, Value
+from lockstep.parity.graph.graph import Graph
+from lockstep.parity.recorder import Node, Recorder, Stage
+from lockstep.parity.shape_ops import SHAPE_OPS, blank
+from lockstep.parity.taps import STANDINS
+from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.model import Model
+
+LAYER = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.?")
+
+
+class Named:
+    """A checkpoint whose tensors are mere shapes, and which remembers what it handed out."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self.checkpoint = checkpoint
+        self.handed: dict[int, tuple[Any, Tensor]] = {}  # by identity, kept so that it stays one's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.checkpoint, name)
+
+    def tensor(self, name: str) -> np.ndarray:
+        return self.noted(blank(*self.checkpoint.stored(name).shape), Tensor(name))
+
+    def stack(self, name: str) -> Any:
+        return self.noted(self.checkpoint.stack(name), Tensor(name, stacked=True))
+
+    def noted(self, handed: Any, tensor: Tensor) -> Any:
+        self.handed[id(handed)] = handed, tensor
+        return handed
+
+
+def record(model: Model, tokens: np.ndarray, positions: np.ndarray | None = None) -> Graph:
+    """Return the graph of a prefill of `model` over the tokens (B, L).
+
+    It is walked twice: with sizes that nothing else has, which shows the axes of the tokens, and
+    with those of the prompt.
+    """
+    taken = asdict(model.config).values()
+    batch, length = [size for size in STANDINS if size not in taken][:2]
+    nothing = np.zeros((batch, length), int)  # all at position 0, which every model has
+    stood_in, _ = walked(model, nothing, nothing)
+    axes = tuple(token_axes(node.output.shape, length) for node in stood_in.nodes)
+    positions = np.arange(tokens.shape[1])[None].repeat(len(tokens), 0) if positions is None else positions
+    stage, handed = walked(model, tokens, positions)
+    return Graph(
+        calls=tuple(calls_of(stage, named_references(handed, model), tokens.shape)),
+        shapes=tuple(node.output.shape for node in stage.nodes),
+        token_axes=axes,
+        config=model.config,
+    )
+
+
+def walked(
+    model: Model, tokens: np.ndarray, positions: np.ndarray
+) -> tuple[Stage, dict[int, tuple[Any, Tensor]]]:
+    recorder, named = Recorder(SHAPE_OPS), Named(model.checkpoint)
+    shapes: Any = named
+    walker = Model(shapes, dtype="float32", ops=recorder, adapters=model.adapters)
+    for _ in walker.stages(tokens, positions=positions, trace=recorder.tap):
+        pass
+    return recorder.take(), named.handed
+
+
+def token_axes(shape: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return tuple(axis for axis, size in enumerate(shape) if size == length)
+
+
+def named_references(handed: Mapping[int, tuple[Any, Tensor]], model: Model) -> dict[int, Ref]:
+    """Return what has a name, by identity: tensors of the checkpoint, factors of adapters."""
+    found: dict[int, Ref] = {key: tensor for key, (_, tensor) in handed.items()}
+    for path, adapter in model.adapters.modules.items():
+        for part in ("a", "b", "magnitude"):
+            factor = getattr(adapter, part)
+            if factor is not None:
+                found[id(factor)] = Constant(factor, name=f"{path}.{part}")
+    return found
+
+
+def calls_of(stage: Stage, named: dict[int, Ref], prompt: tuple[int, ...]) -> list[Call]:
+    """Turn recorded nodes into calls that refer to each other by number."""
+    numbers = {id(node.output): number for number, node in enumerate(stage.nodes)}
+    taps: dict[int, list[str]] = {}
+    for name, value in stage.taps.items():
+        taps.setdefault(numbers[id(value)], []).append(name)
+    places = places_of(stage.nodes, numbers, named, taps)
+
+    def reference(value: Any) -> Ref:
+        if id(value) in numbers:
+            return Value(numbers[id(value)])
+        rows = 1 if getattr(value, "shape", None) == prompt else None
+        return named.get(id(value)) or Constant(value, rows)
+
+    return [
+        Call(number, node.op, tuple(map(reference, node.inputs)), node.options,
+             tuple(taps.get(number, ())), *parted(places[number]))
+        for number, node in enumerate(stage.nodes)
+    ]  # fmt: skip
+
+
+def places_of(
+    nodes: list[Node], numbers: dict[int, int], named: dict[int, Ref], taps: dict[int, list[str]]
+) -> list[str]:
+    """Return the module that each call belongs to: its tap's, its weight's, or its first taker's."""
+    places = [""] * len(nodes)
+    for number in reversed(range(len(nodes))):
+        node = nodes[number]
+        weights = [named[id(value)] for value in node.inputs if isinstance(named.get(id(value)), Tensor)]
+        own = taps.get(number) or [ref.name.rpartition(".")[0] for ref in weights]  # pyright: ignore[reportAttributeAccessIssue]
+        places[number] = own[0] if own else places[number]
+        for value in node.inputs:
+            if id(value) in numbers:
+                places[numbers[id(value)]] = places[number]
+    return places
+
+
+def parted(path: str) -> tuple[str, int | None]:
+    """Split `model.layers.3.mlp.up_proj` into `mlp.up_proj` and 3."""
+    found = LAYER.match(path)
+    return (path, None) if found is None else (path[found.end() :], int(found[1]))
