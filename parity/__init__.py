@@ -9,13 +9,13 @@ if __name__ != "lockstep.parity":
     raise ImportError(f"import this package as lockstep.parity, not {__name__}")
 
 if TYPE_CHECKING:
-    from lockstep.parity import capture
+    from lockstep.parity import capture as capture
     from lockstep.parity.arrays import to_numpy
     from lockstep.parity.check import check
     from lockstep.parity.diff import diff
 
 _HOMES = {"check": "check", "diff": "diff", "to_numpy": "arrays"}
-__all__ = ["capture", "check", "diff", "to_numpy"]
+__all__ = ["check", "diff", "to_numpy"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.names import is_tap
+from lockstep.parity.names import is_tap, parted
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.files import read_whole
 from lockstep.reference.checkpoint.strict_json import JsonLimits, parse_json
@@ -17,8 +17,10 @@ SIZE, LINES, LENGTH, FARTHEST = 1 << 16, 2000, 400, 1000
 LIMITS = JsonLimits(size=SIZE, entries=LINES, depth=1)
 # The only YAML that is read: `key: value` from the first column on, and comments.
 QUOTED = r'"[^"\\]*"|' + r"'[^']*'"
+FIRST = r"[^\s:#'\"&*!|>%@`,{}\[\]-]"
 ENTRY = re.compile(
-    rf"(?P<key>{QUOTED}|[^\s:#'\"&*!|>%@`,\[\]-][^\s:#,]*)\s*:\s+(?P<value>{QUOTED}|\S+?)\s*(?:\s#.*)?"
+    rf"(?P<key>{QUOTED}|{FIRST}[^\s:#,]*)\s*:\s+"
+    rf"(?P<value>{QUOTED}|{FIRST}[^\s#]*|-[0-9]+)\s*(?:\s#.*)?"
 )
 
 
@@ -40,13 +42,17 @@ class NameMap:
     offset: int
 
     def tap(self, name: str) -> str | None:
-        """Return the tap that a dumped name means by this map, None if the map has no such."""
+        """Return the tap that a dumped name means by this map, None if the map has no such.
+
+        The prefix of a step stands before both.
+        """
+        step, path = parted(name)
         for rule in self.rules:
-            found = rule.pattern.fullmatch(name)
+            found = rule.pattern.fullmatch(path)
             if found and LAYER not in rule.theirs:
-                return rule.tap
+                return step + rule.tap
             if found and (layer := int(found[1]) - self.offset) >= 0:
-                return rule.tap.replace(LAYER, str(layer))
+                return step + rule.tap.replace(LAYER, str(layer))
         return None
 
     def mapped(self, names: Iterable[str]) -> dict[str, str]:

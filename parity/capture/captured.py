@@ -85,6 +85,10 @@ class Collection:
     def keep(self, name: str, array: np.ndarray) -> None:
         self.tensors[name], self.shapes[name] = array, array.shape
 
+    def note(self, text: str) -> None:
+        if text not in self.dump.notes:
+            self.dump.notes.append(text)
+
     def finish(self) -> None:
         """Say what is known of the whole. Raises: InputError if it cannot be a model's run."""
         if not self.tensors:
@@ -127,8 +131,9 @@ def means_tap(name: str) -> bool:
 
 
 def alike(left: np.ndarray, right: np.ndarray | None) -> bool:
-    same_kind = right is not None and (left.shape, left.dtype) == (right.shape, right.dtype)
-    return same_kind and left.tobytes() == right.tobytes()
+    if right is None or (left.shape, left.dtype) != (right.shape, right.dtype):
+        return False
+    return left.tobytes() == right.tobytes()
 
 
 def usual_dtype(tensors: dict[str, np.ndarray]) -> str | None:

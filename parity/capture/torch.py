@@ -4,7 +4,7 @@
 # pyright: reportMissingImports=false
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from lockstep.parity.trace_file import TAGS
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
 OTHER_PASS = "pass {number} is no continuation by one token: its tensors are named pass.{number}/"
 BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
+IDLE = "{count} of {total} modules with weights were not called, such as {name}"
 EMBEDDINGS = ("embed_tokens", "wte")
 
 
@@ -52,6 +53,10 @@ def is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def has_weights(module: Any) -> bool:
+    return next(module.parameters(recurse=False), None) is not None
+
+
 class Hooks:
     """The hooks of one capture, and what they saw of the pass that is running."""
 
@@ -63,6 +68,7 @@ class Hooks:
         self.kept = Collection(type(inner).__name__, "torch")
         self.handles: list[Any] = []
         self.passes: list[list[int] | None] = []
+        self.ran: set[str] = set()
         self.prefix = ""
         self.logits: Any = None  # the last that a module of this pass handed out
         self.vocabulary = {getattr(part, "num_embeddings", None) for part in module.modules()}
@@ -81,6 +87,9 @@ class Hooks:
     def finish(self) -> None:
         self.kept.fed(self.passes)
         self.kept.finish()
+        weighty = [name for name, part in self.root.named_modules() if has_weights(part)]
+        if idle := [name for name in weighty if name not in self.ran]:
+            self.kept.note(IDLE.format(count=len(idle), total=len(weighty), name=idle[0]))
 
     def begin(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
         """Begin a pass of the whole model: the prompt, or a token that continues it."""
@@ -90,7 +99,7 @@ class Hooks:
         self.passes.append(ids)
         if number and (ids is None or len(ids) != 1):
             self.prefix = f"pass.{number + 1}/"
-            self.kept.dump.notes.append(OTHER_PASS.format(number=number + 1))
+            self.kept.note(OTHER_PASS.format(number=number + 1))
         elif number:
             self.prefix = f"step.{number}/"
 
@@ -102,7 +111,7 @@ class Hooks:
             return None
         if found.ndim == 2 and len(found) != 1:
             note = BATCH.format(rows=len(found))
-            self.kept.dump.notes += [note] * (note not in self.kept.dump.notes)
+            self.kept.note(note)
             return None
         return [int(one) for one in found.reshape(-1).tolist()]
 
@@ -111,6 +120,7 @@ class Hooks:
 
         def seen(module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
             start = time.perf_counter()
+            self.ran.add(path)
             if not self.passes and path.rpartition(".")[2] in EMBEDDINGS and args:
                 self.passes.append(self.ids_of(args[0]))  # forward() called past the root's hook
             name, tensor = self.handed_out(path, output)
@@ -128,10 +138,11 @@ class Hooks:
         """
         import torch
 
-        if isinstance(output, list | tuple) and not hasattr(output, "_fields"):
+        if isinstance(output, Mapping) or hasattr(output, "logits"):
+            found = output.get("logits") if isinstance(output, Mapping) else output.logits
+            return self.logits_named(path, found)
+        if isinstance(output, list | tuple):
             output = output[0] if output else None
-        elif hasattr(output, "keys") or hasattr(output, "logits"):
-            return self.logits_named(path, getattr(output, "logits", None))
         if not isinstance(output, torch.Tensor):
             return None, None
         if path:
@@ -152,7 +163,7 @@ class Hooks:
         kind = str(tensor.dtype).removeprefix("torch.")
         if kind not in TAGS or tensor.is_meta or tensor.is_sparse:
             what = f"{name} hands out {kind} on {tensor.device}, which no trace can hold"
-            self.kept.dump.notes += [what] * (what not in self.kept.dump.notes)
+            self.kept.note(what)
             return
         copied = tensor.detach().to("cpu", copy=True).contiguous()
         self.kept.add(name, to_numpy(copied))

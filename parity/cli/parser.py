@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import NoReturn
 
 COMMANDS = (
-    "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "generate", "fuse", "bench",
+    "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "explain", "faults",
+    "generate", "fuse", "bench",
 )  # fmt: skip
 EPILOG = """\
 exit codes:

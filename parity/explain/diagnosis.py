@@ -21,6 +21,7 @@ class Named:
     runner_up: dict[str, Any] | None
     also_fits: list[str]
     fix: str
+    votes: dict[str, int] | None = None
     wrong: str = ""
     right: str = ""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
 
+FEW = 8  # calls that a hypothesis may change in a piece, for each to be thought of alone
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -48,30 +50,49 @@ def hypotheses(faults: Iterable[Fault], graph: Graph) -> list[Hypothesis]:
     return found
 
 
-def atoms_in(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) -> Iterator[Atom]:
-    """Yield where a hypothesis may act within some calls: everywhere, at one module, in one layer."""
+def atoms_in(
+    hypothesis: Hypothesis, calls: Collection[int], early: Collection[int], graph: Graph
+) -> Iterator[Atom]:
+    """Yield where a hypothesis may act within some calls: all, one module's, one layer's ...
+
+    `early` are the calls that the first token shows; a bug may be in those alone, or in the rest.
+    """
     here = hypothesis.calls & frozenset(calls)
-    if not here:
+    if hypothesis.fault.convention and here:  # a part of a convention is a bug
+        yield Atom(hypothesis, here)
         return
-    groups: dict[frozenset[int], None] = {here: None}
-    places, layers = {}, {}
-    for number in here:
+    places, layers = grouped(here, graph)
+    groups: dict[frozenset[int], None] = {}
+    for group in (here, *layers.values(), *kinds(here, graph)):
+        groups |= dict.fromkeys((group, group & frozenset(early), group - frozenset(early)))
+    for group in places.values():
+        groups |= dict.fromkeys((group, *kinds(group, graph)))
+    if len(here) <= FEW:
+        groups |= dict.fromkeys(frozenset([number]) for number in here)
+    yield from (Atom(hypothesis, group) for group in groups if group)
+
+
+def grouped(
+    calls: Collection[int], graph: Graph
+) -> tuple[dict[str, frozenset[int]], dict[int | None, frozenset[int]]]:
+    """Return the calls of each module, and those of each layer."""
+    places: dict[str, frozenset[int]] = {}
+    layers: dict[int | None, frozenset[int]] = {}
+    for number in sorted(calls):
         call = graph.calls[number]
-        places.setdefault(call.place, set()).add(number)
-        layers.setdefault(call.layer, set()).add(number)
-    for group in (*places.values(), *layers.values(), *kinds(here, graph)):
-        groups.setdefault(frozenset(group))
-    yield from (Atom(hypothesis, group) for group in groups)
+        places[call.place] = places.get(call.place, frozenset()) | {number}
+        layers[call.layer] = layers.get(call.layer, frozenset()) | {number}
+    return places, layers
 
 
-def kinds(calls: Collection[int], graph: Graph) -> Iterator[set[int]]:
+def kinds(calls: Collection[int], graph: Graph) -> Iterator[frozenset[int]]:
     """Yield the calls of layers of one kind: those that slide, those that see everything."""
     types = getattr(graph.config, "layer_types", None) or ()
     for kind in sorted(set(types)):
-        group = {
+        group = frozenset(
             number for number in calls
             if (layer := graph.calls[number].layer) is not None and types[layer] == kind
-        }  # fmt: skip
+        )  # fmt: skip
         if group:
             yield group
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from lockstep.parity.explain.hypothesis import Atom, rewritten
-from lockstep.parity.explain.trial import FAR, Fit, Trial
+from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explain.look import FAR, Look
+from lockstep.parity.explain.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import Judgement
 
@@ -17,6 +18,7 @@ VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
 BEAM = 10
 PAIRS = 60  # candidates of which every pair is tried
+MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 BUDGET = 4000  # computations of a value, until a piece is left unexplained
 
@@ -36,60 +38,67 @@ class Search:
     trial: Trial
     piece: Piece
     atoms: Sequence[Atom]
-    effects: dict[tuple[Atom, int | None, int], float] = field(default_factory=dict)
-    fits: dict[tuple[Atoms, int | None, int], Fit] = field(default_factory=dict)
+    looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
     judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
 
-    def explanations(self, known: Iterable[Atom]) -> list[Explanation]:
+    def explanations(
+        self, known: Sequence[Atom], settled: Collection[Hypothesis], *, deep: bool
+    ) -> list[Explanation]:
         """Return all smallest sets that explain the piece; none if nothing found does.
 
-        First what other pieces are known to suffer from, then single bugs, then sets.
+        First what other pieces are known to suffer from, then single bugs, then, if `deep`, sets.
+        What is `settled` needs no more comparing with what might do as well.
         """
         self.start = self.trial.count
-        visible = [atom for atom in self.atoms if self.visible(atom)]
-        for found in (self.among(known), self.singles(visible), self.sets(visible, known)):
-            if found:
-                return self.with_siblings(found, visible)
-        return []
+        found = self.among(known)
+        if found and all(atom.hypothesis in settled for atom in found[0]):
+            return self.told(found)
+        visible = [atom for atom in self.atoms if self.effect(atom, 0, None) > VISIBLE]
+        found = found or self.singles(visible) or (self.sets(visible, known) if deep else [])
+        return self.told(self.with_siblings(found, visible))
 
-    def visible(self, atom: Atom) -> bool:
-        return self.effect(atom, None, 0) > VISIBLE
+    def told(self, found: Iterable[Atoms]) -> list[Explanation]:
+        judged = {atoms: self.judged[atoms] for atoms in found}
+        return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
 
-    def effect(self, atom: Atom, rows: int | None, skip: int) -> float:
-        key = atom, rows, skip
-        if key not in self.effects:
-            calls = rewritten([atom], self.trial.graph)
-            target = self.piece.target
-            self.effects[key] = self.trial.effect(target, calls, rows, skip) if calls else 0.0
-        return self.effects[key]
-
-    def fit(self, atoms: Atoms, rows: int | None = None, skip: int = 0) -> Fit:
-        key = atoms, rows, skip
-        if key not in self.fits:
+    def look(self, atoms: Atoms, rows: int | None) -> Look | None:
+        """Look at a set of bugs on the first `rows` tokens; None if they contradict each other."""
+        key = atoms, rows
+        if key not in self.looks:
             calls = rewritten(atoms, self.trial.graph)
-            target = self.piece.target
-            self.fits[key] = (
-                Fit(FAR, FAR) if calls is None else self.trial.fit(target, calls, rows, skip)
-            )
-        return self.fits[key]
+            self.looks[key] = None if calls is None else self.trial.look(self.piece, calls, rows)
+        return self.looks[key]
+
+    def effect(self, atom: Atom, first: int, last: int | None) -> float:
+        """Return how far a bug alone moves a stretch of tokens, over the noise."""
+        found = self.look(frozenset([atom]), None)
+        return found.effect(first, last) if found else 0.0
+
+    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, float]:
+        """Return how far the port is from a set of bugs, before and after the best factor."""
+        found = self.look(atoms, None if len(atoms) < 2 else last)
+        return (found.raw(first, last), found.scaled(first, last)) if found else (FAR, FAR)
 
     def explains(self, atoms: Atoms) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges."""
-        if self.fit(atoms).raw > PROMISING:
+        if self.fit(atoms)[0] > PROMISING:
             return False
         if atoms not in self.judged:
             calls = rewritten(atoms, self.trial.graph)
-            self.judged[atoms] = self.trial.judge(self.piece.target, calls)
+            self.judged[atoms] = self.trial.judge(self.piece, calls)
         judgement = self.judged[atoms]
         return judgement is not None and judgement.passed
 
-    def among(self, known: Iterable[Atom]) -> list[Atoms]:
+    def among(self, known: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets of known bugs that explain the piece."""
-        here = [atom for atom in known if atom in self.atoms and self.visible(atom)]
+        visible = [atom for atom in known if self.effect(atom, 0, None) > VISIBLE]
+        here = sorted(visible, key=lambda atom: -len(atom.calls))[:MOST_KNOWN]
         for size in range(1, min(len(here), DEEPEST) + 1):
-            found = [frozenset(some) for some in combinations(here, size)
-                     if not self.spent and self.explains(frozenset(some))]  # fmt: skip
+            found = [
+                frozenset(some) for some in combinations(here, size)
+                if count(some) == size and not self.spent and self.explains(frozenset(some))
+            ]  # fmt: skip
             if found:
                 return found
         return []
@@ -97,7 +106,7 @@ class Search:
     def singles(self, visible: Sequence[Atom]) -> list[Atoms]:
         return [frozenset([atom]) for atom in visible if self.explains(frozenset([atom]))]
 
-    def sets(self, visible: Sequence[Atom], known: Iterable[Atom]) -> list[Atoms]:
+    def sets(self, visible: Sequence[Atom], known: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
 
         What a token cannot show it need not explain: alone, it shows no rope, no mask, no scale of
@@ -108,8 +117,8 @@ class Search:
         for rows in self.stages():
             some = [
                 atom for atom in visible
-                if self.effect(atom, rows, before) > VISIBLE
-                and (before == 0 or self.effect(atom, before, 0) < VISIBLE)
+                if self.effect(atom, before, rows) > VISIBLE
+                and (before == 0 or self.effect(atom, 0, before) < VISIBLE)
             ]  # fmt: skip
             solutions = self.stage(solutions, some, rows, before)
             if not solutions:
@@ -117,8 +126,8 @@ class Search:
             before = rows or 0
         found = [atoms for atoms in solutions if atoms and self.explains(atoms)]
         smallest = [self.needed(atoms) for atoms in found]
-        least = min(map(len, smallest), default=0)
-        return list({atoms: None for atoms in smallest if len(atoms) == least})
+        least = min(map(count, smallest), default=0)
+        return list({atoms: None for atoms in smallest if count(atoms) == least})
 
     def stages(self) -> list[int | None]:
         """Return how many tokens each stage looks at: one, a window's worth, all."""
@@ -136,7 +145,7 @@ class Search:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
         beam = starts
         for depth in range(DEEPEST):
-            found = [atoms for atoms in beam if self.fit(atoms, rows, skip).raw <= self.close(skip)]
+            found = [atoms for atoms in beam if self.fit(atoms, skip, rows)[0] <= self.close]
             if found:
                 return found[:BEAM]
             wide = depth == 0 and len(candidates) <= PAIRS
@@ -145,7 +154,8 @@ class Search:
                 return []
         return []
 
-    def close(self, skip: int) -> float:
+    @property
+    def close(self) -> float:
         """Return what the quick measure may leave on a few tokens, whose noise is uncertain."""
         return 3 * self.trial.limit
 
@@ -158,21 +168,21 @@ class Search:
         for atoms in larger:
             if self.spent:
                 break
-            fits[atoms] = self.fit(atoms, rows, skip)
-        possible = [atoms for atoms, fit in fits.items() if fit.raw < FAR]
-        by_raw = sorted(possible, key=lambda atoms: fits[atoms].raw)[:keep]
-        by_gain = sorted(possible, key=lambda atoms: fits[atoms].scaled)[:keep]
+            fits[atoms] = self.fit(atoms, skip, rows)
+        possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
+        by_raw = sorted(possible, key=lambda atoms: fits[atoms][0])[:keep]
+        by_gain = sorted(possible, key=lambda atoms: fits[atoms][1])[:keep]
         return list(dict.fromkeys((*by_raw, *by_gain)))
 
     def needed(self, atoms: Atoms) -> Atoms:
         """Leave out what can be left out."""
-        for atom in sorted(atoms, key=lambda atom: self.effect(atom, None, 0)):
+        for atom in sorted(atoms, key=lambda atom: self.effect(atom, 0, None)):
             if len(atoms) > 1 and self.explains(atoms - {atom}):
                 atoms -= {atom}
         return atoms
 
-    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Explanation]:
-        """Return the sets, and those in which one bug is exchanged for another that does as well."""
+    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets, and those that do as well with one bug exchanged for another."""
         every = dict.fromkeys(found)
         for atoms in found:
             for atom in atoms:
@@ -181,9 +191,13 @@ class Search:
                         sibling = atoms - {atom} | {other}
                         if self.explains(sibling):
                             every.setdefault(sibling)
-        judged = {atoms: self.judged[atoms] for atoms in every}
-        return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
+        return list(every)
 
     @property
     def spent(self) -> bool:
         return self.trial.count - self.start > BUDGET
+
+
+def count(atoms: Iterable[Atom]) -> int:
+    """Return how many bugs a set is: one that acts at several places is one."""
+    return len({atom.hypothesis for atom in atoms})

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lockstep.parity.explain.flips import routers_between, unsure_tokens
+from lockstep.parity.explain.look import FAR, Look, nowhere
 from lockstep.parity.graph import Call, Evaluator, Graph
+from lockstep.parity.graph.evaluator import Read
+from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import LIMITS, Judgement, judge, row_noise
 from lockstep.parity.metrics import difference, rms
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
-from lockstep.parity.graph.evaluator import Read
 
 Rewritten = Mapping[int, Call]
-FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How far a port is from a hypothesis: own error over noise, before and after the best gain."""
-
-    raw: float
-    scaled: float
 
 
 @dataclass
@@ -32,7 +26,8 @@ class Trial:
     """One dump against one graph.
 
     `dumped` holds the port's values by number. Everything is judged as `diff` judges it: a float64
-    replay is the centre, and legal ways to round at the port's dtype are the noise.
+    replay is the centre, and legal ways to round at the port's dtype are the noise. `count` says
+    how many values were computed so far.
     """
 
     graph: Graph
@@ -43,12 +38,12 @@ class Trial:
     centres: dict[int | None, Evaluator] = field(default_factory=dict)
     rounding: dict[int | None, list[Evaluator]] = field(default_factory=dict)
     usual: dict[tuple[int, int | None], float] = field(default_factory=dict)
+    routers: dict[int, list[Call]] = field(default_factory=dict)
     count: int = 0
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
-            namespace = exact(self.ops, self.dtype)
-            self.centres[rows] = self.evaluator(namespace, FLOAT64, rows)
+            self.centres[rows] = self.evaluator(exact(self.ops, self.dtype), FLOAT64, rows)
         return self.centres[rows]
 
     def ways(self, rows: int | None) -> list[Evaluator]:
@@ -64,65 +59,81 @@ class Trial:
     def port(self, target: int, rows: int | None = None) -> np.ndarray:
         return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
 
-    def judge(self, target: int, calls: Rewritten | None = None, rows: int | None = None) -> Judgement:
-        """Judge a value as `diff` does, with some calls rewritten."""
-        self.count += 1 + len(self.ways(rows))
-        with np.errstate(all="ignore"):
-            centre = self.centre(rows).target(target, calls)
-            spread = [way.target(target, calls) for way in self.ways(rows)]
-            port = self.port(target, rows)
-            if centre.shape != port.shape:
-                return Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
-            return judge(port, centre, spread, self.dtype)
+    @np.errstate(all="ignore")  # what a broken port dumps may overflow anywhere
+    def judge(self, piece: Piece, calls: Rewritten | None = None) -> Judgement:
+        """Judge a piece as `diff` judges a tap, with some calls rewritten.
 
-    def fit(
-        self, target: int, calls: Rewritten | None, rows: int | None = None, skip: int = 0
-    ) -> Fit:
+        Tokens that a router may have sent elsewhere by rounding alone are left out.
+        """
+        self.count += 1 + len(self.ways(None))
+        centre = self.centre(None).target(piece.target, calls)
+        spread = [way.target(piece.target, calls) for way in self.ways(None)]
+        port = self.port(piece.target)
+        if centre.shape != port.shape:
+            return Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
+        unsure = self.unsure(piece, calls)
+        if unsure is not None and not unsure.all():
+            port, centre, *spread = (
+                self.sure(value, piece, unsure) for value in (port, centre, *spread)
+            )
+        return judge(port, centre, spread, self.dtype)
+
+    def unsure(self, piece: Piece, calls: Rewritten | None) -> np.ndarray | None:
+        """Return the tokens (B, L) of a piece that depend on a choice within the noise."""
+        target = piece.target
+        if target not in self.routers:
+            self.routers[target] = routers_between(target, self.graph, self.dumped, piece.calls)
+
+        def values(number: int) -> tuple[np.ndarray, Sequence[np.ndarray]]:
+            if number in self.dumped:
+                return self.dumped[number].astype(np.float64), [self.dumped[number]]
+            centre, ways = self.centre(None), self.ways(None)
+            return centre.target(number, calls), [way.target(number, calls) for way in ways]
+
+        return unsure_tokens(target, self.routers[target], values, self.graph)
+
+    def sure(self, value: np.ndarray, piece: Piece, unsure: np.ndarray) -> np.ndarray:
+        """Return the values of the other tokens alone, (N, ...)."""
+        axis = self.graph.token_axes[piece.target][0]
+        return np.moveaxis(value, axis, 1)[~unsure]
+
+    @np.errstate(all="ignore")
+    def look(self, piece: Piece, calls: Rewritten, rows: int | None = None) -> Look:
         """Return roughly how far the port is from a hypothesis: the centre alone is computed.
 
-        The first `skip` tokens are left out.
+        `rows` says how many tokens are computed, None all. Raises nothing: what cannot be computed
+        in this model moves nothing.
         """
         self.count += 1
-        with np.errstate(all="ignore"):
-            centre = self.centre(rows).target(target, calls)
-            port = self.port(target, rows)
-            if centre.shape != port.shape:
-                return Fit(FAR, FAR)
-            axis = self.graph.token_axes[target][0]
-            wrong = np.moveaxis(centre, axis, 0)[skip:].astype(np.float64)
-            found = np.moveaxis(port, axis, 0)[skip:].astype(np.float64)
-            allowed = self.relative_noise(target, rows) * rms(wrong)
-            gain = np.vdot(wrong, found) / np.vdot(wrong, wrong)
-            return Fit(ratio(found - wrong, allowed), ratio(found - gain * wrong, allowed))
+        right = self.centre(rows).target(piece.target)
+        try:
+            wrong = self.centre(rows).target(piece.target, calls)
+        except ValueError:  # shapes that this model does not have
+            wrong = right
+        port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
+        if wrong.shape != port.shape:
+            return nowhere(right.shape[self.graph.token_axes[piece.target][0]])
+        by_token = (self.tokens(value, piece.target) for value in (port, wrong, right))
+        return Look.of(*by_token, noise, careful=not self.routers.get(piece.target))
 
-    def relative_noise(self, target: int, rows: int | None) -> float:
+    def tokens(self, value: np.ndarray, target: int) -> np.ndarray:
+        """Return the values of each token in a row, in float64."""
+        value = np.moveaxis(value, self.graph.token_axes[target][0], 0)
+        return value.reshape(len(value), -1).astype(np.float64)
+
+    @np.errstate(all="ignore")
+    def relative_noise(self, piece: Piece, rows: int | None) -> float:
         """Return the noise of the right computation, relative to what it gives."""
-        key = target, rows
+        key = piece.target, rows
         if key not in self.usual:
-            centre = self.centre(rows).target(target)
-            errors = [np.nan_to_num(difference(way.target(target), centre)) for way in self.ways(rows)]
+            centre = self.centre(rows).target(piece.target)
+            spread = [way.target(piece.target) for way in self.ways(rows)]
+            errors = [np.nan_to_num(difference(way, centre)) for way in spread]
             noise = row_noise(errors, centre, self.dtype)
-            self.usual[key] = rms(noise) / (rms(centre) or 1.0)
+            usual = float(np.median(noise)) if self.routers.get(piece.target) else rms(noise)
+            self.usual[key] = usual / (rms(centre) or 1.0)
         return self.usual[key]
-
-    def effect(self, target: int, calls: Rewritten, rows: int | None = None, skip: int = 0) -> float:
-        """Return how far a hypothesis moves a value, over the noise."""
-        self.count += 1
-        with np.errstate(all="ignore"):
-            right = self.centre(rows).target(target)
-            wrong = self.centre(rows).target(target, calls)
-            if wrong.shape != right.shape:
-                return FAR
-            axis = self.graph.token_axes[target][0]
-            moved = np.moveaxis(wrong - right, axis, 0)[skip:]
-            return ratio(moved, self.relative_noise(target, rows) * rms(right))
 
     @property
     def limit(self) -> float:
         return LIMITS[self.dtype.name].whole
-
-
-def ratio(error: np.ndarray, allowed: float) -> float:
-    """Return the size of an error over what is allowed; what is not a number is far."""
-    found = rms(error) / allowed if allowed else (FAR if np.any(error) else 0.0)
-    return float(found) if np.isfinite(found) else FAR

@@ -9,22 +9,27 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from lockstep.parity.faults.fault import Fault
-
-HELPERS = ("fault", "rewrites")
 
 
 @cache
 def catalogue() -> tuple[Fault, ...]:
     """Return every entry, by family and in the order of its file."""
     return tuple(
-        replace(fault, family=family) for family in families()
-        for fault in import_module(f"lockstep.parity.faults.{family}").FAULTS
+        replace(fault, family=family)
+        for family in families()
+        for fault in module(family).FAULTS
     )  # fmt: skip
 
 
-def families() -> list[str]:
-    """Return the names of the files that hold entries."""
-    names = sorted(module.name for module in iter_modules(__path__))
-    return [name for name in names if name not in HELPERS and not name.startswith("_")]
+@cache
+def families() -> tuple[str, ...]:
+    """Return the names of the files that hold entries; the other files help them."""
+    names = sorted(found.name for found in iter_modules(__path__))
+    return tuple(name for name in names if hasattr(module(name), "FAULTS"))
+
+
+def module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name}")

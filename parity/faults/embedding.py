@@ -1,7 +1,101 @@
-"""What goes wrong with the embedding."""
+"""What goes wrong with the embedding, of tokens, of positions and of layers."""
 
-from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.rewrites import option, skipped
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.rewrites import (
+    changed_input,
+    instead,
+    option,
+    rewrite,
+    skipped,
+)
+from lockstep.parity.faults.tensors import Kept, dense
+from lockstep.parity.graph import Call, Graph
+from lockstep.reference.precision import accumulator, dtype_named, rounded
+
+EMBEDDING = r"model\.embed_tokens"
+OF_LAYERS = r"model\.embed_tokens_per_layer"
+SUMMED = r"model\.per_layer_inputs"
+TABLES = (EMBEDDING, r"transformer\.wte")
+CHUNKS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+def wide_factor(ops, x, *, by):
+    """Multiply by the factor as it is, and round the product alone."""
+    work = accumulator(x.dtype)
+    return rounded(x.astype(work) * work.type(by), x.dtype)
+
+
+def held_in(name):
+    return lambda by: float(np.asarray(by).astype(dtype_named(name)))
+
+
+def head_of_scaled_table() -> Rewrite:
+    """Multiply the logits by what the embedding is multiplied by, where both are one table."""
+
+    @rewrite("linear", "lm_head")
+    def change(call: Call, graph: Graph) -> Call | None:
+        scales = [one for one in graph.at("model.embed_tokens", None) if one.op == "scale"]
+        if not scales or "embed_tokens" not in (call.tensor(1) or ""):
+            return None
+        by = scales[0].options["by"]
+        return call.followed(lambda ops, logits: ops.scale(logits, by=by))
+
+    return change
+
+
+def reshaped_table(ops, table):
+    """Take the table's numbers for those of its transpose."""
+    rows, columns = table.shape
+    numbers = table if isinstance(table, np.ndarray) else dense(ops, table)
+    return numbers.reshape(columns, rows).T
+
+
+def next_row(ops, tokens, table, *, by):
+    return (tokens + by) % table.shape[0]
+
+
+def later_position(ops, positions, table, *, by):
+    return np.clip(positions + by, 0, table.shape[0] - 1)
+
+
+def shifted(index, by, *places) -> Rewrite:
+    """Look another row up: `index(ops, ids, table, by=by)`."""
+    return rewrite("embedding", *places)(
+        lambda call, graph: call.with_changed(
+            0, lambda ops, ids, table: index(ops, ids, table, by=by), call.inputs[1]
+        )
+    )
+
+
+def other_block(step) -> Rewrite:
+    """Give each layer the input of a neighbour."""
+
+    @rewrite("column_block", "per_layer_projection")
+    def change(call: Call, graph: Graph) -> Call | None:
+        block, blocks = call.options["block"], call.options["blocks"]
+        return call.with_options(block=(block + step) % blocks) if blocks > 1 else None
+
+    return change
+
+
+def of_first_chunk(size) -> Rewrite:
+    """Give the tokens of every chunk of a prefill the inputs of the first chunk's."""
+
+    @rewrite("column_block", "per_layer_projection")
+    def change(call: Call, graph: Graph) -> Call | None:
+        if graph.input_shape(call, 0)[1] <= size:
+            return None
+        return call.with_changed(0, lambda ops, x: x[:, np.arange(x.shape[1]) % size])
+
+    return change
+
+
+def every_so_many(ops, x, *, block, blocks):
+    """Cut the columns as if those of all layers took turns."""
+    return x[..., block::blocks]
+
 
 FAULTS = (
     Fault(
@@ -11,17 +105,108 @@ FAULTS = (
         symptom="logits too flat; one dash or space over and over",
         where="model.embed_tokens",
         fix="multiply the embedding by the root of hidden_size",
-        evidence=("mlx-vlm#893",),
-        variants={"": skipped("scale", r"model\.embed_tokens")},
+        evidence=("Blaizzy/mlx-vlm#893",),
+        variants={"": skipped("scale", EMBEDDING)},
     ),
     Fault(
         id="embed-scale-twice",
         wrong="h = hidden_size E[t]",
         right="h = sqrt(hidden_size) E[t]",
-        symptom="garbage",
+        symptom="garbage, or only where embeddings are handed in that were scaled already",
         where="model.embed_tokens",
-        fix="apply the scale once",
-        evidence=("mlx-vlm#906",),
-        variants={"": option("scale", "by", lambda by: by * by, r"model\.embed_tokens")},
+        fix="apply the scale once: in the embedding or in the model, not in both",
+        evidence=("Blaizzy/mlx-vlm#906",),
+        variants={"": option("scale", "by", lambda by: by * by, EMBEDDING)},
     ),
-)
+    Fault(
+        id="embed-scale-not-rounded",
+        wrong="s = sqrt(hidden_size) in another precision than the activations'",
+        right="s = sqrt(hidden_size), rounded to the dtype of the activations",
+        symptom="one constant ratio near 1 at the embedding, a few flipped near ties",
+        where="model.embed_tokens",
+        fix="hold the scale in the dtype that the model is computed in",
+        evidence=("https://unsloth.ai/blog/gemma-bugs",),
+        variants={
+            "not rounded": instead("scale", wide_factor, EMBEDDING),
+            "rounded to bfloat16": option("scale", "by", held_in("bfloat16"), EMBEDDING),
+            "rounded to float16": option("scale", "by", held_in("float16"), EMBEDDING),
+        },
+    ),
+    Fault(
+        id="tied-head-inherits-embed-scale",
+        wrong="logits = h (s E)^T",
+        right="logits = h E^T",
+        symptom="greedy text is unchanged, probabilities are far too sharp",
+        where="lm_head",
+        fix="give the head the stored table, not the scaled one",
+        evidence=("ml-explore/mlx-lm#764",),
+        variants={"": head_of_scaled_table()},
+    ),
+    Fault(
+        id="embed-table-transposed",
+        wrong="h = column t of the table's numbers, laid out as (hidden_size, vocabulary)",
+        right="h = row t of the table (vocabulary, hidden_size)",
+        symptom="gibberish, with every shape as it should be",
+        where="the embedding",
+        fix="do not reshape the table into its transpose: rows are tokens",
+        variants={"": changed_input("embedding", 1, Kept(reshaped_table), *TABLES)},
+    ),
+    Fault(
+        id="learned-pos-offset",
+        wrong="p = P[i + n]",
+        right="p = P[i]",
+        symptom="text somewhat worse, or much",
+        where="transformer.wpe",
+        fix="begin at row 0: only OPT and BART keep two rows for something else",
+        variants={
+            f"{by} rows too far": shifted(later_position, by, r"transformer\.wpe") for by in (1, 2)
+        },
+    ),
+    Fault(
+        id="per-layer-input-misaligned",
+        wrong="layer l reads the per-layer inputs of other tokens, or of another layer",
+        right="layer l reads columns l P to (l + 1) P of each token's own inputs",
+        symptom="fine up to the first chunk of a prefill, or wrong everywhere",
+        where="per_layer_projection",
+        fix="slice the per-layer inputs by absolute position, and by layer before width",
+        evidence=("Blaizzy/mlx-vlm#751", "Blaizzy/mlx-vlm#1123"),
+        variants={
+            "of the layer after": other_block(1),
+            "of the layer before": other_block(-1),
+            "layers take turns": instead("column_block", every_so_many, "per_layer_projection"),
+            **{f"of the first {size} tokens": of_first_chunk(size) for size in CHUNKS},
+        },
+    ),
+    Fault(
+        id="ple-token-scale-missing",
+        wrong="e = E_layers[t]",
+        right="e = sqrt(P) E_layers[t], P the width of a layer's input",
+        symptom="layers hear too little of the token itself",
+        where="model.embed_tokens_per_layer",
+        fix="multiply the per-layer embedding by the root of hidden_size_per_layer_input",
+        variants={"": skipped("scale", OF_LAYERS)},
+    ),
+    Fault(
+        id="ple-combine-scale-missing",
+        wrong="c + e",
+        right="(c + e) / sqrt 2, where c = norm(W h / sqrt(hidden_size))",
+        symptom="none to see where a norm follows",
+        where="model.per_layer_inputs",
+        fix="multiply the sum by 2^-0.5, and the projection by hidden_size^-0.5",
+        variants={
+            "of the sum": skipped("scale", SUMMED),
+            "of the projection": skipped("scale", r"model\.per_layer_projection_norm"),
+        },
+    ),
+    Fault(
+        id="embedding-id-shifted",
+        wrong="h = E[t + 1] or E[t - 1]",
+        right="h = E[t]",
+        symptom="garbage from the first layer on",
+        where="the embedding",
+        fix="count token ids from 0",
+        variants={
+            f"row t {by:+d}": shifted(next_row, by, *TABLES) for by in (1, -1)
+        },
+    ),
+)  # fmt: skip

@@ -17,7 +17,8 @@ class Fault:
 
     A bug is said in formulas, `wrong` and `right`; `where` is the first tap that shows it; `fix`
     tells a porter what to do. A `convention` is no bug: the model stays the same one, and only an
-    intermediate value looks different.
+    intermediate value looks different. An `acausal` one lets a token see later ones, so that the
+    first rows cannot be computed without the rest.
     """
 
     id: str
@@ -29,4 +30,5 @@ class Fault:
     variants: Mapping[str, Rewrite]
     evidence: tuple[str, ...] = ()
     convention: bool = False
+    acausal: bool = False
     family: str = field(default="", compare=False)

@@ -1,23 +1,93 @@
 """What goes wrong with a mixture of experts."""
 
-from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.rewrites import instead, option, skipped
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.rewrites import (
+    afterwards,
+    changed_input,
+    instead,
+    only,
+    option,
+    rewrite,
+    skipped,
+)
+from lockstep.parity.faults.routers import (
+    EXPERTS,
+    next_best,
+    one_fewer,
+    rounded_choice,
+    rounded_through,
+    routed,
+    weighed_before,
+    with_epsilon,
+    worst,
+)
+from lockstep.parity.graph import Call, Graph
+from lockstep.reference.checkpoint.stack import Stack
+
+ROUTING = "top_k_routing"
+SCALE, DIVIDED = r"router", r"router\.proj"
+NORMED = "pre_feedforward_layernorm_2"
 
 
-def lowest(ops, logits, *, per_token, normalize):
-    """Choose the least likely experts, with the weights that they have."""
-    import numpy as np
+def another_is_left(call: Call, graph: Graph) -> bool:
+    return call.op == ROUTING and call.options["per_token"] < graph.shapes[call.number][-1]
 
-    wide = logits.astype(np.float64)
-    probs = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    probs /= probs.sum(axis=-1, keepdims=True)
-    worst = np.argsort(probs, axis=-1, kind="stable")[..., :per_token]
-    out = np.zeros_like(probs)
-    chosen = np.take_along_axis(probs, worst, axis=-1)
-    if normalize:
-        chosen = chosen / chosen.sum(axis=-1, keepdims=True)
-    np.put_along_axis(out, worst, chosen, axis=-1)
-    return out.astype(logits.dtype)
+
+def normalizes(call: Call, graph: Graph) -> bool:
+    return bool(call.options.get("normalize"))
+
+
+def sigmoid(logits, probs):
+    return 1 / (1 + np.exp(-logits))
+
+
+@rewrite(EXPERTS)
+def in_string_order(call: Call, graph: Graph) -> Call | None:
+    """Stack the experts in the order of their numbers as text: 0, 1, 10, 11, 2."""
+    order = sorted(range(graph.input_shape(call, 1)[-1]), key=str)
+    if order == sorted(order):
+        return None
+
+    def reordered(ops, stack):
+        return Stack(stack.shape, lambda expert: stack[order[expert]])
+
+    for index in (2, 3, 4):
+        call = call.with_changed(index, reordered)
+    return call
+
+
+def scaled_then_normalized(ops, routing, weights):
+    scaled = ops.gain(routing, weights)
+    normalized = scaled / scaled.sum(axis=-1, keepdims=True)
+    return np.where(routing == 0, routing, normalized)  # not chosen, even where another is NaN
+
+
+def reading_of_experts(keep_norm: bool) -> Rewrite:
+    """Let the router read what the norm of the experts gives."""
+
+    @rewrite("unit_norm", r"router\.norm")
+    def change(call: Call, graph: Graph) -> Call | None:
+        normed = graph.value(f"model.layers.{call.layer}.{NORMED}")
+        if normed is None:
+            return None
+        reading = call.with_input(0, normed)
+        return reading if keep_norm else reading.replaced(lambda ops, x, *, eps: x)
+
+    return change
+
+
+@rewrite("linear", DIVIDED)
+def unscaled(call: Call, graph: Graph) -> Call:
+    """Let the router project what its norm gives, without either factor."""
+    return call.with_input(0, graph.source(graph.source(call, 0), 0).inputs[0])
+
+
+@rewrite("linear", r"mlp\.gate")
+def reading_of_stream(call: Call, graph: Graph) -> Call:
+    """Let the router read the stream before its norm."""
+    return call.with_input(0, graph.source(call, 0).inputs[0])
 
 
 FAULTS = (
@@ -28,7 +98,100 @@ FAULTS = (
         symptom="the experts count too little",
         where="the experts' output",
         fix="divide the chosen weights by their sum (norm_topk_prob)",
-        variants={"": option("top_k_routing", "normalize", lambda right: False)},
+        evidence=("pytorch/torchtitan#1448", "HabanaAI/vllm-fork#73"),
+        variants={"": option(ROUTING, "normalize", lambda right: False)},
+    ),
+    Fault(
+        id="moe-renorm-spurious",
+        wrong="w = softmax over the chosen logits alone",
+        right="w = p of a softmax over all experts, as norm_topk_prob is false",
+        symptom="a coherent start, then drift",
+        where="the experts' output",
+        fix="divide by the sum of the chosen weights only if norm_topk_prob says so",
+        evidence=("lablup/mlxcel#391", "QwenLM/Qwen3#687"),
+        variants={"": option(ROUTING, "normalize", lambda right: True)},
+    ),
+    Fault(
+        id="moe-raw-logits-as-weights",
+        wrong="w = the chosen logits",
+        right="w = the chosen probabilities",
+        symptom="experts scaled at random, some by negative numbers",
+        where="the experts' output",
+        fix="gather the weights from the probabilities",
+        evidence=("sgl-project/sglang#35160",),
+        variants={"": instead(ROUTING, routed(weigh=lambda logits, probs: logits))},
+    ),
+    Fault(
+        id="moe-sigmoid-vs-softmax",
+        wrong="p = sigmoid(logits)",
+        right="p = softmax(logits)",
+        symptom="garbage",
+        where="the experts' output",
+        fix="use the score function of this architecture",
+        evidence=("ml-explore/mlx-lm#1354", "ml-explore/mlx-swift-lm#332"),
+        variants={"sigmoid for softmax": instead(ROUTING, routed(weigh=sigmoid))},
+    ),
+    Fault(
+        id="moe-topk-partition-kth",
+        wrong="the first k after a partition around element k",
+        right="the first k after a partition around element k - 1",
+        symptom="now and then the k-th expert is not the k-th best",
+        where="the experts' output",
+        fix="partition around k - 1, counted from 0",
+        evidence=("ml-explore/mlx-examples#676",),
+        variants={
+            "the next best for the last": only(
+                another_is_left, instead(ROUTING, routed(choose=next_best))
+            ),
+            "one expert fewer": one_fewer(),
+        },
+    ),
+    Fault(
+        id="moe-weight-on-output-vs-input",
+        wrong="expert(w x)",
+        right="w expert(x)",
+        symptom="plausible but wrong",
+        where="the experts' output",
+        fix="multiply what an expert says by its weight, not what it is given; Llama 4 alone does",
+        evidence=("vllm-project/llm-compressor#1907", "huggingface/transformers#40609"),
+        variants={"": weighed_before},
+    ),
+    Fault(
+        id="moe-router-precision",
+        wrong="logits, probabilities or weights of the router in half precision",
+        right="all of them in float32",
+        symptom="another expert where two are nearly alike, and nothing else",
+        where="the experts' output",
+        fix="compute the router in float32, and do not quantise it to few bits",
+        evidence=("ml-explore/mlx-lm#286", "Blaizzy/mlx-vlm#1791"),
+        variants={
+            "logits in bfloat16": changed_input(ROUTING, 0, rounded_through("bfloat16")),
+            "logits in float16": changed_input(ROUTING, 0, rounded_through("float16")),
+            "choice among bfloat16": instead(ROUTING, routed(choose=rounded_choice("bfloat16"))),
+            "weights in bfloat16": afterwards(ROUTING, rounded_through("bfloat16")),
+        },
+    ),
+    Fault(
+        id="moe-renorm-epsilon",
+        wrong="w = p / (sum + eps)",
+        right="w = p / sum",
+        symptom="none",
+        where="the experts' output",
+        fix="divide by the sum itself, or by the sum and the epsilon of this architecture",
+        evidence=("ml-explore/mlx-lm#521", "ml-explore/mlx-lm#1354"),
+        variants={
+            f"eps = {eps:g}": only(normalizes, instead(ROUTING, with_epsilon(eps)))
+            for eps in (1e-6, 1e-5)
+        },
+    ),
+    Fault(
+        id="moe-expert-order",
+        wrong="experts stacked as 0, 1, 10, 11, 2, ...",
+        right="experts stacked as 0, 1, 2, ..., 10, 11",
+        symptom="garbage, while the router is right",
+        where="the experts' output",
+        fix="sort the experts by number, not by name",
+        variants={"": in_string_order},
     ),
     Fault(
         id="moe-selects-lowest",
@@ -36,25 +199,45 @@ FAULTS = (
         right="the k most likely experts",
         symptom="garbage",
         where="the experts' output",
-        fix="take the largest router scores: check the slice after argpartition",
-        variants={"": instead("top_k_routing", lowest)},
-    ),
-    Fault(
-        id="layer-scalar-missing",
-        wrong="h",
-        right="h * layer_scalar",
-        symptom="the stream grows wrongly from layer to layer",
-        where="the layer's output",
-        fix="multiply each layer's output by its layer_scalar",
-        variants={"": skipped("gain", "")},
+        fix="take the largest router scores: check the sign and the slice around argpartition",
+        variants={"": instead(ROUTING, routed(choose=worst))},
     ),
     Fault(
         id="moe-per-expert-scale-missing",
         wrong="w",
-        right="w * per_expert_scale",
-        symptom="experts count wrongly",
+        right="w * per_expert_scale, w normalised",
+        symptom="each expert counts too much or too little, by a factor of its own",
         where="the experts' output",
         fix="multiply each chosen weight by per_expert_scale of its expert, after normalising",
-        variants={"": skipped("gain", r"router\.routing")},
+        variants={
+            "": skipped("gain", r"router\.routing"),
+            "before normalising": instead("gain", scaled_then_normalized, r"router\.routing"),
+        },
+    ),
+    Fault(
+        id="moe-router-input-scale-missing",
+        wrong="logits = W norm(h), or with one factor too few",
+        right="logits = W (norm(h) * scale / sqrt(hidden_size))",
+        symptom="routing too sharp or too flat, other experts",
+        where="router.proj",
+        fix="multiply by the router's scale and by hidden_size^-0.5 before the projection",
+        variants={
+            "without the learned scale": skipped("gain", SCALE),
+            "without hidden_size^-0.5": skipped("scale", DIVIDED),
+            "without both": unscaled,
+        },
+    ),
+    Fault(
+        id="moe-router-input-wrong",
+        wrong="the router reads what a norm of the experts gives, or what it should have given",
+        right="the router reads what it does in this architecture: in Gemma 4 the stream itself",
+        symptom="other experts for some tokens",
+        where="the router's scores",
+        fix="check what the router is given: the stream, or the normalised stream",
+        variants={
+            "normalised twice": reading_of_experts(keep_norm=True),
+            "without a norm of its own": reading_of_experts(keep_norm=False),
+            "the stream without its norm": reading_of_stream,
+        },
     ),
 )

@@ -3,35 +3,78 @@
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.rewrites import NORMS, instead, option, skipped
+from lockstep.parity.faults.norms import (
+    AFTER,
+    BEFORE,
+    FINAL,
+    LAYER,
+    LIKE_GEMMA,
+    OF_HEADS,
+    QK,
+    RMS,
+    SECOND,
+    borrowed,
+    centred,
+    exchanged,
+    has_heads,
+    normed_after,
+    normed_scores,
+    not_centred,
+    not_centred_nor_biased,
+    once_rounded,
+    plain,
+    plus,
+    sandwiched,
+    twice,
+)
+from lockstep.parity.faults.rewrites import (
+    NORMS,
+    changed_input,
+    either,
+    instead,
+    only,
+    option,
+    skipped,
+)
+from lockstep.parity.faults.roots import (
+    inflated,
+    merged,
+    of_all_heads,
+    one_after_another,
+    outside,
+    rooted,
+    stepwise,
+    summed,
+    unbiased,
+)
 
-QK = (r"self_attn\.[qk]_norm",)
-POST = (r"post_attention_layernorm", r"post_feedforward_layernorm.*", "post_per_layer_input_norm")
-
-
-def outside_the_root(ops, x, gain, *, eps):
-    """x / (sqrt(mean(x^2)) + eps) * gain, by scaling what the right norm gives."""
-    power = np.mean(np.square(x.astype(np.float64)), axis=-1, keepdims=True)
-    ratio = np.sqrt(power + eps) / (np.sqrt(power) + eps)
-    return (ops.rms_norm(x, gain, eps=eps).astype(np.float64) * ratio).astype(x.dtype)
-
-
-def twice(ops, x, gain, *, eps):
-    return ops.rms_norm(ops.rms_norm(x, gain, eps=eps), gain, eps=eps)
-
+HALVES = ("bfloat16", "float16")
 
 FAULTS = (
     Fault(
         id="rms-eps-wrong",
         wrong="x / sqrt(mean(x^2) + eps'), eps' not of the config",
-        right="x / sqrt(mean(x^2) + rms_norm_eps)",
-        symptom="no symptom to see: perplexity drifts, rows of small activations are off most",
+        right="x / sqrt(mean(x^2) + eps), eps = rms_norm_eps of the config",
+        symptom="nothing to see: perplexity drifts, rows of small activations are off most",
         where="input_layernorm of the first layer",
         fix="take the epsilon from the config",
-        evidence=("huggingface/transformers#38025", "ggml-org/llama.cpp#23815"),
+        evidence=("huggingface/transformers#38025", "ggml-org/llama.cpp#23815", "apache/tvm#15856"),
         variants={
             f"eps = {eps:g}": option(NORMS, "eps", lambda right, eps=eps: eps)
-            for eps in (1e-5, 1e-6, 1e-8, 0.0, 1e-12)
+            for eps in (1e-5, 1e-6, 1e-8, 0.0)
+        },
+    ),
+    Fault(
+        id="sub-norm-eps-default",
+        wrong="the norms of heads and of routers have their library's epsilon",
+        right="they have the epsilon of the config",
+        symptom="drift at long range",
+        where="self_attn.q_norm",
+        fix="hand the epsilon to every norm, those inside of attention too",
+        evidence=("ml-explore/mlx-lm#79",),
+        variants={
+            f"eps = {eps:g}": option(NORMS, "eps", lambda right, eps=eps: eps, *OF_HEADS)
+            for eps in (1e-5, 1e-6)
         },
     ),
     Fault(
@@ -42,16 +85,215 @@ FAULTS = (
         where="input_layernorm",
         fix="add the epsilon to the mean square, under the root",
         evidence=("EleutherAI/gpt-neox#1342", "NVIDIA/TransformerEngine#364"),
-        variants={"": instead("rms_norm", outside_the_root)},
+        variants={"": rooted(outside)},
+    ),
+    Fault(
+        id="norm-eps-inflated-by-rescale",
+        wrong="y / sqrt(mean(y^2) + eps), y = x / max |x|",
+        right="y / sqrt(mean(y^2) + eps / max |x|^2)",
+        symptom="rows with a few large channels are off by percents",
+        where="input_layernorm",
+        fix="divide the epsilon by the square of what the row was divided by",
+        evidence=("apple/coremltools#2821", "apple/coremltools#2822"),
+        variants={"": rooted(inflated)},
+    ),
+    Fault(
+        id="norm-plus-one-missing",
+        wrong="norm(x) * (w - 1)",
+        right="norm(x) * w, or norm(x) * (1 + w') of a file that holds w' = w - 1",
+        symptom="garbage; of the final norm alone, text that is merely worse",
+        where="input_layernorm",
+        fix="add 1 to gains that were stored less 1, in every norm",
+        evidence=("ggml-org/llama.cpp#5631", "kekzl/imp#1289"),
+        variants={"": plus(-1)},
+    ),
+    Fault(
+        id="norm-plus-one-twice",
+        wrong="norm(x) * (1 + w)",
+        right="norm(x) * w",
+        symptom="token salad",
+        where="input_layernorm",
+        fix="take the gain as it is stored: only Gemma 1 to 3 store it less 1",
+        evidence=("kekzl/imp#459", "vllm-project/vllm#31464", "ml-explore/mlx-lm#1623"),
+        variants={"": plus(1)},
+    ),
+    Fault(
+        id="norm-cast-before-weight",
+        wrong="round(x / rms * w), rounded once",
+        right="round(x / rms) * w, rounded twice",
+        symptom="single bits of half precision",
+        where="input_layernorm",
+        fix="nothing has to be done; to match bit by bit, round before the gain",
+        evidence=("https://unsloth.ai/blog/gemma-bugs",),
+        variants={"rounded once": instead("rms_norm", once_rounded)},
+        convention=True,
+    ),
+    Fault(
+        id="norm-low-precision-accumulate",
+        wrong="sum of x^2 in half precision",
+        right="sum of x^2 in float32",
+        symptom="noise, or a collapse where channels are large",
+        where="input_layernorm",
+        fix="widen to float32 before squaring, and round the norm's result",
+        evidence=("https://unsloth.ai/blog/gemma-bugs", "ml-explore/mlx-lm#951"),
+        variants={
+            **{f"each step in {half}": rooted(stepwise(half)) for half in HALVES},
+            **{f"added one by one in {half}": rooted(one_after_another(half)) for half in HALVES},
+        },
+    ),
+    Fault(
+        id="norm-parallel-merge-wrong",
+        wrong="a + b + (b - a)^2 n_a n_b / n, a and b sums of squares of parts of a row",
+        right="a + b",
+        symptom="NaN or drift for rows of large numbers",
+        where="input_layernorm",
+        fix="add sums of squares; the correction belongs to deviations from a mean",
+        evidence=("huggingface/candle#3477",),
+        variants={
+            "of two halves": rooted(merged(2, whole=False), RMS),
+            "of 32 lanes": rooted(merged(32, whole=False), RMS),
+            "of 32 lanes, counts divided as integers": rooted(merged(32, whole=True), RMS),
+        },
+    ),
+    Fault(
+        id="layernorm-for-rmsnorm",
+        wrong="(x - mean(x)) / std(x) * w",
+        right="x / rms(x) * w",
+        symptom="text a little worse: the mean is near 0",
+        where="input_layernorm",
+        fix="do not take the mean away",
+        evidence=("ggml-org/llama.cpp#173", "ml-explore/mlx-examples#1308"),
+        variants={"": instead("rms_norm", centred)},
+    ),
+    Fault(
+        id="rmsnorm-for-layernorm",
+        wrong="x / rms(x) * w",
+        right="(x - mean(x)) / std(x) * w + b",
+        symptom="text worse",
+        where="ln_1",
+        fix="take the mean away first, and add the bias",
+        evidence=("antonellof/ferrox#232",),
+        variants={
+            "without the bias": instead("layer_norm", not_centred_nor_biased),
+            "with the bias": instead("layer_norm", not_centred),
+        },
+    ),
+    Fault(
+        id="layernorm-bias-dropped",
+        wrong="norm(x) * w",
+        right="norm(x) * w + b",
+        symptom="text worse",
+        where="ln_1",
+        fix="load and add the bias of every norm",
+        variants={"": changed_input("layer_norm", 2, lambda ops, bias: np.zeros_like(bias))},
+    ),
+    Fault(
+        id="layernorm-unbiased-variance",
+        wrong="sum of squares / (n - 1)",
+        right="sum of squares / n",
+        symptom="none to see: one ratio of sqrt((n - 1) / n)",
+        where="ln_1, self_attn.q_norm",
+        fix="divide by the width (unbiased=False, ddof=0)",
+        variants={
+            "": rooted(unbiased, LAYER),
+            "in an RMS norm": rooted(unbiased, ("rms_norm", "unit_norm")),
+        },
+    ),
+    Fault(
+        id="final-norm-missing",
+        wrong="logits = W h",
+        right="logits = W norm(h)",
+        symptom="logits of the wrong size, poor text; typical of the last stage of a pipeline",
+        where="model.norm",
+        fix="normalise the stream before the head",
+        evidence=("PaddlePaddle/PaddleNLP#7615", "huggingface/candle#1120"),
+        variants={"": skipped(NORMS, *FINAL)},
+    ),
+    Fault(
+        id="norm-result-discarded",
+        wrong="attn(x)",
+        right="attn(norm(x))",
+        symptom="no NaN, but text that gets worse and worse",
+        where="input_layernorm",
+        fix="use what the norm returns: it does not change its argument",
+        variants={
+            "": either(skipped(NORMS, *BEFORE), only(plain, skipped(NORMS, SECOND))),
+        },
+    ),
+    Fault(
+        id="norm-wrong-side-of-projection",
+        wrong="norm(W x)",
+        right="W norm(x)",
+        symptom="other experts than they should be",
+        where="router.proj",
+        fix="normalise before the projection",
+        evidence=("Blaizzy/mlx-vlm#906",),
+        variants={"of the router": normed_scores},
+    ),
+    Fault(
+        id="sandwich-norm-missing",
+        wrong="x + attn(norm(x))",
+        right="x + post_norm(attn(norm(x))), and so for the MLP",
+        symptom="garbage, or a stream that grows from layer to layer",
+        where="residual",
+        fix="normalise what attention and the MLP return before adding it",
+        variants={"": only(sandwiched, skipped(NORMS, *AFTER))},
+    ),
+    Fault(
+        id="norm-name-aliasing",
+        wrong="post_attention_layernorm at the place that it has in another architecture",
+        right="in Llama it goes before the MLP; in Gemma it goes over what attention returns",
+        symptom="garbage",
+        where="residual",
+        fix="see what the name means in this architecture: it is not where Llama has it",
+        variants={
+            "as in Llama": borrowed("pre_feedforward_layernorm", "post_attention_layernorm"),
+            "as in Gemma": LIKE_GEMMA,
+            "exchanged": exchanged("post_attention_layernorm", "pre_feedforward_layernorm"),
+            "input_layernorm for both": either(
+                only(plain, borrowed("post_attention_layernorm", "input_layernorm")),
+                borrowed("pre_feedforward_layernorm", "input_layernorm"),
+            ),
+        },
     ),
     Fault(
         id="qk-norm-missing",
         wrong="scores = q k^T",
         right="scores = norm(q) norm(k)^T",
-        symptom="garbage, or text that falls apart with length",
+        symptom="scores far too large, garbage",
         where="self_attn.q_norm",
         fix="normalise each head's query and key before rope",
+        evidence=("Blaizzy/mlx-vlm#615",),
         variants={"": skipped(NORMS, *QK)},
+    ),
+    Fault(
+        id="qk-norm-rope-order",
+        wrong="norm(rope(q))",
+        right="rope(norm(q))",
+        symptom="a little worse with distance; position 0 is exact",
+        where="self_attn.q_rope",
+        fix="normalise queries and keys first, then turn them",
+        evidence=("NVIDIA/TensorRT-LLM#3491", "karpathy/nanochat#743"),
+        variants={"": normed_after},
+    ),
+    Fault(
+        id="qk-norm-scope",
+        wrong="x / rms over all heads",
+        right="x / rms of its own head",
+        symptom="some points of a benchmark",
+        where="self_attn.q_norm",
+        fix="cut into heads before the norm, and normalise the last axis",
+        evidence=("vllm-project/vllm#16311", "vllm-project/vllm-metal#692"),
+        variants={"": only(has_heads, rooted(of_all_heads, RMS, *QK))},
+    ),
+    Fault(
+        id="l2norm-vs-rmsnorm",
+        wrong="q / sqrt(sum(q^2) + eps)",
+        right="q / sqrt(mean(q^2) + eps)",
+        symptom="scores too small by head_dim, attention nearly flat",
+        where="self_attn.q_norm",
+        fix="divide by the root of the mean of the squares, not of their sum",
+        variants={"": rooted(summed, RMS, *QK)},
     ),
     Fault(
         id="norm-applied-twice",
@@ -61,15 +303,34 @@ FAULTS = (
         where="the norm's own output",
         fix="call the norm once",
         evidence=("ggml-org/llama.cpp#1925",),
-        variants={"": instead("rms_norm", twice)},
+        variants={"": either(twice("rms_norm"), twice("layer_norm"))},
     ),
     Fault(
-        id="sandwich-norm-missing",
-        wrong="x + attn(norm(x))",
-        right="x + post_norm(attn(norm(x)))",
-        symptom="garbage, or a stream that grows from layer to layer",
-        where="residual",
-        fix="normalise what attention and the MLP return before adding it",
-        variants={"": skipped(NORMS, *POST)},
+        id="v-norm-missing",
+        wrong="values as they are projected",
+        right="values / rms(values), without a gain",
+        symptom="what attention returns is scaled by head and token",
+        where="self_attn.v_norm",
+        fix="normalise the values over head_dim; there is no weight to load for it",
+        variants={"": skipped("unit_norm", r"self_attn\.v_norm")},
     ),
-)
+    Fault(
+        id="ffn-norms-swapped",
+        wrong="the gain of one norm of the MLP at the place of another",
+        right="each at its place",
+        symptom="moderately wrong everywhere",
+        where="pre_feedforward_layernorm",
+        fix="check the names of the norms around the MLP against the checkpoint's",
+        variants={
+            "before and after": exchanged(
+                "pre_feedforward_layernorm", "post_feedforward_layernorm"
+            ),
+            "before the MLP and before the experts": exchanged(
+                "pre_feedforward_layernorm", "pre_feedforward_layernorm_2"
+            ),
+            "after the MLP and after the experts": exchanged(
+                "post_feedforward_layernorm_1", "post_feedforward_layernorm_2"
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -52,7 +52,9 @@ def afterwards(ops: str | Collection[str], change: Callable[..., Any], *places: 
     return rewrite(ops, *places)(lambda call, graph: call.followed(change))
 
 
-def option(ops: str | Collection[str], name: str, wrong: Callable[[Any], Any], *places: str) -> Rewrite:
+def option(
+    ops: str | Collection[str], name: str, wrong: Callable[[Any], Any], *places: str
+) -> Rewrite:
     """Give an option another value, made from the right one; where it is the same, nothing."""
 
     @rewrite(ops, *places)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lockstep.parity.graph.call import Call, Constant, Derived, Ref, Tensor, Value
+from lockstep.parity.graph.call import Call, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
 Rewritten = Mapping[int, Call]  # the calls that a fault changes, by number
@@ -34,64 +34,83 @@ class Evaluator:
     rows: int | None = None
     kept: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict)
     size: int = 0
+    paths: dict[int, frozenset[int]] = field(default_factory=dict)
+    followers: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def target(self, number: int, rewritten: Rewritten | None = None) -> np.ndarray:
         """Return a value as the port should have computed it, with some calls rewritten."""
-        rewritten = rewritten or {}
+        if not rewritten:
+            return self.right(number)
         values: dict[int, np.ndarray] = {}
-        for call, changed in self.order(number, rewritten):
-            if changed:
-                values[call.number] = self.compute(call, values)
-            else:
-                values[call.number] = self.right(call, values)
-        return values[number]
+        for call in self.reached(number, rewritten):
+            for source in values_of(call):
+                if source not in self.dumped and source not in values:
+                    values[source] = self.right(source)
+            values[call.number] = self.compute(call, values)
+        return values[number] if number in values else self.right(number)
 
-    def order(self, number: int, rewritten: Rewritten) -> Iterator[tuple[Call, bool]]:
-        """Yield what must be computed for a value, and whether a rewrite reaches it, inputs first.
+    def reached(self, number: int, rewritten: Rewritten) -> list[Call]:
+        """Return the calls that a rewrite reaches on the way to a value, inputs first."""
+        on_the_way = self.before(number)
+        if all(n in on_the_way and is_early(call) for n, call in rewritten.items()):
+            behind = set().union(*(self.behind(n) for n in rewritten)) & on_the_way
+            return [rewritten.get(n) or self.graph.calls[n] for n in sorted(behind)]
+        return self.reached_anyhow(number, rewritten)
 
-        Right values that are kept need nothing before them.
-        """
+    def before(self, number: int) -> frozenset[int]:
+        """Return a call and all that must be computed before it."""
+        if number not in self.paths:
+            self.paths[number] = frozenset(self.graph.piece(number, self.dumped).calls)
+        return self.paths[number]
+
+    def behind(self, number: int) -> frozenset[int]:
+        """Return a call and all that is computed from it, up to dumped values."""
+        if number not in self.followers:
+            found, waiting = {number}, [number]
+            while waiting:
+                for taker in self.graph.consumers[waiting.pop()]:
+                    if taker not in found:
+                        found.add(taker)
+                        waiting += [taker] * (taker not in self.dumped)
+            self.followers[number] = frozenset(found)
+        return self.followers[number]
+
+    def reached_anyhow(self, number: int, rewritten: Rewritten) -> list[Call]:
+        """Do it for rewrites that take values which right calls there do not take."""
         reached: dict[int, bool] = {}
-        waiting = [(number, False)]
-        ordered: list[int] = []
+        waiting, ordered = [(number, False)], []
         while waiting:
             current, inputs_known = waiting.pop()
             call = rewritten.get(current) or self.graph.calls[current]
             sources = [n for n in values_of(call) if n not in self.dumped]
             if inputs_known:
                 reached[current] = current in rewritten or any(reached[n] for n in sources)
-                ordered.append(current)
+                ordered += [call] * reached[current]
             elif current not in reached:
                 reached[current] = False
                 waiting.append((current, True))
                 waiting += ((n, False) for n in sources if n not in reached)
-        needed = self.needed(number, ordered, reached, rewritten)
-        return (
-            (rewritten.get(n) or self.graph.calls[n], reached[n]) for n in ordered if n in needed
-        )
+        return ordered
 
-    def needed(
-        self, number: int, ordered: list[int], reached: Mapping[int, bool], rewritten: Rewritten
-    ) -> set[int]:
-        """Return what of `ordered` is asked for, given which right values are kept."""
-        needed = {number}
-        for current in reversed(ordered):
-            if current in needed and (reached[current] or current not in self.kept):
-                call = rewritten.get(current) or self.graph.calls[current]
-                needed.update(n for n in values_of(call) if n not in self.dumped)
-        return needed
-
-    def right(self, call: Call, values: Mapping[int, np.ndarray]) -> np.ndarray:
+    def right(self, number: int) -> np.ndarray:
         """Return the right value of a call, kept from before or computed."""
-        if call.number in self.kept:
-            self.kept.move_to_end(call.number)
-            return self.kept[call.number]
-        value = self.compute(call, values)
-        self.kept[call.number] = value
+        if number in self.kept:
+            self.kept.move_to_end(number)
+            return self.kept[number]
+        values: dict[int, np.ndarray] = {}
+        for current in sorted(self.before(number)):
+            if current in self.kept:
+                values[current] = self.kept[current]
+            else:
+                values[current] = self.compute(self.graph.calls[current], values)
+                self.keep(current, values[current])
+        return values[number]
+
+    def keep(self, number: int, value: np.ndarray) -> None:
+        self.kept[number] = value
         self.size += value.nbytes
         while self.size > KEPT and len(self.kept) > 1:
             self.size -= self.kept.popitem(last=False)[1].nbytes
-        return value
 
     def compute(self, call: Call, values: Mapping[int, np.ndarray]) -> np.ndarray:
         """Call an operation, or what stands in its place."""
@@ -126,5 +145,12 @@ class Evaluator:
         """Leave the tokens beyond `rows` out."""
         if self.rows is None:
             return value
-        kept = tuple(slice(self.rows) if axis in axes else slice(None) for axis in range(value.ndim))
+        kept = tuple(
+            slice(self.rows) if axis in axes else slice(None) for axis in range(value.ndim)
+        )
         return value[kept]
+
+
+def is_early(call: Call) -> bool:
+    """Say whether a call takes only values that are computed before it."""
+    return all(number < call.number for number in values_of(call))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from lockstep.parity.graph.call import Call, Derived, Ref, Value
+from lockstep.reference.checkpoint.checkpoint import StoredFormat
 
 Shape = tuple[int, ...]
 
@@ -28,13 +29,15 @@ class Graph:
     """Every call of one forward pass, with the shape of what it returns and its token axes.
 
     `token_axes[n]` are the axes of value n that run over the tokens of the prompt; computing the
-    first rows alone is exact, since no token sees a later one.
+    first rows alone is exact, since no token sees a later one. `stored` says of each tensor of the
+    checkpoint how it lies in its file.
     """
 
     calls: tuple[Call, ...]
     shapes: tuple[Shape, ...]
     token_axes: tuple[tuple[int, ...], ...]
     config: Any = field(repr=False)
+    stored: Mapping[str, StoredFormat] = field(default_factory=dict, repr=False)
 
     @cached_property
     def taps(self) -> dict[str, int]:
@@ -75,7 +78,7 @@ class Graph:
         return self.shapes[ref.number]
 
     def source(self, call: Call, index: int) -> Call:
-        """Return the call that makes a value that goes into a call, before anything is rewritten."""
+        """Return the call that makes an input of a call, before anything is rewritten."""
         ref = self.calls[call.number].inputs[index]
         if not isinstance(ref, Value):
             raise TypeError(f"input {index} of {call.op} is no value")

@@ -52,13 +52,16 @@ def record(model: Model, tokens: np.ndarray, positions: np.ndarray | None = None
     nothing = np.zeros((batch, length), int)  # all at position 0, which every model has
     stood_in, _ = walked(model, nothing, nothing)
     axes = tuple(token_axes(node.output.shape, length) for node in stood_in.nodes)
-    positions = np.arange(tokens.shape[1])[None].repeat(len(tokens), 0) if positions is None else positions
+    positions = (
+        np.arange(tokens.shape[1])[None].repeat(len(tokens), 0) if positions is None else positions
+    )
     stage, handed = walked(model, tokens, positions)
     return Graph(
         calls=tuple(calls_of(stage, named_references(handed, model), tokens.shape)),
         shapes=tuple(node.output.shape for node in stage.nodes),
         token_axes=axes,
         config=model.config,
+        stored={name: model.checkpoint.stored(name) for name in model.checkpoint.names},
     )
 
 
@@ -112,11 +115,13 @@ def calls_of(stage: Stage, named: dict[int, Ref], prompt: tuple[int, ...]) -> li
 def places_of(
     nodes: list[Node], numbers: dict[int, int], named: dict[int, Ref], taps: dict[int, list[str]]
 ) -> list[str]:
-    """Return the module that each call belongs to: its tap's, its weight's, or its first taker's."""
+    """Return the module that each call belongs to: of its tap, its weight, or its first taker."""
     places = [""] * len(nodes)
     for number in reversed(range(len(nodes))):
         node = nodes[number]
-        weights = [named[id(value)] for value in node.inputs if isinstance(named.get(id(value)), Tensor)]
+        weights = [
+            named[id(value)] for value in node.inputs if isinstance(named.get(id(value)), Tensor)
+        ]
         own = taps.get(number) or [ref.name.rpartition(".")[0] for ref in weights]  # pyright: ignore[reportAttributeAccessIssue]
         places[number] = own[0] if own else places[number]
         for value in node.inputs:

@@ -21,6 +21,33 @@ def named(tensors: dict[str, np.ndarray]) -> Dump:
     return Dump(Path("dump"), shapes, tensors.__getitem__)
 
 
+SPARSE = "model.layers.0.mlp"
+
+
+@pytest.mark.parametrize(
+    ("below", "tap"),
+    [
+        ("gate", "experts"),
+        ("experts.act_fn", "experts"),
+        ("switch_mlp", "experts"),
+        ("switch_mlp.up_proj", "experts"),
+        ("gate_proj", "down_proj"),
+        ("act_fn", "down_proj"),
+    ],
+)
+def test_the_mlp_of_a_sparse_layer_is_what_its_experts_say_together(below, tap):
+    names = align(named({name: np.zeros(1) for name in (f"{SPARSE}.{below}", SPARSE)})).names
+    assert names[f"{SPARSE}.{tap}"] == SPARSE
+
+
+def test_the_taps_of_the_model_decide_it_where_they_are_known():
+    port = named({SPARSE: np.zeros(1)})
+    assert [*align(port, known=[f"{SPARSE}.experts"]).names] == [f"{SPARSE}.experts"]
+    assert [*align(port, known=[f"{SPARSE}.down_proj"]).names] == [f"{SPARSE}.down_proj"]
+    both = named({name: np.zeros(1) for name in (f"{SPARSE}.experts", SPARSE)})
+    assert align(both).names == {f"{SPARSE}.experts": f"{SPARSE}.experts"}
+
+
 def moved(shape, wanted):
     """Align numbers of one shape to another; return the plan and what came out."""
     numbers = np.arange(np.prod(shape)).reshape(shape)
@@ -65,6 +92,12 @@ def moved(shape, wanted):
             ["batch axis added, heads and tokens swapped in 1 tensors"],
         ),
         (
+            (B * L, D),
+            (B, L, D),
+            lambda x: np.stack([x[:L], x[L:]]),
+            ["batch and tokens parted in 1 tensors"],
+        ),
+        (
             (L, H, D),
             (1, L, H * D),
             lambda x: x.reshape(1, L, H * D),
@@ -89,6 +122,8 @@ def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
         ((1, D, L), (1, L, D)),
         ((1, L * D), (1, L, D)),
         ((2, L, D), (L, D)),
+        ((B * L + 1, D), (B, L, D)),
+        ((B * L * D,), (B, L, D)),
         ((0,), (1, L, D)),
     ],
 )

@@ -35,6 +35,8 @@ WRAPPED = {
     "language_model.lm_head": "lm_head",
     "model.model.layers.3": LAYER,
     "model.lm_head": "lm_head",
+    "model.logits": "logits",
+    "module._orig_mod.logits": "logits",
 }
 LLAMA_CPP = {
     "inp_embd": "model.embed_tokens",

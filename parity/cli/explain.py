@@ -1,0 +1,41 @@
+"""Say which bugs are in the port that wrote a dump, all of them at once.
+
+MODEL is the checkpoint that was ported, DUMP what the port computed in one prefill: a trace, or
+safetensors, .npz or a folder of .npy with the outputs of modules, of layers, or the logits alone.
+"""
+
+from argparse import ArgumentParser, Namespace
+
+from lockstep.parity.cli.arguments import add_adapter, add_ignore_config, ids
+from lockstep.parity.cli.output import emit
+
+HELP = "name every bug of a port, from one dump"
+EXAMPLE = "  lockstep explain MODEL port.safetensors --tokens 9707,11,1879"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the checkpoint that was ported")
+    parser.add_argument("dump", metavar="DUMP", help="what the port computed")
+    parser.add_argument(
+        "--tokens", metavar="1,2,3", type=ids, help="the prompt, where the dump does not say it"
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="what the port computes in"
+    )
+    add_adapter(parser)
+    add_ignore_config(parser)
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.cli.loading import load
+    from lockstep.parity.dump import open_dump
+    from lockstep.parity.explain.explain import explain
+    from lockstep.parity.explain.report import report
+    from lockstep.parity.progress import Progress
+
+    dump = open_dump(options.dump)
+    model = load(options, "reference", "float32")
+    with Progress(2 * len(dump.shapes)) as progress:
+        found = explain(model, dump, tokens=options.tokens, dtype=options.dtype, progress=progress)
+    emit(options, found.to_json, lambda: report(found))
+    return 0 if found.verdict == "clean" else 1

@@ -1,0 +1,72 @@
+"""A rough look at a hypothesis: how far it moves a value, and how far the port is from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
+TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it may have turned
+
+
+@dataclass(frozen=True)
+class Look:
+    """Sums of squares token by token, (T,), so that every stretch of tokens can be asked about.
+
+    `careful` says that every token counts; behind a router that rounding may turn, some do not.
+    """
+
+    port: np.ndarray
+    wrong: np.ndarray
+    cross: np.ndarray
+    moved: np.ndarray
+    right: np.ndarray
+    noise: float
+    careful: bool
+
+    @classmethod
+    def of(
+        cls, port: np.ndarray, wrong: np.ndarray, right: np.ndarray, noise: float, *, careful: bool
+    ) -> Look:
+        """Look at values of each token in a row, (T, N)."""
+
+        def sums(left: np.ndarray, other: np.ndarray) -> np.ndarray:
+            return np.einsum("tn,tn->t", left, other)
+
+        off, moved = port - wrong, wrong - right
+        return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(moved, moved),
+                   sums(right, right), noise, careful)  # fmt: skip
+
+    def raw(self, first: int, last: int | None) -> float:
+        """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
+        return self.ratio(self.port[first:last], self.wrong[first:last])
+
+    def scaled(self, first: int, last: int | None) -> float:
+        """Return the same after the best single factor for the hypothesis."""
+        off, wrong, cross = (part[first:last] for part in (self.port, self.wrong, self.cross))
+        gain = cross.sum() / wrong.sum()
+        return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
+
+    def effect(self, first: int, last: int | None) -> float:
+        """Return how far the hypothesis moves the right value, over the noise."""
+        return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
+
+    def ratio(self, error: np.ndarray, size: np.ndarray) -> float:
+        if self.careful or len(error) <= 3:
+            return over(error.sum(), size.sum(), self.noise)
+        share = error / size
+        kept = share <= np.quantile(share, 1 - TRIMMED)
+        return over(error[kept].sum(), size[kept].sum(), self.noise)
+
+
+def nowhere(tokens: int) -> Look:
+    """Return the look of something of another shape: as far as can be."""
+    far, none = np.full(tokens, np.inf), np.ones(tokens)
+    return Look(far, none, np.zeros(tokens), far, none, 1.0, careful=True)
+
+
+def over(error: float, size: float, noise: float) -> float:
+    """Return the root of error over size, in noises; what is not a number is far."""
+    found = np.sqrt(np.maximum(error, 0.0) / size) / noise if size else (FAR if error else 0.0)
+    return float(found) if np.isfinite(found) else FAR

@@ -1,0 +1,109 @@
+"""Say of a bug what a porter needs to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockstep.parity.explain.diagnosis import Named
+from lockstep.parity.explain.hypothesis import rewritten
+from lockstep.parity.explain.verdict import Chosen
+from lockstep.parity.explain.votes import Votes
+
+if TYPE_CHECKING:
+    from lockstep.parity.explain.explain import Case
+
+MOST_TIES = 4
+SURE = 0.99
+
+
+def named(bug: Chosen, case: Case) -> Named:
+    """Return what is said of a bug: where it is, how sure that is, and what it leaves."""
+    fault = bug.hypothesis.fault
+    before = [case.trial.judge(piece) for piece in bug.pieces]
+    worst = max(range(len(before)), key=lambda place: before[place].ratio)
+    after = explained_judgement(bug, worst, case)
+    ties = sorted({key[0] for key in bug.ties} - {fault.id})[:MOST_TIES]
+    rival = runner_up(bug, worst, case)
+    return Named(
+        id=fault.id,
+        variant=variants(bug),
+        taps=[case.tap(piece) for piece in bug.pieces],
+        layers=layers(bug, case),
+        confidence=confidence(ties, after.ratio, rival),
+        residual_before=before[worst].own_error,
+        residual_after=after.own_error,
+        noise=after.noise,
+        runner_up=rival,
+        also_fits=ties,
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+    )
+
+
+def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
+    """Return what is said of a bug that moves nothing by more than a rounding."""
+    fault = bug.hypothesis.fault
+    judged = case.trial.judge(bug.pieces[0])
+    return Named(
+        id=fault.id,
+        variant=bug.hypothesis.variant or None,
+        taps=[case.tap(piece) for piece in bug.pieces],
+        layers=layers(bug, case),
+        confidence=round(SURE * votes.share, 3),
+        residual_before=judged.own_error,
+        residual_after=judged.own_error,
+        noise=judged.noise,
+        runner_up=None,
+        also_fits=[],
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+        votes={"fault": votes.fault, "right": votes.right, "neither": votes.neither},
+    )
+
+
+def layers(bug: Chosen, case: Case) -> list[int]:
+    numbers = {number for atom in bug.atoms for number in atom.calls}
+    found = {case.graph.calls[number].layer for number in numbers}
+    return sorted(layer for layer in found if layer is not None)
+
+
+def variants(bug: Chosen) -> str | None:
+    """Return the variant, with those of the same bug that nothing here tells apart."""
+    alike = sorted(
+        {bug.hypothesis.variant, *(v for name, v in bug.ties if name == bug.hypothesis.id)}
+    )
+    return " or ".join(alike) or None
+
+
+def explained_judgement(bug: Chosen, place: int, case: Case) -> Any:
+    """Return how a piece is judged once all that was found in it is taken into account."""
+    piece = bug.pieces[place]
+    explanations = next(found for one, found in case.explained if one is piece)
+    best = next((one for one in explanations if bug.atoms[place] in one.atoms), explanations[0])
+    return best.judgement
+
+
+def runner_up(bug: Chosen, place: int, case: Case) -> dict[str, Any] | None:
+    """Return the best other bug in its place, and what it leaves of the error."""
+    piece, atom = bug.pieces[place], bug.atoms[place]
+    explanations = next(found for one, found in case.explained if one is piece)
+    best = next((one for one in explanations if atom in one.atoms), explanations[0])
+    excluded = {bug.hypothesis.id, *(name for name, _ in bug.ties)}
+    found: list[tuple[float, str]] = []
+    for other in case.candidates(piece):
+        if other.hypothesis.id in excluded or len(found) > 60:
+            continue
+        calls = rewritten(best.atoms - {atom} | {other}, case.graph)
+        if calls is not None:
+            found.append((case.trial.look(piece, calls).raw(0, None), other.hypothesis.id))
+    if not found:
+        return None
+    ratio, name = min(found)
+    return {"id": name, "residual": ratio * case.trial.relative_noise(piece, None)}
+
+
+def confidence(ties: list[str], after: float, rival: dict[str, Any] | None) -> float:
+    """Return how sure a name is: shared among those that fit as well."""
+    return round(SURE / (1 + len(ties)), 3)

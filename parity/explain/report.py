@@ -1,0 +1,107 @@
+"""A diagnosis as a person reads it: what to fix on top, then why."""
+
+from __future__ import annotations
+
+from lockstep.parity.cli.output import printable, table
+from lockstep.parity.explain.diagnosis import Diagnosis, Named
+from lockstep.reference.checkpoint.errors import escape
+
+HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
+LISTED = 4
+
+
+def report(found: Diagnosis) -> str:
+    """Return the report as text; nothing in it can steer a terminal, nor feign a line."""
+    parts = [headline(found), fixes(found), details(found), unknowns(found), what_if(found)]
+    return printable("\n\n".join(part for part in (*parts, remarks(found)) if part))
+
+
+def headline(found: Diagnosis) -> str:
+    count = len(found.faults)
+    bugs = f"{count} bug{'s' if count != 1 else ''} named" if count else "no bug named"
+    left = f", {len(found.unexplained)} wrong taps unexplained" if found.unexplained else ""
+    return (
+        f"{HEADLINES[found.verdict]}  {escape(found.dump)}  as a port of  {escape(found.model)}\n"
+        f"{bugs}{left}; {found.compared} taps compared, computed in {found.dtype}"
+    )
+
+
+def fixes(found: Diagnosis) -> str:
+    """Return the list that a porter works through."""
+    lines = [
+        f"  {number}. {fault.id}{layers_of(fault)}: {fault.fix}"
+        for number, fault in enumerate(found.faults, 1)
+    ]
+    return "\n".join(["fix:", *lines]) if lines else ""
+
+
+def layers_of(fault: Named) -> str:
+    if not fault.layers:
+        return ""
+    shown = ", ".join(map(str, fault.layers[:LISTED]))
+    more = f" and {len(fault.layers) - LISTED} more" if len(fault.layers) > LISTED else ""
+    return f" (layer{'s' if len(fault.layers) > 1 else ''} {shown}{more})"
+
+
+def details(found: Diagnosis) -> str:
+    """Return why each bug is named: what the port does, and what is left of the error."""
+    return "\n\n".join(map(detail, found.faults))
+
+
+def detail(fault: Named) -> str:
+    judged = (
+        f"{fault.residual_before:.3g} of its size; with this bug in the reference "
+        f"{fault.residual_after:.3g}, where rounding makes {fault.noise:.3g}"
+    )
+    if fault.votes:
+        judged = (
+            f"no more than rounding makes; but where right and wrong round apart, "
+            f"{fault.votes['fault']} numbers follow this bug and {fault.votes['right']} do not"
+        )
+    rows = [
+        ("the port", escape(fault.wrong) + (f"   [{fault.variant}]" if fault.variant else "")),
+        ("should be", escape(fault.right)),
+        ("seen at", listed(fault.taps)),
+        ("own error", judged),
+    ]  # fmt: skip
+    if fault.runner_up:
+        rival = fault.runner_up
+        rows.append(("runner-up", f"{rival['id']}, which leaves {rival['residual']:.3g}"))
+    if fault.also_fits:
+        rows.append(("fits as well", ", ".join(fault.also_fits)))
+    rows.append(("confidence", f"{fault.confidence:.2f}"))
+    return f"{fault.id}\n{table(rows)}"
+
+
+def listed(names: list[str]) -> str:
+    shown = ", ".join(escape(name) for name in names[:LISTED])
+    return shown + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+
+
+def unknowns(found: Diagnosis) -> str:
+    """List what is wrong and has no name."""
+    if not found.unexplained:
+        return ""
+    rows = [
+        (escape(one.tap), f"own error {one.own_error:.3g}, noise {one.noise:.3g}", one.shape)
+        for one in found.unexplained
+    ]
+    return "wrong, and like no bug that is known:\n" + table(rows)
+
+
+def what_if(found: Diagnosis) -> str:
+    """Return the error of the logits with each bug fixed."""
+    if not found.counterfactual:
+        return ""
+    rows = [
+        (", ".join(row["fixed"]) or "nothing", f"{row['logits_error']:.3g}")
+        for row in found.counterfactual
+    ]
+    return "error of the logits, with this fixed:\n" + table(rows)
+
+
+def remarks(found: Diagnosis) -> str:
+    lines = [f"  {escape(line)}" for line in found.conventions]
+    if found.unmatched:
+        lines.append(f"  not compared: {listed(found.unmatched)}")
+    return "\n".join(["notes:", *lines]) if lines else ""

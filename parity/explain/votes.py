@@ -1,0 +1,145 @@
+"""Decide what moves a value by less than a rounding: by the bits in which right and wrong differ.
+
+A gate cannot see such a bug, and a fit of its direction is fooled, since a rounding error is no
+noise but a function of the value. But where right and wrong, both computed to the bit in the port's
+own convention of rounding, give different bits, the port's bits say which of them it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.parity.explain.convention import bits, convention_of
+from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explain.trial import Trial
+from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.graph import Piece
+
+ENOUGH = 8  # votes that must be cast
+MAJORITY = 5.0  # votes for a bug over those against it
+FAITHFUL = 0.98  # of the port's bits that its convention must give where nothing is in question
+SAMPLED = 6  # pieces of one kind that vote
+Kind = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Votes:
+    """How many numbers follow the bug, how many the right computation, and how many neither."""
+
+    fault: int = 0
+    right: int = 0
+    neither: int = 0
+
+    def __add__(self, other: Votes) -> Votes:
+        return Votes(
+            self.fault + other.fault, self.right + other.right, self.neither + other.neither
+        )
+
+    @property
+    def share(self) -> float:
+        return self.fault / max(self.fault + self.right, 1)
+
+    @property
+    def decided(self) -> bool:
+        """Say whether the bug has won."""
+        cast = self.fault + self.right
+        clear = self.fault >= MAJORITY * self.right and 2 * self.neither <= cast
+        return cast >= ENOUGH and clear
+
+
+class Ballot:
+    """The votes of one dump's pieces. `named` holds what is known to be wrong in each of them."""
+
+    def __init__(self, trial: Trial, pieces: Iterable[Piece], named: Mapping[int, frozenset[Atom]]):
+        self.trial = trial
+        self.named = dict(named)
+        self.kinds: dict[Kind, list[Piece]] = {}
+        for piece in pieces:
+            self.kinds.setdefault(self.kind(piece), []).append(piece)
+        self.conventions: dict[tuple[Kind, Hypothesis | None], tuple[Evaluator, float]] = {}
+
+    def kind(self, piece: Piece) -> Kind:
+        return tuple(self.trial.graph.calls[number].place for number in piece.calls)
+
+    def calls(self, piece: Piece, more: Iterable[Atom] = ()) -> dict[int, Call] | None:
+        return rewritten({*self.named.get(piece.target, ()), *more}, self.trial.graph)
+
+    def convention(self, piece: Piece, more: Hypothesis | None) -> tuple[Evaluator, float]:
+        """Return the convention that pieces of a kind follow, rightly computed or with a bug."""
+        key = self.kind(piece), more
+        if key not in self.conventions:
+            calls = ((one, self.calls(one, atoms(more, one))) for one in self.kinds[key[0]][:2])
+            self.conventions[key] = convention_of(self.trial, [(p, c or {}) for p, c in calls])
+        return self.conventions[key]
+
+    def votes(self, hypothesis: Hypothesis) -> tuple[Votes, list[Piece]]:
+        """Let every piece vote in which a hypothesis acts; return the pieces that did."""
+        total, voters = Votes(), []
+        for pieces in self.kinds.values():
+            for piece in pieces[:SAMPLED]:
+                one = self.vote(hypothesis, piece)
+                total += one
+                voters += [piece] * (one.fault > one.right)
+        return total, voters
+
+    def vote(self, hypothesis: Hypothesis, piece: Piece) -> Votes:
+        """Count whose bits the port's are, if it is known how the port rounds.
+
+        A bug that turns nearly every bit hides that, so its own bits may show it too.
+        """
+        here = atoms(hypothesis, piece)
+        wrong, right = self.calls(piece, here), self.calls(piece)
+        if not here or wrong is None or right is None:
+            return Votes()
+        run, faithful = self.convention(piece, None)
+        if faithful < FAITHFUL:
+            run, faithful = self.convention(piece, hypothesis)
+        return self.count(run, piece, wrong, right) if faithful >= FAITHFUL else Votes()
+
+    def count(
+        self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
+    ) -> Votes:
+        """Count whose bits the port's are, where the two differ."""
+        dtype, port = self.trial.dtype, self.trial.port(piece.target)
+        try:
+            one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
+        except ValueError:  # shapes that this model does not have
+            return Votes()
+        if one.shape != other.shape:
+            return Votes()
+        apart = one != other
+        fault, honest = (np.count_nonzero(apart & (port == bit)) for bit in (one, other))
+        return Votes(int(fault), int(honest), int(np.count_nonzero(apart)) - int(fault + honest))
+
+
+def atoms(hypothesis: Hypothesis | None, piece: Piece) -> list[Atom]:
+    """Return what a hypothesis changes in a piece, as one atom; none if nothing."""
+    here = hypothesis.calls & frozenset(piece.calls) if hypothesis else None
+    return [Atom(hypothesis, here)] if hypothesis and here else []
+
+
+def outvoted(
+    ballot: Ballot, hypotheses: Sequence[Hypothesis]
+) -> list[tuple[Hypothesis, Votes, list[Piece]]]:
+    """Return the bugs that win their vote, the clearest first, each given those before it.
+
+    A relative of a bug wins against the right computation too, since it turns many of the same
+    bits; so the others vote again once the clearest is taken for granted.
+    """
+    won: list[tuple[Hypothesis, Votes, list[Piece]]] = []
+    waiting = list(hypotheses)
+    while waiting:
+        found = [(one, *ballot.votes(one)) for one in waiting]
+        found = [entry for entry in found if entry[1].decided]
+        if not found:
+            return won
+        best = max(found, key=lambda entry: (entry[1].share, entry[1].fault))
+        won.append(best)
+        for piece in best[2]:
+            known = ballot.named.get(piece.target, frozenset())
+            ballot.named[piece.target] = known | {*atoms(best[0], piece)}
+        waiting = [entry[0] for entry in found if entry[0] is not best[0]]
+    return won

@@ -1,0 +1,167 @@
+"""What goes wrong with the precision that numbers are held in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.rewrites import afterwards, option
+from lockstep.parity.faults.routers import rounded_through
+from lockstep.parity.faults.tensors import MISREAD, Reading, dense, read_as
+from lockstep.parity.graph import Call, Graph
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.ops.experts import weighted_experts
+from lockstep.reference.ops.geglu import geglu
+from lockstep.reference.ops.swiglu import swiglu
+from lockstep.reference.precision import dtype_named
+
+HALVES = ("bfloat16", "float16")
+LOG2E = math.log2(math.e)
+
+
+def reread(ops: Any, weight: Any) -> Any:
+    """Take the bits of bfloat16 numbers for those of float16, or the other way round.
+
+    Of a packed matrix these are its scales and offsets.
+    """
+    if isinstance(weight, QuantizedTensor):
+        return replace(weight, scales=other(weight.scales), biases=other(weight.biases))
+    return other(weight) if isinstance(weight, np.ndarray) else weight
+
+
+def other(numbers: np.ndarray) -> np.ndarray:
+    if numbers.dtype.name not in HALVES:
+        return numbers
+    return numbers.view(dtype_named(HALVES[1 - HALVES.index(numbers.dtype.name)]))
+
+
+def every_half(call: Call, graph: Graph) -> Call | None:
+    """Read every tensor that a call takes, and that is stored in half precision, wrongly."""
+    new = call
+    for index in range(len(call.inputs)):
+        stored = graph.stored.get(call.tensor(index) or "")
+        if stored is not None and (stored.dtype in ("BF16", "F16") or stored.mode == "affine"):
+            new = new.with_input(index, read_as(new.inputs[index], Reading(reread, MISREAD)))
+    return None if new is call else new
+
+
+def folded(name: str) -> Rewrite:
+    """Round the scale of attention times log2(e), as kernels have it that use exp2."""
+
+    def change(scale: float) -> float:
+        return float(np.asarray(scale * LOG2E).astype(dtype_named(name))) / LOG2E
+
+    return option("attention_scores", "scale", change)
+
+
+def cut_to_ten_bits(ops: Any, x: np.ndarray) -> np.ndarray:
+    """Round to the ten bits of TF32, to nearest with ties to even."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    half = np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    return ((bits + half) & np.uint32(0xFFFFE000)).view(np.float32).astype(x.dtype)
+
+
+def low(change: Any) -> Rewrite:
+    """Round what goes into every product of matrices."""
+
+    def matrix(ops: Any, weight: Any) -> np.ndarray:
+        return change(ops, dense(ops, weight))
+
+    def experts(gated: Any) -> Any:
+        def wrong(ops: Any, x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+            gate, up, down = stacks
+            return weighted_experts(
+                x, routing, gate, up, down, per_token=per_token, gated=gated,
+                linear=lambda x, w, bias: ops.linear(change(ops, x), matrix(ops, w), bias),
+            )  # fmt: skip
+
+        return wrong
+
+    def lowered(call: Call, graph: Graph) -> Call | None:
+        if call.op == "linear":
+            return call.with_changed(0, change).with_changed(1, matrix)
+        if call.op in ("attention_scores", "attention_context"):
+            return call.with_changed(0, change).with_changed(1, change)
+        gated = {"experts": swiglu, "geglu_experts": geglu}.get(call.op)
+        return None if gated is None else call.replaced(experts(gated))
+
+    return lowered
+
+
+def rounded_logits(name: str) -> Rewrite:
+    def change(call: Call, graph: Graph) -> Call | None:
+        return call.followed(rounded_through(name)) if "logits" in call.taps else None
+
+    return change
+
+
+FAULTS = (
+    Fault(
+        id="bf16-read-as-fp16",
+        wrong="the bits of bfloat16 taken for float16, or the other way round",
+        right="the dtype that the file's header says",
+        symptom="NaN, or values far too small or too large",
+        where="the first tensor that is read",
+        fix="take the dtype of each tensor from the header",
+        evidence=("paiml/aprender#2189",),
+        variants={"": every_half},
+    ),
+    Fault(
+        id="fp16-residual-overflow",
+        wrong="x + y in float16",
+        right="x + y in float32, or in bfloat16",
+        symptom="infinities beyond 65504, then NaN, in float16 alone",
+        where="residual",
+        fix="keep the stream in float32 or bfloat16",
+        evidence=("ml-explore/mlx-lm#102", "unslothai/unsloth-zoo#600"),
+        variants={"": afterwards("add", rounded_through("float16"))},
+    ),
+    Fault(
+        id="fp16-mlp-product-overflow",
+        wrong="act(gate) * up in float16",
+        right="the product in float32",
+        symptom="NaN behind down_proj",
+        where="mlp.down_proj",
+        fix="multiply in float32, or clamp to what float16 holds",
+        evidence=("unslothai/unsloth-zoo#600",),
+        variants={"": afterwards("multiply", rounded_through("float16"))},
+    ),
+    Fault(
+        id="sdpa-scale-folded-half",
+        wrong="scores = round(scale * log2 e) q k^T / log2 e, rounded to half precision",
+        right="scores = scale q k^T, the scale in float32",
+        symptom="every score is off by one ratio near 1",
+        where="self_attn.scores",
+        fix="keep the scale of attention in float32, where the sum is",
+        evidence=("ml-explore/mlx#3119",),
+        variants={f"in {half}": folded(half) for half in HALVES},
+    ),
+    Fault(
+        id="tf32-or-fast-matmul",
+        wrong="products of numbers of 10 bits, or of 7",
+        right="products of float32",
+        symptom="noise of 1e-3 everywhere",
+        where="self_attn.q_proj",
+        fix="turn fast products off before comparing: TF32, or the default precision on a TPU",
+        evidence=("ml-explore/mlx-swift-lm#485",),
+        variants={
+            "TF32": low(cut_to_ten_bits),
+            "bfloat16": low(rounded_through("bfloat16")),
+        },
+        convention=True,
+    ),
+    Fault(
+        id="logits-half-precision",
+        wrong="logits rounded to half precision",
+        right="logits in float32",
+        symptom="ties among tokens, biased sampling",
+        where="logits",
+        fix="widen the logits to float32 before the softcap, softmax or argmax",
+        evidence=("deepseek-ai/DeepSpec#31", "huggingface/candle#2928"),
+        variants={f"in {half}": rounded_logits(half) for half in HALVES},
+    ),
+)

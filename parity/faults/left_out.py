@@ -1,0 +1,246 @@
+"""The classes of bugs that are not in the executable catalogue, and why.
+
+An entry has to show in one prefill of an architecture that Lockstep runs. 298 classes were
+collected from reports of real ports: they are the ids of `catalogue()` less those of `ADDED`, and
+those that are left out here, each once.
+"""
+
+# Entries that no report had as a class of its own: two masks, one kind of rope, a port of another
+# quantisation than the checkpoint's, and a convention.
+ADDED = frozenset({
+    "mask-causal-missing", "mask-causal-off-by-one", "rope-yarn-scaling-missing",
+    "port-quantised-affine-4-32", "port-quantised-affine-4-64", "port-quantised-affine-4-128",
+    "port-quantised-affine-8-32", "port-quantised-affine-8-64", "port-quantised-affine-8-128",
+    "port-quantised-mxfp4", "port-quantised-mxfp8", "port-quantised-q4-0", "port-quantised-q8-0",
+    "consistent-qk-permutation",
+})  # fmt: skip
+
+DECODING = "shows from the second step of decoding on"
+BATCH = "shows in a batch of unequal prompts alone"
+SAMPLING = "shows in which tokens are drawn, not in the logits"
+TOKENS = "shows in the token ids or in the text, before and after the model"
+DEVICES = "needs several devices"
+REUSE = "needs a cache that served another prompt before"
+CRASH = "crashes or fails to load"
+LOGITS = "the logits are right: it is in what is done with them"
+
+
+def needs(architectures: str) -> str:
+    return f"needs an architecture that is not implemented: {architectures}"
+
+
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "embedding": {
+        "embed-multiplier-missing": needs("Granite, MiniCPM"),
+        "embed-norm-missing": needs("BLOOM"),
+        "learned-pos-frozen-on-decode": DECODING,
+        "learned-pos-batch-shared-offset": BATCH,
+    },
+    "norm": {
+        "norm-plus-one-low-precision": needs("Gemma 1 to 3, whose gains are stored less 1"),
+        "qk-norm-kind": needs("Command-R+, StableLM 2")
+        + "; in others it is layernorm-for-rmsnorm at self_attn.q_norm",
+        "gated-norm-order": needs("Mamba 2, Qwen3-Next"),
+        "gated-norm-group-size": needs("Mamba 2, Zamba 2"),
+    },
+    "activation": {
+        "swiglu-clamp-missing": needs("gpt-oss"),
+        "swiglu-oai-plus-one-alpha": needs("gpt-oss"),
+        "relu-squared-missing": needs("Nemotron, nanochat")
+        + "; in others it is act-name-from-wrong-field",
+    },
+    "residual": {
+        "residual-multiplier-missing": needs("Granite, MiniCPM"),
+    },
+    "moe": {
+        "moe-correction-bias-in-weights": needs("DeepSeek V3, GLM-4.5"),
+        "moe-correction-bias-missing": needs("DeepSeek V3, GLM-4.5"),
+        "moe-routed-scaling-missing": needs("DeepSeek V2 and V3"),
+        "moe-group-topk": needs("DeepSeek V2 and V3"),
+        "moe-topk-slice": CRASH + "; a slice of the wrong end is moe-selects-lowest",
+        "moe-shared-expert-gate-missing": needs("Qwen2-MoE"),
+        "moe-shared-expert-missing": needs("DeepSeek, Llama 4, Qwen2-MoE"),
+        "moe-zero-expert-weights": needs("LongCat-Flash"),
+    },
+    "dtype": {
+        "dtype-leak-to-f32": "nothing is wrong to see: values are finer than the port's dtype",
+        "a-log-downcast": needs("Mamba 2, gated delta nets"),
+        "ssm-state-half": needs("Qwen3-Next, Mamba 2"),
+    },
+    "logits": {
+        "logit-scale-inverted": needs("Granite, Cohere"),
+        "logits-wrong-position": BATCH,
+        "padded-vocab-not-masked": LOGITS,
+        "lm-head-bias-dropped": needs("Phi-1 and 2, GPT-J"),
+    },
+    "rope": {
+        "rope-pos-frozen-on-decode": DECODING,
+        "rope-pos-double-advance": (
+            "shows from the second chunk of a prompt or the second step of decoding on"
+        ),
+        "mla-softmax-scale": needs("DeepSeek, Kimi (MLA)"),
+        "rope-partial-ignored": needs("GLM-4, Phi, StableLM")
+        + "; in Gemma 4 it is rope-proportional-missing",
+        "rope-partial-factor-twice": needs("Ling/Bailing (MLA)"),
+        "rope-rotated-slice-wrong-end": needs("DeepSeek, GLM (MLA)"),
+        "rope-on-nope-layers": needs("Llama 4, SmolLM3, Cohere 2"),
+        "rope-on-cached-keys-again": DECODING,
+        "rope-inv-freq-formula": "no bug: within the rounding that is legal for float32 angles",
+        "rope-mrope-section-layout": needs("Qwen-VL") + "; text alone is the same",
+        "rope-mrope-delta-lost": REUSE,
+        "mla-rope-deinterleave": needs("DeepSeek, Kimi (MLA)"),
+        "indexer-rope-style": needs("DeepSeek V3.2, GLM-MoE-DSA"),
+        "rope-batched-kernel": BATCH,
+        "rope-mutates-input": (
+            "nothing else takes queries and keys before their turn in these architectures"
+        ),
+        "alibi-slopes-non-pow2": needs("BLOOM, MPT, Baichuan"),
+        "alibi-slope-exponent": needs("BLOOM, MPT, Baichuan"),
+        "relative-bias-decode-offset": needs("T5, MPT"),
+    },
+    "attention": {
+        "attn-scale-pre-attn-scalar": needs("Gemma 2 and 3")
+        + "; in Gemma 4 it is attn-scale-should-be-one",
+        "attn-softcap-missing": needs("Gemma 2, Grok"),
+        "attn-softcap-order": needs("Gemma 2, Grok"),
+        "kv-reshape-with-q-heads": CRASH + ": the widths no longer fit",
+        "repeat-kv-missing-on-v": CRASH + ": the numbers of heads no longer fit",
+        "attn-sinks-missing": needs("gpt-oss"),
+        "attn-sink-scaled-or-valued": needs("gpt-oss"),
+        "attn-temperature-missing": needs("Llama 4, Ministral 3"),
+        "attn-output-gate-missing": needs("Qwen3-Next"),
+        "flash-finite-sentinel": (
+            "needs scores below -50000, which these architectures do not reach"
+        ),
+        "fp8-or-int-index-overflow-32k": "shows beyond 32768 keys",
+    },
+    "mask": {
+        "mask-top-left-aligned": "shows from the second chunk of a prompt on",
+        "mask-swa-missing-in-decode": DECODING,
+        "mask-padding-attended": BATCH,
+        "mask-all-blocked-nan": "no row of a prefill without padding is blocked altogether",
+        "mask-sentinel-overflow": BATCH,
+        "mask-prefix-bidirectional-missing": needs("PaliGemma, images"),
+    },
+    "kv_cache": {
+        "kv-head-count-in-cache": CRASH + " at the second step",
+        "kv-ring-sliced-as-flat": REUSE,
+        "kv-ring-size-off-by-one": "in a prefill it is mask-swa-off-by-one",
+        "kv-chunk-cache-trims-buffer": DECODING,
+        "kv-position-from-retained-count": DECODING,
+        "kv-restore-offset-zero": REUSE,
+        "kv-not-reset-between-prompts": REUSE,
+        "kv-prefix-hit-block-table": REUSE,
+        "kv-left-pad-merge": BATCH,
+        "kv-quant-basis-mismatch": DECODING,
+        "kv-quant-unsupported-head-dim": CRASH,
+        "kv-state-getter-decodes": "costs memory, changes no number",
+        "kv-int8-noise": DECODING,
+        "kv-never-stored": DECODING,
+    },
+    "quantisation": {
+        "quant-block-halves-index": "is in the writer of a file: what it read instead is not known",
+        "affine-edge-not-on-grid": (
+            "is in the writer of a file: MODEL's own numbers are taken as they are"
+        ),
+        "zero-group-scale": "is in the writer of a file, and gives NaN",
+        "gptq-g-idx-ignored": "needs GPTQ files with an order of their own, which are not read",
+        "fp8-block-size-derived": "needs the FP8 files of DeepSeek or Qwen, which are not read",
+        "ue8m0-round-after-quantise": (
+            "is in the writer of a file: MODEL's own numbers are taken as they are"
+        ),
+        "quant-uninitialised-padding": "what lies in the padding is not known, nor twice the same",
+    },
+    "gguf_layout": {
+        "tensor-data-offset": (
+            "what lies before a tensor in its file is not known to a run; `before` compares weights"
+        ),
+    },
+    "loading": {
+        "conv-weight-layout": needs("Mamba, hybrids"),
+        "sanitise-not-idempotent": "is norm-plus-one-twice or gpt2-conv1d-transposed by its effect",
+        "shard-index-ignored": (
+            "what the stale duplicates hold is not known; `before` compares weights"
+        ),
+        "layer-kind-index": "by its effect mask-swa-global-swapped, or mask-layer-types-ignored",
+    },
+    "ssm": {
+        "ssm-dt-clamp": needs("Mamba 2, Nemotron-H"),
+        "ssm-softplus-half": needs("Mamba"),
+        "gdn-decay-missing": needs("Qwen3-Next"),
+        "recurrent-cache-not-advanced": needs("Qwen3.5"),
+        "conv-state-window": needs("Mamba, LFM2"),
+        "ssm-padding-updates-state": needs("Mamba, LFM2"),
+        "ssm-d-skip-missing": needs("Mamba"),
+        "ssm-mup-vector-missing": needs("Falcon-H1"),
+    },
+    "sampling": {
+        "rep-penalty-sign": SAMPLING,
+        "rep-penalty-per-occurrence": SAMPLING,
+        "penalty-history-misaligned": SAMPLING,
+        "top-p-excludes-crossing": SAMPLING,
+        "top-p-empty-set": SAMPLING,
+        "top-p-wrong-gather": SAMPLING,
+        "top-k-off-by-one": SAMPLING,
+        "top-k-ties-kept": SAMPLING,
+        "sampler-order-temperature": SAMPLING,
+        "sampler-order-topk-topp": SAMPLING,
+        "min-p-wrong-space": SAMPLING,
+        "xtc-global-threshold": SAMPLING,
+        "temperature-zero-samples": SAMPLING,
+        "categorical-on-probs": SAMPLING,
+        "gumbel-half-precision": SAMPLING,
+        "rng-state-frozen": SAMPLING,
+        "logprob-base-10": LOGITS,
+        "argmax-tie-break": SAMPLING,
+        "dry-breaker-inverted": SAMPLING,
+        "cdf-accumulation-half": SAMPLING,
+    },
+    "tokenizer": {
+        "double-bos": TOKENS,
+        "missing-bos": TOKENS,
+        "pretokeniser-regex": TOKENS,
+        "escaped-newline": TOKENS,
+        "generation-prompt-newline": TOKENS,
+        "eos-set-incomplete": TOKENS,
+        "prefix-space": TOKENS,
+        "special-tokens-as-text": TOKENS,
+        "byte-fallback-detok": TOKENS,
+        "bpe-merge-rank": TOKENS,
+        "template-modality-order": TOKENS,
+    },
+    "decoding": {
+        "last-token-fed-twice": DECODING,
+        "eos-ignored": DECODING,
+        "prefill-chunk-embeds-misaligned": needs("Qwen3-VL, whose images come in from the side")
+        + "; of layers' own inputs it is per-layer-input-misaligned",
+        "state-from-previous-request": REUSE,
+        "concurrent-eval-race": CRASH,
+    },
+    "distributed": {
+        "tp-rowparallel-bias": DEVICES,
+        "tp-allreduce-missing": DEVICES,
+        "tp-residual-in-partial": DEVICES,
+        "tp-fused-shard-contiguous": DEVICES,
+        "tp-kv-shard": DEVICES,
+        "tp-local-norm-statistics": DEVICES,
+        "tp-replicated-expert-summed": DEVICES,
+        "tp-vocab-parallel-mask": DEVICES,
+        "tp-float-head-count": DEVICES,
+    },
+    "speculative": {
+        "spec-exact-match-accept": SAMPLING,
+        "spec-residual-from-target": SAMPLING,
+        "spec-draft-distribution-mismatch": SAMPLING,
+        "diffusion-attention-direction": needs("LLaDA, Dream") + "; in others it is a mask",
+        "spec-cache-rollback": DECODING,
+        "diffusion-physical-position": DECODING,
+        "diffusion-uncommitted-kv": DECODING,
+        "diffusion-entropy-distribution": SAMPLING,
+    },
+}  # fmt: skip
+
+
+def left_out() -> dict[str, str]:
+    """Return the reason of every class that is left out, by id."""
+    return {id: reason for some in LEFT_OUT.values() for id, reason in some.items()}

@@ -1,0 +1,352 @@
+"""What goes wrong with adapters: how much, which way round, where, and whether at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.head_rows import halves_first, pairs_first
+from lockstep.parity.faults.packing import affine
+from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.tensors import PACKED, Reading, dense, once, read_as, rerooted, root_of
+from lockstep.parity.graph import Call, Constant, Graph, Ref
+from lockstep.reference.checkpoint.checkpoint import StoredFormat
+from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
+from lockstep.reference.precision import dtype_named, rounded
+
+# Where an operation takes the two factors.
+FACTORS = {"add_lora": (2, 3), "dora_rescale": (3, 4)}
+Placed = dict[tuple[str, int], tuple[Constant, Constant, float]]
+
+
+def factor_of(ref: Ref) -> Constant:
+    """Return a factor of an adapter, however it is changed."""
+    root = root_of(ref)
+    if not isinstance(root, Constant):
+        raise TypeError("no factor of an adapter")
+    return root
+
+
+def rank_of(call: Call) -> int:
+    return factor_of(call.inputs[FACTORS[call.op][0]]).value.shape[0]
+
+
+def rescaled(wrong: Callable[[float, int], float]) -> Rewrite:
+    """Multiply by another scale: `wrong(scale, rank)`."""
+
+    @rewrite(FACTORS)
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        scale = call.options["scale"]
+        new = wrong(scale, rank_of(call))
+        return None if math.isclose(new, scale) else call.with_options(scale=new)
+
+    return rewritten
+
+
+def refactored(*which: int) -> Rewrite:
+    """Read the numbers of A (0) or B (1) as if they lay the other way round."""
+
+    @rewrite(FACTORS)
+    def rewritten(call: Call, graph: Graph) -> Call:
+        new = call
+        for one in which:
+            new = new.with_changed(FACTORS[call.op][one], the_other_way)
+        return new
+
+    return rewritten
+
+
+def the_other_way(ops: Any, factor: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(factor).reshape(factor.shape[::-1]).T
+
+
+def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: float) -> Any:
+    """Leave the rows of an adapted weight as long as they are, and add the bias."""
+    return y if bias is None else y + rounded(bias, y.dtype)
+
+
+def not_applied(call: Call, graph: Graph) -> Call | None:
+    if call.op == "dora_rescale":
+        return call.replaced(without_length)
+    return call.with_options(scale=0.0) if call.op == "add_lora" else None
+
+
+@once
+def placed_adapters(graph: Graph) -> Placed:
+    """Return the factors and the scale of each adapted module, by its place and layer."""
+    return {
+        (call.place, call.layer): (
+            factor_of(call.inputs[2]), factor_of(call.inputs[3]), call.options["scale"]
+        )
+        for call in graph.calls
+        if call.op == "add_lora" and call.layer is not None
+    }  # fmt: skip
+
+
+def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
+    """Apply the adapter of another layer: `source(layer, layers, adapted layers)`.
+
+    A layer that gets none is left as the base has it, and one that has none may get one.
+    """
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.layer is None or call.op not in ("linear", "add_lora"):
+            return None
+        adapters = placed_adapters(graph)
+        own = adapters.get((call.place, call.layer))
+        if (own is None) == (call.op == "add_lora") or not adapters:
+            return None
+        layers = {layer for _, layer in adapters}
+        wanted = source(call.layer, graph.config.num_hidden_layers, layers)
+        other = adapters.get((call.place, wanted))
+        if other is own or not (other is None or fits(call, graph, other)):
+            return None
+        if call.op == "linear":
+            return None if other is None else call.replaced(adapted(*other))
+        if other is None:
+            return call.with_options(scale=0.0)
+        new = call.with_input(2, rerooted(call.inputs[2], other[0]))
+        new = new.with_input(3, rerooted(call.inputs[3], other[1]))
+        return new.with_options(scale=other[2])
+
+    return rewritten
+
+
+def fits(call: Call, graph: Graph, other: tuple[Constant, Constant, float]) -> bool:
+    index = 0 if call.op == "linear" else 1
+    columns = graph.input_shape(call, index)[-1]
+    return (other[0].value.shape[1], other[1].value.shape[0]) == (
+        columns, graph.shapes[call.number][-1],
+    )  # fmt: skip
+
+
+def adapted(a: Constant, b: Constant, scale: float) -> Callable[..., Any]:
+    def linear(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
+        return ops.add_lora(ops.linear(x, weight, bias), x, a.value, b.value, scale=scale)
+
+    return linear
+
+
+def offset(by: int) -> Rewrite:
+    return of_layer(lambda layer, count, adapted: layer - by)
+
+
+def from_the_first(layer: int, count: int, adapted: set[int]) -> int:
+    """Let the adapters of the last layers begin at layer 0."""
+    return layer + min(adapted)
+
+
+def merged(pack: Callable[..., Any], when: Callable[[Any], bool]) -> Rewrite:
+    """Add the update to the matrix and keep what `pack(sum, weight)` makes of that.
+
+    It acts on the projection and on the addition behind it, which then adds nothing.
+    """
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.op == "linear":
+            takers = (graph.calls[number] for number in graph.consumers[call.number])
+            adds = next((one for one in takers if is_own_addition(one, call)), None)
+        else:
+            adds = graph.calls[call.number] if call.op == "add_lora" else None
+        if adds is None or has_lengths(adds, graph):
+            return None
+        projection = graph.source(adds, 0)
+        stored = graph.stored.get(projection.tensor(1) or "")
+        if projection.op != "linear" or stored is None or not when(stored):
+            return None
+        if call.op == "add_lora":
+            return call.with_options(scale=0.0)
+        scale = adds.options["scale"]
+        reading = Reading(partial(with_update, pack, scale, stored), PACKED)
+        return call.with_input(1, read_as(call.inputs[1], reading, *adds.inputs[2:4]))
+
+    return rewritten
+
+
+def is_own_addition(taker: Call, projection: Call) -> bool:
+    return taker.op == "add_lora" and taker.place == projection.place
+
+
+def has_lengths(adds: Call, graph: Graph) -> bool:
+    return any(graph.calls[one].op == "dora_rescale" for one in graph.consumers[adds.number])
+
+
+def with_update(
+    pack: Any, scale: float, stored: StoredFormat, ops: Any, weight: Any, a: Any, b: Any
+) -> Any:
+    update = np.float32(scale) * (b.astype(np.float32) @ a.astype(np.float32))
+    return pack(dense(ops, weight), update, stored)
+
+
+def sum_in(name: str) -> Callable[..., Any]:
+    """Round weight and update to half precision, then their sum."""
+
+    def pack(plain: Any, update: Any, stored: StoredFormat) -> Any:
+        half = dtype_named(name)
+        return rounded(rounded(plain, half) + rounded(update, half), half)
+
+    return pack
+
+
+def packed_again(plain: np.ndarray, update: np.ndarray, stored: StoredFormat) -> Any:
+    """Pack the sum as the base is packed."""
+    bits, group_size = stored.bits or 4, stored.group_size or 64
+    return affine(in_dtype_of_scales(plain + update, stored), bits=bits, group_size=group_size)
+
+
+def packed_by_default(plain: np.ndarray, update: np.ndarray, stored: StoredFormat) -> Any:
+    """Pack the sum in MLX's default form, 4 bits in groups of 64."""
+    return affine(in_dtype_of_scales(plain + update, stored), bits=4, group_size=64)
+
+
+def in_dtype_of_scales(plain: np.ndarray, stored: StoredFormat) -> np.ndarray:
+    tag = stored.scale_dtype
+    return rounded(plain, numpy_dtype(tag)) if tag in FLOATS else plain
+
+
+def is_affine(stored: Any) -> bool:
+    return stored.mode == "affine"
+
+
+def other_than_default(stored: Any) -> bool:
+    ours = (stored.mode, stored.bits, stored.group_size)
+    return stored.packed and ours != ("affine", 4, 64) and stored.shape[-1] % 64 == 0
+
+
+def rows_of_b(order: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
+    """Reorder the rows of B in queries and keys: `order(rows, heads)`."""
+
+    @rewrite(FACTORS, r"self_attn\.[qk]_proj")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        config, rows = graph.config, np.arange(graph.shapes[call.number][-1])
+        queries = call.place.endswith("q_proj")
+        heads = config.num_attention_heads if queries else config.num_key_value_heads
+        if len(rows) % (2 * heads):
+            return None
+        moved = order(rows, heads)
+        return call.with_changed(FACTORS[call.op][1], lambda ops, b: b[moved])
+
+    return rewritten
+
+
+FAULTS = (
+    Fault(
+        id="lora-scale-divided-again",
+        wrong="y + (scale / r) B A x",
+        right="y + scale B A x; mlx-lm stores the whole factor",
+        symptom="the base model's habits shine through: the adapter is r times too weak",
+        where="the first adapted projection",
+        fix="use mlx-lm's `scale` as it is; only PEFT's lora_alpha is divided by the rank",
+        variants={"": rescaled(lambda scale, rank: scale / rank)},
+    ),
+    Fault(
+        id="lora-alpha-not-divided",
+        wrong="y + alpha B A x",
+        right="y + (alpha / r) B A x",
+        symptom="the adapter is r times too strong; text breaks down",
+        where="the first adapted projection",
+        fix="divide lora_alpha by the rank (by its root with use_rslora)",
+        evidence=("Blaizzy/mlx-vlm#841", "Blaizzy/mlx-vlm#846", "hao-ai-lab/FastVideo#870"),
+        variants={"": rescaled(lambda scale, rank: scale * rank)},
+    ),
+    Fault(
+        id="lora-rslora-ignored",
+        wrong="alpha / r where alpha / sqrt(r) is right, or the other way",
+        right="alpha / sqrt(r) with use_rslora, alpha / r without",
+        symptom="the adapter is too weak, or too strong, by the root of its rank",
+        where="the first adapted projection",
+        fix="read use_rslora from adapter_config.json",
+        evidence=(
+            "NVIDIA/TensorRT-LLM#1668",
+            "turboderp-org/exllamav2#619",
+            "huggingface/peft#2733",
+        ),
+        variants={
+            "divided by r": rescaled(lambda scale, rank: scale / math.sqrt(rank)),
+            "divided by the root of r": rescaled(lambda scale, rank: scale * math.sqrt(rank)),
+        },
+    ),
+    Fault(
+        id="lora-not-applied",
+        wrong="y",
+        right="y + scale B A x",
+        symptom="the same as the base model",
+        where="the first adapted projection",
+        fix="check that the adapter's names match modules; refuse one that changes nothing",
+        evidence=("MakazhanAlpamys/Soup#392", "ollama/ollama#4825", "ml-explore/mlx-lm#1249"),
+        variants={"": not_applied},
+    ),
+    Fault(
+        id="lora-factors-transposed",
+        wrong="the numbers of A or B read in the order of the other convention",
+        right="PEFT: A (r, inputs), B (outputs, r); mlx-lm has both transposed",
+        symptom="a crash, or silently another function",
+        where="the first adapted projection",
+        fix="transpose when converting between PEFT and mlx-lm; a reshape is no transpose",
+        evidence=("osaurus-ai/vmlx-swift#320",),
+        variants={"both": refactored(0, 1), "A alone": refactored(0), "B alone": refactored(1)},
+    ),
+    Fault(
+        id="lora-layer-offset",
+        wrong="the adapter of layer i on another layer",
+        right="each adapter on the layer that it was trained for",
+        symptom="a degraded adapter",
+        where="the first adapted layer",
+        fix="num_layers of mlx-lm counts from the end: the last n layers are adapted",
+        variants={
+            "one layer late": offset(1),
+            "one layer early": offset(-1),
+            "on the first layers": of_layer(from_the_first),
+            "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
+        },
+    ),
+    Fault(
+        id="dora-magnitude-missing",
+        wrong="(W + s B A) x",
+        right="m (W + s B A) / |W + s B A| x, row by row",
+        symptom="outputs of a wrong size",
+        where="the first adapted projection",
+        fix="give each row the length in lora_magnitude_vector (mlx-lm: m)",
+        variants={"": rewrite("dora_rescale")(lambda call, graph: call.replaced(without_length))},
+    ),
+    Fault(
+        id="lora-qk-not-permuted",
+        wrong="rows of B in one order, rows of W in the other",
+        right="rows of B ordered as those of q_proj and k_proj are",
+        symptom="a degraded adapter",
+        where="self_attn.q_proj",
+        fix="reorder the rows of B as the converter reorders q and k for GGUF",
+        variants={
+            "left in halves": rows_of_b(halves_first),
+            "left in pairs": rows_of_b(pairs_first),
+        },
+    ),
+    Fault(
+        id="lora-merge-rounding",
+        wrong="half(half(W) + half(s B A)), or that packed again",
+        right="W x + s B A x",
+        symptom="a part of a small update is rounded away",
+        where="the first adapted projection",
+        fix="keep the update apart, or add it in float32 and keep more bits",
+        variants={
+            "in bfloat16": merged(sum_in("bfloat16"), lambda stored: True),
+            "in float16": merged(sum_in("float16"), lambda stored: True),
+            "packed as the base is": merged(packed_again, is_affine),
+        },
+    ),
+    Fault(
+        id="lora-fuse-ignores-mode",
+        wrong="the merged weight packed in 4 bits and groups of 64, whatever the base was",
+        right="packed as the base was, or left dense",
+        symptom="a noisy or broken merged model",
+        where="the first adapted projection",
+        fix="pass bits, group size and mode of each layer on when it is packed again",
+        evidence=("ml-explore/mlx-lm#647",),
+        variants={"": merged(packed_by_default, other_than_default)},
+    ),
+)

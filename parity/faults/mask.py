@@ -1,0 +1,290 @@
+"""What goes wrong with who may see whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.tensors import once
+from lockstep.parity.graph import Call, Derived, Graph
+
+SCORES, MASK = 0, 1
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Which keys a query sees: those at most `ahead` after it and fewer than `window` before it.
+
+    `ahead` None is no end, a negative one stops before the query. `window` counts from the query:
+    all keys "near" enough, or those of its own "chunk" of that many, or the "far" ones instead.
+    """
+
+    window: int | None
+    ahead: int | None = 0
+    kind: str = "near"
+    inverted: bool = False
+
+    def __call__(self, ops: Any, right: Any, queries: Any, keys: Any) -> Any:
+        query, key = queries[:, None, :, None], keys[:, None, None, :]
+        mask = np.broadcast_to(key >= 0, right.shape)
+        if self.ahead is not None:
+            mask = mask & (key <= query + self.ahead)
+        if self.window is not None:
+            mask = mask & self.within(query, key, self.window)
+        return ~mask if self.inverted else mask
+
+    def within(self, query: Any, key: Any, window: int) -> Any:
+        if self.kind == "chunk":
+            return key >= query // window * window
+        return query - key >= window if self.kind == "far" else query - key < window
+
+
+def sight_of(call: Call, graph: Graph) -> Sight | None:
+    """Return who sees whom in a call of softmax, as far as it is rewritten."""
+    ref = call.inputs[MASK]
+    if isinstance(ref, Derived):
+        return ref.change if isinstance(ref.change, Sight) else None
+    return Sight(graph.source(call, MASK).options["window"])
+
+
+def sighted(change: Callable[[Sight, Call, Graph], Sight | None]) -> Rewrite:
+    """Rewrite who sees whom; None changes nothing."""
+
+    @rewrite("softmax")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        before = sight_of(call, graph)
+        after = None if before is None else change(before, call, graph)
+        if after is None or after == before:
+            return None
+        source = graph.source(call, MASK)
+        right = graph.calls[call.number].inputs[MASK]
+        return call.with_input(MASK, Derived(after, (right, *source.inputs)))
+
+    return rewritten
+
+
+def seeing(**changes: Any) -> Rewrite:
+    return sighted(lambda sight, call, graph: replace(sight, **changes))
+
+
+def windowed(change: Callable[[int], int | None]) -> Rewrite:
+    """Change the window of those layers that have one; it is one token wide at least."""
+
+    def changed(sight: Sight, call: Call, graph: Graph) -> Sight | None:
+        if sight.window is None:
+            return None
+        window = change(sight.window)
+        return None if window == 0 else replace(sight, window=window)
+
+    return sighted(changed)
+
+
+@once
+def windows_of(graph: Graph) -> list[int | None]:
+    """Return the window of every layer, in order."""
+    calls = (call for call in graph.calls if call.op == "softmax")
+    return [graph.source(call, MASK).options["window"] for call in calls]
+
+
+def window_of(layer: Callable[[int, int], int]) -> Rewrite:
+    """See as another layer does: `layer(number, count)`."""
+
+    def changed(sight: Sight, call: Call, graph: Graph) -> Sight | None:
+        windows = windows_of(graph)
+        if call.layer is None or len(windows) <= call.layer:
+            return None
+        return replace(sight, window=windows[layer(call.layer, len(windows)) % len(windows)])
+
+    return sighted(changed)
+
+
+def of_full_layers(*, sliding: bool) -> Rewrite:
+    """Give full layers the window, and sliding ones none where `sliding` says so."""
+
+    def changed(sight: Sight, call: Call, graph: Graph) -> Sight | None:
+        window = next((one for one in windows_of(graph) if one is not None), None)
+        if sight.window is not None:
+            return replace(sight, window=None) if sliding and None in windows_of(graph) else None
+        return replace(sight, window=window)
+
+    return sighted(changed)
+
+
+def barred(score: Callable[[Any, Any], Any]) -> Rewrite:
+    """See everything, and change the scores instead: `score(scores, mask)`."""
+
+    @rewrite("softmax")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        mask = call.inputs[MASK]
+        new = call.with_changed(SCORES, lambda ops, scores, mask: score(scores, mask), mask)
+        return new.with_changed(MASK, lambda ops, mask: np.ones_like(mask))
+
+    return rewritten
+
+
+def lowered(by: float) -> Callable[[Any, Any], Any]:
+    """Add a number to the scores of keys that must not be seen."""
+    return lambda scores, mask: np.where(mask, scores, scores + scores.dtype.type(by))
+
+
+FAULTS = (
+    Fault(
+        id="mask-causal-missing",
+        wrong="every query sees every key",
+        right="a query sees keys at or before its own position",
+        symptom="loss looks too good, generated text is poor; the last token is exact",
+        where="self_attn.o_proj of the first layer",
+        fix="mask keys that come after the query: pass the mask, or is_causal",
+        acausal=True,
+        variants={
+            "nothing is masked": seeing(ahead=None, window=None),
+            "only the window is": sighted(
+                lambda sight, call, graph: (
+                    None if sight.window is None else replace(sight, ahead=None)
+                )
+            ),
+        },
+    ),
+    Fault(
+        id="mask-causal-off-by-one",
+        wrong="a query sees one key too many (j <= i + 1), or not itself (j < i)",
+        right="a query sees keys j <= i",
+        symptom="the next token leaks in, or the first row is undefined",
+        where="self_attn.o_proj of the first layer",
+        fix="the diagonal belongs to what is seen: tril(diagonal=0), triu(diagonal=1) for blocking",
+        acausal=True,
+        variants={"one key of the future": seeing(ahead=1), "not itself": seeing(ahead=-1)},
+    ),
+    Fault(
+        id="mask-polarity-inverted",
+        wrong="True means blocked where the kernel takes it for seen",
+        right="True means seen",
+        symptom="garbage: each token sees the future alone",
+        where="self_attn.o_proj of the first layer",
+        fix="negate the mask, or hand it over as 0 and -inf",
+        evidence=("Blaizzy/mlx-vlm#704", "Blaizzy/mlx-vlm#566"),
+        acausal=True,
+        variants={
+            "": sighted(lambda sight, call, graph: replace(sight, inverted=not sight.inverted))
+        },
+    ),
+    Fault(
+        id="mask-swa-off-by-one",
+        wrong="the window holds W + 1 or W - 1 keys",
+        right="the window holds W keys, the query's own among them: i - j < W",
+        symptom="hardly any, and only beyond W tokens",
+        where="self_attn.o_proj of sliding layers at token W",
+        fix="count the query itself: keys i - W + 1 .. i",
+        evidence=(
+            "huggingface/transformers#39408",
+            "huggingface/transformers#26792",
+            "vllm-project/vllm#3385",
+        ),
+        variants={
+            "one key more": windowed(lambda window: window + 1),
+            "one key less": windowed(lambda window: window - 1),
+        },
+    ),
+    Fault(
+        id="mask-layer-types-ignored",
+        wrong="no layer has a window",
+        right="sliding layers see W keys",
+        symptom="long prompts only: text drifts beyond W tokens",
+        where="self_attn.o_proj of sliding layers at token W",
+        fix="build a mask for each kind in layer_types, and give every layer its own",
+        evidence=("ml-explore/mlx-lm#628",),
+        variants={"": windowed(lambda window: None)},
+    ),
+    Fault(
+        id="mask-swa-parity-flipped",
+        wrong="the pattern of sliding and full layers begins one layer early or late",
+        right="layer i is of kind layer_types[i]",
+        symptom="worse text beyond W tokens",
+        where="self_attn.o_proj at token W",
+        fix="take the kind from layer_types; in a pattern, check which layer is the first full one",
+        evidence=("EricLBuehler/mistral.rs#554",),
+        variants={
+            "one layer early": window_of(lambda layer, count: layer + 1),
+            "one layer late": window_of(lambda layer, count: layer - 1),
+        },
+    ),
+    Fault(
+        id="mask-swa-global-swapped",
+        wrong="full layers get the window of sliding ones",
+        right="full layers see every key before them",
+        symptom="what stands far back in a long prompt is forgotten",
+        where="self_attn.o_proj of full layers at token W",
+        fix="keep one mask a kind; do not reuse the variable of the first layer",
+        evidence=("ml-explore/mlx-lm#465", "ml-explore/mlx-lm#39"),
+        variants={
+            "on every layer": of_full_layers(sliding=False),
+            "exchanged": of_full_layers(sliding=True),
+        },
+    ),
+    Fault(
+        id="mask-swa-diagonal-sign",
+        wrong="of the keys before a query, those W and more away are seen",
+        right="of the keys before a query, those fewer than W away are seen",
+        symptom="garbage in every sliding layer",
+        where="self_attn.o_proj of sliding layers",
+        fix="check the sign of the diagonal: keys below -W are cut off, not kept",
+        evidence=("huggingface/transformers#41228",),
+        acausal=True,
+        variants={
+            "": sighted(
+                lambda sight, call, graph: (
+                    None if sight.window is None else replace(sight, kind="far")
+                )
+            )
+        },
+    ),
+    Fault(
+        id="mask-chunked-as-sliding",
+        wrong="keys from the start of the query's block of W are seen",
+        right="the W keys up to the query are seen",
+        symptom="long prompts only: tokens at the start of a block forget all before",
+        where="self_attn.o_proj of sliding layers at token W",
+        fix="a sliding window moves with each token; blocks are another architecture's",
+        evidence=("antonellof/ferrox#255", "AI-Hypercomputer/maxtext#1642"),
+        variants={
+            "": sighted(
+                lambda sight, call, graph: (
+                    None if sight.window is None else replace(sight, kind="chunk")
+                )
+            )
+        },
+    ),
+    Fault(
+        id="mask-bool-added",
+        wrong="softmax(scores + mask), the mask being 0 and 1",
+        right="softmax(scores where seen, -inf elsewhere)",
+        symptom="nearly plausible text that saw the future",
+        where="self_attn.o_proj of the first layer",
+        fix="turn a boolean mask into 0 and -inf before it is added",
+        evidence=("ml-explore/mlx-lm#27", "ml-explore/mlx-lm#121", "ml-explore/mlx-swift-lm#479"),
+        acausal=True,
+        variants={"": barred(lambda scores, mask: scores + mask.astype(scores.dtype))},
+    ),
+    Fault(
+        id="mask-sentinel-too-small",
+        wrong="blocked scores are lowered by too little, or set to a tiny number",
+        right="blocked scores are -inf, or the lowest finite number",
+        symptom="the future leaks where scores are large, or everywhere",
+        where="self_attn.o_proj of the first layer",
+        fix="use -inf or finfo.min; in Swift leastNormalMagnitude is a small positive number",
+        evidence=("huggingface/transformers#17306", "ml-explore/mlx-swift-lm#369"),
+        acausal=True,
+        variants={
+            "lowered by 10000": barred(lowered(-10_000.0)),
+            "lowered by 100": barred(lowered(-100.0)),
+            "set to the smallest positive number": barred(
+                lambda scores, mask: np.where(mask, scores, scores.dtype.type(0))
+            ),
+        },
+    ),
+)

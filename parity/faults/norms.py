@@ -1,0 +1,142 @@
+"""Other norms, and norms at other places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.rewrites import (
+    changed_input,
+    either,
+    instead,
+    only,
+    rewrite,
+    skipped,
+)
+from lockstep.parity.faults.tensors import renamed
+from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value
+from lockstep.reference.precision import accumulator, rounded
+
+QK = (r"self_attn\.[qk]_norm",)
+OF_HEADS = (*QK, r"self_attn\.v_norm", r"router\.norm")
+FINAL = (r"model\.norm", r"transformer\.ln_f")
+FIRST, SECOND = r"input_layernorm|ln_1", r"post_attention_layernorm|ln_2"
+BEFORE = (FIRST, r"pre_feedforward_layernorm(_2)?", r"router\.norm")
+AFTER = (r"post_attention_layernorm", r"post_feedforward_layernorm.*", "post_per_layer_input_norm")
+RMS = ("rms_norm",)
+LAYER = ("layer_norm",)
+
+
+def sandwiched(call: Call, graph: Graph) -> bool:
+    """Whether this model normalises what attention and the MLP return, as Gemma does."""
+    return "model.layers.0.pre_feedforward_layernorm" in graph.taps
+
+
+def plain(call: Call, graph: Graph) -> bool:
+    return not sandwiched(call, graph)
+
+
+def has_heads(call: Call, graph: Graph) -> bool:
+    return call.op == "rms_norm" and graph.shapes[call.number][-2] > 1
+
+
+def twice(name):
+    def wrong(ops, x, *weights, eps):
+        norm = getattr(ops, name)
+        return norm(norm(x, *weights, eps=eps), *weights, eps=eps)
+
+    return instead(name, wrong)
+
+
+def plus(by):
+    """Give the norm a gain that is off by a whole number."""
+    return changed_input("rms_norm", 1, lambda ops, gain: gain.astype(np.float32) + np.float32(by))
+
+
+def once_rounded(ops, x, gain, *, eps):
+    """Multiply by the gain before anything is rounded."""
+    work = accumulator(x.dtype)
+    return rounded(ops.rms_norm(x.astype(work), gain.astype(work), eps=eps), x.dtype)
+
+
+def centred(ops, x, gain, *, eps):
+    return ops.layer_norm(x, gain, np.zeros_like(gain), eps=eps)
+
+
+def not_centred(ops, x, gain, bias, *, eps):
+    return ops.rms_norm(x, gain, eps=eps) + rounded(bias, x.dtype)
+
+
+def not_centred_nor_biased(ops, x, gain, bias, *, eps):
+    return ops.rms_norm(x, gain, eps=eps)
+
+
+@rewrite("rope")
+def normed_after(call: Call, graph: Graph) -> Call | None:
+    """Turn the heads as they were projected, and normalise them then."""
+    norm = graph.source(graph.source(call, 0), 0) if has_source(call, graph) else None
+    if norm is None or norm.op != "rms_norm":
+        return None
+    raw, gain = norm.inputs
+    eps = norm.options["eps"]
+
+    def wrong(ops, x, positions, frequencies, gain, *, factor):
+        return ops.rms_norm(ops.rope(x, positions, frequencies, factor=factor), gain, eps=eps)
+
+    bare = Derived(lambda ops, heads: ops.heads_first(heads), (raw,))
+    return replace(call.replaced(wrong), inputs=(bare, *call.inputs[1:], gain))
+
+
+def has_source(call: Call, graph: Graph) -> bool:
+    """Whether the heads that are turned come from somewhere by `heads_first`."""
+    source = graph.source(call, 0)
+    return source.op == "heads_first" and isinstance(source.inputs[0], Value)
+
+
+@rewrite("linear", r"router\.proj")
+def normed_scores(call: Call, graph: Graph) -> Call | None:
+    """Project what the router is given, and normalise its scores."""
+    scale = graph.source(call, 0)
+    gain = graph.source(scale, 0)
+    norm = graph.source(gain, 0)
+
+    def unnormed(ops, x, weights):
+        return ops.scale(ops.gain(x, weights), by=scale.options["by"])
+
+    raw = Derived(unnormed, (norm.inputs[0], gain.inputs[1]))
+    eps = norm.options["eps"]
+    return call.with_input(0, raw).followed(lambda ops, x: ops.unit_norm(x, eps=eps))
+
+
+def borrowed(place: str, owner: str) -> Rewrite:
+    """Let the norm at `place` take the gain of the norm `owner` of its layer."""
+
+    @rewrite("rms_norm", place)
+    def change(call: Call, graph: Graph) -> Call | None:
+        gains = [one.tensor(1) for one in graph.at(owner, call.layer) if one.op == "rms_norm"]
+        return call.with_input(1, renamed(call.inputs[1], gains[0] or "")) if gains else None
+
+    return change
+
+
+def exchanged(one: str, other: str) -> Rewrite:
+    return either(borrowed(one, other), borrowed(other, one))
+
+
+@rewrite("add", "residual")
+def normed_attention(call: Call, graph: Graph) -> Call | None:
+    """Normalise what attention returns, by the gain that is meant for the MLP's input."""
+    gain = f"model.layers.{call.layer}.post_attention_layernorm"
+    if gain not in graph.taps:
+        return None
+    eps = graph.config.rms_norm_eps
+
+    def normed(ops, x, weights):
+        return ops.rms_norm(x, weights, eps=eps)
+
+    return call.with_changed(1, normed, Tensor(f"{gain}.weight"))
+
+
+LIKE_GEMMA = only(plain, either(normed_attention, skipped("rms_norm", "post_attention_layernorm")))

@@ -1,0 +1,56 @@
+"""What goes wrong with the stream: where layers read from it and what they add to it."""
+
+from dataclasses import replace
+
+from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.rewrites import NORMS, rewrite, skipped
+from lockstep.parity.graph import Call, Graph, Value
+
+SCALED = ""  # the place of a layer's own result
+
+
+@rewrite(NORMS)
+def read_before_attention(call: Call, graph: Graph) -> Call | None:
+    """Normalise the stream as it was before attention, for what comes after it."""
+    source = graph.calls[call.number].inputs[0]
+    added = graph.calls[source.number] if isinstance(source, Value) else None
+    if added is None or added.op != "add" or added.place != "residual":
+        return None
+    return call.with_input(0, added.inputs[0])
+
+
+@rewrite("gain", SCALED)
+def scaled_branch(call: Call, graph: Graph) -> Call:
+    """Multiply what is added last by the layer's number, and not the stream."""
+    stream, branch = graph.source(call, 0).inputs
+
+    def wrong(ops, branch, weights, stream):
+        return ops.add(stream, ops.gain(branch, weights))
+
+    return replace(call.replaced(wrong), inputs=(branch, call.inputs[1], stream))
+
+
+FAULTS = (
+    Fault(
+        id="parallel-residual-as-sequential",
+        wrong="x + attn(norm(x)) + mlp(norm(x))",
+        right="h + mlp(norm(h)), h = x + attn(norm(x)); or the other way round in GPT-NeoX",
+        symptom="text worse, or garbage",
+        where="the input of the MLP's norm",
+        fix="let the MLP read the stream after attention was added",
+        evidence=("elixir-nx/bumblebee#204", "antonellof/ferrox#232"),
+        variants={"parallel for sequential": read_before_attention},
+    ),
+    Fault(
+        id="layer-scalar-missing",
+        wrong="h",
+        right="h * layer_scalar",
+        symptom="the stream grows from layer to layer; fluent nonsense",
+        where="the layer's output",
+        fix="multiply each layer's whole output, residual included, by its layer_scalar",
+        variants={
+            "": skipped("gain", SCALED),
+            "on the branch alone": scaled_branch,
+        },
+    ),
+)

@@ -1,0 +1,126 @@
+"""Norms whose root is wrong, each told as an epsilon under the right one.
+
+What stands under the root of a norm is `power + eps`, where `power` is the mean of the squares, or
+the variance. Any other number there is another epsilon, one for each row, and the right operation
+with that epsilon rounds as the wrong one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.rewrites import NORMS, rewrite
+from lockstep.parity.graph import Call, Graph
+from lockstep.reference.precision import dtype_named
+
+# What stands under the wrong root, less nothing: of the centred rows, their power, and eps.
+Under = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+
+
+def rooted(under: Under, ops: tuple[str, ...] = NORMS, *places: str) -> Rewrite:
+    """Put `under(rows, power, eps)` under the root, in the place of `power + eps`."""
+
+    @rewrite(ops, *places)
+    def change(call: Call, graph: Graph) -> Call:
+        def wrong(ops: Any, x: np.ndarray, *weights: Any, eps: float) -> np.ndarray:
+            rows = x.astype(np.float64)
+            if call.op == "layer_norm":
+                rows = rows - rows.mean(axis=-1, keepdims=True)
+            power = np.mean(rows * rows, axis=-1, keepdims=True)
+            with np.errstate(all="ignore"):
+                other = under(rows, power, eps) - power
+            return getattr(ops, call.op)(x, *weights, eps=other)
+
+        return call.replaced(wrong)
+
+    return change
+
+
+def outside(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """(sqrt(power) + eps)^2"""
+    return np.square(np.sqrt(power) + eps)
+
+
+def inflated(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """power + eps m^2, for rows that were divided by their largest magnitude m first"""
+    return power + eps * np.square(np.abs(rows).max(axis=-1, keepdims=True))
+
+
+def unbiased(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """power n / (n - 1) + eps"""
+    width = rows.shape[-1]
+    return power * width / max(width - 1, 1) + eps
+
+
+def summed(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """The sum of the squares in the place of their mean"""
+    return power * rows.shape[-1] + eps
+
+
+def of_all_heads(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """The mean over the heads too, which are the axis before the last"""
+    return np.broadcast_to(power.mean(axis=-2, keepdims=True), power.shape) + eps
+
+
+def merged(lanes: int, *, whole: bool) -> Under:
+    """Sums of squares of `lanes` parts, merged pairwise as if each were a mean of deviations.
+
+    The spurious term is (b - a)^2 n_a n_b / n; with `whole` numbers of elements the quotient is 0,
+    and only what overflows float32 shows.
+    """
+
+    def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+        width = rows.shape[-1]
+        parts = [(part.shape[-1], np.square(part).sum(axis=-1, keepdims=True))
+                 for part in np.array_split(rows, lanes, axis=-1) if part.shape[-1]]  # fmt: skip
+        while len(parts) > 1:
+            odd = parts[len(parts) & ~1 :]
+            parts = [merge(*pair, whole) for pair in zip(parts[::2], parts[1::2], strict=False)]
+            parts += odd
+        return parts[0][1] / width + eps
+
+    return under
+
+
+def merge(
+    first: tuple[int, np.ndarray], second: tuple[int, np.ndarray], whole: bool
+) -> tuple[int, np.ndarray]:
+    (count, left), (other, right) = first, second
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = np.square((right - left).astype(np.float32)).astype(np.float64)
+        share = other // (count + other) if whole else other / (count + other)
+        return count + other, left + right + squared * count * share
+
+
+def stepwise(dtype: str) -> Under:
+    """Round squares, mean, sum and reciprocal root, as code does that never widens."""
+
+    def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+        held = dtype_named(dtype)
+        squares = step(np.square(step(rows, held)), held)
+        mean = step(squares.mean(axis=-1, keepdims=True), held)
+        return 1 / np.square(step(1 / np.sqrt(step(mean + step(eps, held), held)), held))
+
+    return under
+
+
+def one_after_another(dtype: str) -> Under:
+    """Add the squares in a narrow dtype, one after another."""
+
+    def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+        held = dtype_named(dtype)
+        squares, total = step(np.square(step(rows, held)), held), np.zeros_like(power)
+        for column in range(rows.shape[-1]):
+            total = step(total + squares[..., column : column + 1], held)
+        return step(total / rows.shape[-1], held) + eps
+
+    return under
+
+
+def step(values: Any, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values).astype(dtype).astype(np.float64)

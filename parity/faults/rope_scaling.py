@@ -1,0 +1,284 @@
+"""What goes wrong with stretched and partial rotary positions: how fast each pair turns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.rewrites import only, option, rewrite
+from lockstep.parity.faults.turns import (
+    FREQUENCIES,
+    PLAIN,
+    PROPORTIONAL,
+    Turns,
+    X,
+    has_two_bases,
+    of_kind,
+    rearranged,
+    times,
+    turning,
+    turns_of,
+)
+from lockstep.parity.graph import Call, Graph
+
+
+def proportional_everywhere(turns: Turns, config: Any) -> Turns | None:
+    if not has_two_bases(config) or turns.op != PLAIN:
+        return None
+    options = {**turns.options, "partial_rotary_factor": config.partial_rotary_factor}
+    return replace(turns, op=PROPORTIONAL, options=options)
+
+
+def pairs_that_turn(turns: Turns) -> int:
+    return int(turns.options["partial_rotary_factor"] * turns.options["dims"] // 2)
+
+
+def of_narrow_head(*, theta: float, dims: int, partial_rotary_factor: float) -> Any:
+    """Divide the exponents by the width that turns, not by the head's."""
+    count = int(partial_rotary_factor * dims // 2)
+    pairs = np.arange(dims // 2)
+    return np.where(pairs < count, theta ** (-2.0 * pairs / max(2 * count, 1)), 0.0)
+
+
+def narrow_halves(call: Call, graph: Graph) -> Call | None:
+    """Pair j with j + r/2, where r is the width that turns."""
+    turns = turns_of(call, graph)
+    if not turns.by("proportional") and turns.op is not of_narrow_head:
+        return None
+    count, places = pairs_that_turn(turns), np.arange(graph.input_shape(call, X)[-1])
+    half = len(places) // 2
+    if not 0 < count < half:
+        return None
+    parts = places[:count], places[2 * count : half + count], places[count : 2 * count]
+    return rearranged(call, np.concatenate([*parts, places[half + count :]]))
+
+
+def narrow_head(call: Call, graph: Graph) -> Call | None:
+    """Turn the first numbers of a head as if they were the whole head."""
+    paired = narrow_halves(call, graph)
+    return None if paired is None else of_narrow_widths(paired, graph)
+
+
+def usual_factor(call: Call, graph: Graph) -> float | None:
+    """Return 0.1 ln(s) + 1 where YaRN stretches positions s times."""
+    source = graph.source(call, FREQUENCIES)
+    if source.op != "rope_frequencies_yarn":
+        return None
+    return 0.1 * math.log(source.options["factor"]) + 1
+
+
+@rewrite("rope")
+def always_usual(call: Call, graph: Graph) -> Call | None:
+    usual = usual_factor(call, graph)
+    same = usual is None or math.isclose(usual, call.options["factor"])
+    return None if same else call.with_options(factor=usual)
+
+
+def with_source(kind: str, change: Rewrite) -> Rewrite:
+    """Do it where positions are stretched in one way."""
+    operation = f"{PLAIN}_{kind}"
+    return only(
+        lambda call, graph: call.op == "rope"
+        and graph.source(call, FREQUENCIES).op == operation, change,
+    )  # fmt: skip
+
+
+def grown_without_offset(
+    lengths: Any, *, theta: float, dims: int, factor: float, original_max_position_embeddings: int
+) -> Any:
+    """Let the base grow by s T / M, without taking s - 1 off."""
+    beyond = np.maximum(lengths, original_max_position_embeddings)
+    growth = np.where(
+        lengths > original_max_position_embeddings,
+        factor * beyond / original_max_position_embeddings, 1.0,
+    )  # fmt: skip
+    base = theta * growth ** (dims / (dims - 2))
+    return base[:, None] ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+
+
+of_narrow_widths = of_kind("proportional", lambda turns, config: replace(turns, op=of_narrow_head))
+
+FAULTS = (
+    Fault(
+        id="rope-scaling-on-local-layers",
+        wrong="the stretched or partial frequencies of full layers on sliding layers too",
+        right="sliding layers turn whole heads by plain frequencies",
+        symptom="near tokens are hard to tell apart",
+        where="self_attn.q_rope of sliding layers",
+        fix="give the scaling to full layers alone",
+        evidence=("ml-explore/mlx-lm#664",),
+        variants={"": turning(proportional_everywhere)},
+    ),
+    Fault(
+        id="rope-global-linear-scale-missing",
+        wrong="angle = p f",
+        right="angle = p f / factor",
+        symptom="text differs only where prompts are long",
+        where="self_attn.q_rope",
+        fix="divide positions (or frequencies) by the factor of rope_scaling",
+        evidence=("Blaizzy/mlx-vlm#1709", "Blaizzy/mlx-vlm@ea2456d1"),
+        variants={"": of_kind("linear", lambda turns, config: turns.plain)},
+    ),
+    Fault(
+        id="rope-linear-scale-inverted",
+        wrong="angle = p f factor",
+        right="angle = p f / factor",
+        symptom="garbage after a few tokens",
+        where="self_attn.q_rope",
+        fix="divide by the factor; MLX's `scale` is its reciprocal",
+        variants={
+            "": of_kind(
+                "linear",
+                lambda turns, config: turns.plain.then(times(turns.options["factor"])),
+            )
+        },
+    ),
+    Fault(
+        id="rope-llama3-scaling-missing",
+        wrong="plain frequencies, or all of them divided by the factor",
+        right="slow pairs divided by the factor, fast ones kept, a blend between",
+        symptom="short prompts are fine, long ones loop",
+        where="self_attn.q_rope",
+        fix="implement rope_type llama3: low_freq_factor, high_freq_factor and "
+        "original_max_position_embeddings decide pair by pair",
+        evidence=("ggml-org/llama.cpp#8676", "jmaczan/tiny-vllm#1", "unslothai/unsloth#6197"),
+        variants={
+            "not at all": of_kind("llama3", lambda turns, config: turns.plain),
+            "every pair divided": of_kind(
+                "llama3",
+                lambda turns, config: turns.plain.then(times(1 / turns.options["factor"])),
+            ),
+            "by the longer length": of_kind(
+                "llama3",
+                lambda turns, config: turns.other(
+                    original_max_position_embeddings=config.max_position_embeddings
+                ),
+            ),
+        },
+    ),
+    Fault(
+        id="rope-yarn-scaling-missing",
+        wrong="plain frequencies, or all of them divided by the factor",
+        right="a ramp between kept and divided frequencies (YaRN)",
+        symptom="long prompts fall apart",
+        where="self_attn.q_rope",
+        fix="implement rope_type yarn with its own beta_fast, beta_slow and original length",
+        variants={
+            "not at all": of_kind("yarn", lambda turns, config: turns.plain),
+            "every pair divided": of_kind(
+                "yarn",
+                lambda turns, config: turns.plain.then(times(1 / turns.options["factor"])),
+            ),
+            "bounds rounded, or not": of_kind(
+                "yarn", lambda turns, config: turns.other(truncate=not turns.options["truncate"])
+            ),
+            "by the longer length": of_kind(
+                "yarn",
+                lambda turns, config: turns.other(
+                    original_max_position_embeddings=config.max_position_embeddings
+                ),
+            ),
+        },
+    ),
+    Fault(
+        id="rope-yarn-attn-factor",
+        wrong="cosines and sines times another factor: none, the usual one, or its square",
+        right="cosines and sines times attention_factor, 0.1 ln(s) + 1 if the config has none",
+        symptom="fluent, but prompts are followed badly; every position shows it",
+        where="self_attn.q_rope",
+        fix="multiply cos and sin by attention_factor of the config, on queries and keys, once",
+        evidence=(
+            "ml-explore/mlx-lm#1507",
+            "vllm-project/vllm#48623",
+            "turboderp-org/exllamav3#259",
+        ),
+        variants={
+            "never": with_source("yarn", option("rope", "factor", lambda factor: 1.0)),
+            "always 0.1 ln(s) + 1": always_usual,
+            "twice": with_source("yarn", option("rope", "factor", lambda factor: factor**2)),
+        },
+    ),
+    Fault(
+        id="rope-longrope-always-long",
+        wrong="one table of divisors for every length, or none",
+        right="short_factor up to the original length, long_factor beyond it",
+        symptom="slightly worse text at some lengths",
+        where="self_attn.q_rope",
+        fix="choose the table by the whole length of the text",
+        evidence=("ml-explore/mlx-lm#660", "ml-explore/mlx-swift-lm#16"),
+        variants={
+            "always long": of_kind(
+                "longrope",
+                lambda turns, config: turns.other(short_factor=turns.options["long_factor"]),
+            ),
+            "always short": of_kind(
+                "longrope",
+                lambda turns, config: turns.other(long_factor=turns.options["short_factor"]),
+            ),
+            "neither": of_kind("longrope", lambda turns, config: turns.plain),
+        },
+    ),
+    Fault(
+        id="rope-longrope-mscale",
+        wrong="cosines and sines times 1, or times the square",
+        right="cosines and sines times sqrt(1 + ln(s) / ln(original length))",
+        symptom="mildly degraded text at every length",
+        where="self_attn.q_rope",
+        fix="multiply cos and sin (and nothing else) by the attention factor, once",
+        evidence=("ml-explore/mlx-lm@b8bbbca6", "ml-explore/mlx-lm@525f08af"),
+        variants={
+            "never": with_source("longrope", option("rope", "factor", lambda factor: 1.0)),
+            "twice": with_source("longrope", option("rope", "factor", lambda factor: factor**2)),
+        },
+    ),
+    Fault(
+        id="rope-dynamic-ntk",
+        wrong="the base does not grow with the text, or grows by another rule",
+        right="base (s T / M - (s - 1))^(D / (D - 2)) for T tokens beyond M",
+        symptom="fine up to max_position_embeddings, broken beyond",
+        where="self_attn.q_rope",
+        fix="compute the base anew from the length of the text once it exceeds the original one",
+        evidence=("ml-explore/mlx-lm#1606",),
+        variants={
+            "never": of_kind("dynamic", lambda turns, config: turns.plain),
+            "growth s T / M": of_kind(
+                "dynamic", lambda turns, config: replace(turns, op=grown_without_offset)
+            ),
+            "base times s": of_kind(
+                "dynamic",
+                lambda turns, config: turns.plain.other(
+                    theta=turns.options["theta"] * turns.options["factor"]
+                ),
+            ),
+        },
+    ),
+    Fault(
+        id="rope-proportional-missing",
+        wrong="the whole head turns, or its first part as if it were a head of its own",
+        right="frequencies of the whole head, zero beyond partial_rotary_factor; halves at D/2",
+        symptom="together with other bugs, dashes and spaces",
+        where="self_attn.q_rope of full layers",
+        fix="keep the exponent 2j / D and the pairs (j, j + D/2); set the frequencies beyond "
+        "partial_rotary_factor * D / 2 to zero",
+        evidence=("Blaizzy/mlx-vlm#901",),
+        variants={
+            "the whole head turns": of_kind("proportional", lambda turns, config: turns.plain),
+            "a narrower head": rewrite("rope")(narrow_head),
+            "halves of the part that turns": rewrite("rope")(narrow_halves),
+        },
+    ),
+    Fault(
+        id="rope-partial-denominator",
+        wrong="exponent 2j / r, where r is the width that turns",
+        right="exponent 2j / D, where D is the width of the head",
+        symptom="quality falls with length; position 0 is exact",
+        where="self_attn.q_rope",
+        fix="divide the exponent by what the reference divides it by: here the whole head",
+        evidence=("pie-project/pie#603",),
+        variants={"": of_narrow_widths},
+    ),
+)

@@ -1,0 +1,109 @@
+"""Which values attention averages, and whose keys they go with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.graph import Call, Graph, Ref, Value
+
+
+def scores_of(call: Call, graph: Graph) -> Call:
+    """Return the scores behind the probabilities that average these values."""
+    return graph.source(graph.source(call, 0), 0)
+
+
+def projection_of(ref: Ref, graph: Graph) -> Call:
+    """Return the projection that a value is made of."""
+    while isinstance(ref, Value):
+        call = graph.calls[ref.number]
+        if call.op == "linear":
+            return call
+        ref = call.inputs[0]
+    raise TypeError("no projection is behind this value")
+
+
+def values_are_keys(call: Call, graph: Graph) -> bool:
+    """Tell whether values are made of the projection of keys, as the model wants it."""
+    values = projection_of(graph.calls[call.number].inputs[1], graph)
+    keys = projection_of(keys_seen(call, graph), graph)
+    return values.number == keys.number and "c_attn" not in values.place
+
+
+def keys_seen(call: Call, graph: Graph) -> Ref:
+    return graph.calls[scores_of(call, graph).number].inputs[1]
+
+
+def keys_unturned(call: Call, graph: Graph) -> Ref | None:
+    keys = graph.source(scores_of(call, graph), 1)
+    return keys.inputs[0] if keys.op == "rope" else None
+
+
+def averaging(other: Callable[[Call, Graph], Ref | None], *, shared: bool) -> Rewrite:
+    """Average something else than the values, in layers whose values are, or are not, the keys."""
+
+    @rewrite("attention_context")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        ref = other(call, graph) if values_are_keys(call, graph) == shared else None
+        if not isinstance(ref, Value) or graph.shapes[ref.number] != graph.input_shape(call, 1):
+            return None
+        return call.with_changed(1, lambda ops, values, other: other, ref)
+
+    return rewritten
+
+
+@rewrite("unit_norm", r"self_attn\.v_norm")
+def values_of_normed_keys(call: Call, graph: Graph) -> Call | None:
+    """Normalise the values that are keys from the keys' norm on."""
+    calls = graph.at("self_attn.k_norm", call.layer)
+    norm = next((one for one in calls if one.op == "rms_norm"), None)
+    own = projection_of(graph.calls[call.number].inputs[0], graph)
+    if norm is None or projection_of(Value(norm.number), graph).number != own.number:
+        return None
+    return call.with_changed(0, lambda ops, keys, normed: normed, Value(norm.number))
+
+
+def turned(ops: Any, values: Any, positions: Any, frequencies: Any) -> Any:
+    return ops.rope(values, positions, frequencies, factor=1.0)
+
+
+@rewrite("attention_context")
+def values_turned(call: Call, graph: Graph) -> Call | None:
+    keys = graph.source(scores_of(call, graph), 1)
+    return None if keys.op != "rope" else call.with_changed(1, turned, *keys.inputs[1:])
+
+
+def chain_to(number: int, graph: Graph) -> list[Call]:
+    """Return the calls from a projection to a value, along their first inputs."""
+    chain = [graph.calls[number]]
+    while chain[-1].op != "linear":
+        chain.append(graph.source(chain[-1], 0))
+    return chain[::-1]
+
+
+def from_own_stream(index: int) -> Callable[[Call, Graph], Call | None]:
+    """Project keys (or values) of this layer's own stream, with the weights of their donor."""
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        ref = graph.calls[call.number].inputs[index]
+        calls = graph.at("self_attn.q_proj", call.layer)
+        own = next((one for one in calls if one.op == "linear"), None)
+        if own is None or not isinstance(ref, Value):
+            return None
+        chain = chain_to(ref.number, graph)
+        if chain[0].layer == call.layer:
+            return None
+        widths = [len(one.inputs) - 1 for one in chain]
+
+        def projected(ops: Any, given: Any, x: Any, *rest: Any) -> Any:
+            left = iter(rest)
+            for one, width in zip(chain, widths, strict=True):
+                x = getattr(ops, one.op)(x, *(next(left) for _ in range(width)), **one.options)
+            return x
+
+        rest = [ref for one in chain for ref in one.inputs[1:]]
+        return call.with_changed(index, projected, own.inputs[0], *rest)
+
+    return rewritten

@@ -1,0 +1,99 @@
+"""To the bit: how known engines round in half precision, operation by operation.
+
+A legal way of `half` says how large rounding errors may be; a convention says where each of them
+falls. With the right one a replay gives the port's own bits, and what moves a value by less than a
+rounding can still be told by the bits that it turns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.noise import half
+from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.ops.experts import experts
+from lockstep.reference.ops.geglu_experts import geglu_experts
+from lockstep.reference.ops.linear import linear
+from lockstep.reference.ops.top_k_routing import top_k_routing
+from lockstep.reference.precision import rounded
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def wide_routing(logits: Any, *, per_token: int, normalize: bool) -> np.ndarray:
+    """Keep what each expert counts in float32, as transformers does."""
+    return top_k_routing(logits.astype(FLOAT32), per_token=per_token, normalize=normalize)
+
+
+def rounded_terms(experts: Any) -> Any:
+    """Round what each expert says times its weight, where that weight is in half precision."""
+
+    def summed(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+        if routing.dtype == FLOAT32:
+            return experts(x, routing, *stacks, per_token=per_token)
+        total = np.zeros(x.shape, FLOAT32)
+        for expert in np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(axis=0)):
+            alone = np.zeros_like(routing)
+            alone[..., expert] = routing[..., expert]
+            total += experts(x, alone, *stacks, per_token=1).astype(FLOAT32)
+        return rounded(total, x.dtype)
+
+    return summed
+
+
+def biased_linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
+    """Add the bias before the one rounding, as a fused matrix product does."""
+    if bias is None:
+        return linear(x, weight, None)
+    wide = linear(x.astype(FLOAT32), held(weight, x.dtype), rounded(bias, x.dtype).astype(FLOAT32))
+    return rounded(wide, x.dtype)
+
+
+def held(weight: Any, dtype: np.dtype) -> Any:
+    return weight if isinstance(weight, Packed) else rounded(weight, dtype)
+
+
+EAGER = {"rope": half.half_rope, "attention_scores": half.twice_rounded_scores}
+WIDE = {
+    "attention_scores": half.wide_scores,
+    "softmax": half.wide_softmax,
+    "attention_context": half.wide_context,
+}
+SDPA = WIDE | {"rope": half.half_rope}
+MLX = {name: half.MLX_CPU[name] for name in ("rope", "attention_scores", "silu", "layer_norm")}
+
+
+def flash(dtype: np.dtype) -> dict[str, Any]:
+    """PyTorch's fused attention on a CPU."""
+
+    def softmax(scores: Any, mask: Any, *, masked_row: str) -> np.ndarray:
+        seen = np.where(mask, scores.astype(FLOAT32), -np.inf)
+        with np.errstate(invalid="ignore"):
+            powers = np.exp(seen - seen.max(axis=-1, keepdims=True))
+            return rounded(powers, dtype).astype(FLOAT32) / powers.sum(axis=-1, keepdims=True)
+
+    return SDPA | {"softmax": softmax}
+
+
+Choice = tuple[dict[str, Any], ...]
+SUMS: dict[str, Any] = {
+    "softcap": half.stepwise_softcap,
+    "experts": rounded_terms(experts),
+    "geglu_experts": rounded_terms(geglu_experts),
+}
+NORM: Choice = ({}, {"rms_norm": half.once_rounded_rms_norm})
+GELU: Choice = ({}, {"gelu_tanh": half.stepwise_gelu_tanh})
+SCALE: Choice = ({"scale": half.wide_scale}, {})
+ROUTING: Choice = ({"top_k_routing": wide_routing}, {})
+BIAS: Choice = ({"linear": biased_linear}, {})
+
+
+def choices(dtype: np.dtype) -> tuple[Choice, ...]:
+    """Return for each operation, or group of them, the ways that engines round it.
+
+    A convention takes one way of each, and `SUMS`.
+    """
+    attention: Choice = (EAGER, flash(dtype), SDPA, WIDE, {}, MLX)
+    return attention, NORM, GELU, SCALE, ROUTING, BIAS

@@ -1,0 +1,81 @@
+"""What ports call the parts of a layer: words that mean one part, whatever the spelling around it.
+
+A word that different ports use for different parts lists all of them; shapes then have to decide.
+"""
+
+import re
+
+NORM = r"(rms_?norm|layer_?norm|norm|ln|rms)"
+# What may stand before a word: only what says that it is of this block.
+A = r"((self_)?(attn|attention|mha)_)?"
+M = r"((mlp|ffn|ff|feed_forward)_)?"
+N = r"((block|layer)_)?"
+T = r"((model|transformer|decoder|net)_)?"
+# What a name says -> parts that it may mean. All that match are taken together; the first group
+# of names stands in a layer, the second beside the layers. Spelled with `_` for every separator.
+IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (rf"{A}(wq|q|q_?proj|q_lin|query|query_proj|to_q|attn_q)", ("self_attn.q_proj",)),
+    (rf"{A}(wk|k|k_?proj|k_lin|key|key_proj|to_k|attn_k)", ("self_attn.k_proj",)),
+    (rf"{A}(wv|v|v_?proj|v_lin|value|value_proj|to_v|attn_v)", ("self_attn.v_proj",)),
+    (
+        rf"{A}(attn|attention|self_attn)_(wo|o|o_?proj|out|out_?proj|output|proj|c_proj|to_out)"
+        rf"|{A}(wo|o_?proj|attn_out|attn_output|c_proj_attn)",
+        ("self_attn.o_proj", "attn.c_proj"),
+    ),
+    (rf"{A}(q_?{NORM}|{NORM}_?q|query_{NORM}|attn_q_{NORM})", ("self_attn.q_norm",)),
+    (rf"{A}(k_?{NORM}|{NORM}_?k|key_{NORM}|attn_k_{NORM})", ("self_attn.k_norm",)),
+    (rf"{A}(v_?{NORM}|{NORM}_?v|value_{NORM}|attn_v_{NORM})", ("self_attn.v_norm",)),
+    (rf"{A}(qkv|c_attn|wqkv|qkv_proj|attn_qkv)", ("attn.c_attn", "self_attn.qkv_proj")),
+    (rf"{M}(gate_up|gate_up_proj|w13|w12|wi)", ("mlp.gate_up_proj",)),
+    (rf"{M}(gate|gate_proj|wg|ffn_gate|linear_gate|w_gate|w1)", ("mlp.gate_proj",)),
+    (rf"{M}(up|up_proj|wu|ffn_up|linear_up|w_up)", ("mlp.up_proj",)),
+    (rf"{M}(down|down_proj|wd|ffn_down|linear_down|w_down)", ("mlp.down_proj",)),
+    (rf"{M}(w2|w3)", ("mlp.up_proj", "mlp.down_proj")),
+    (rf"{M}(mlp|ffn|ff|feed_forward)_(fc_?1|fc_?in|c_fc|dense_h_to_4h)", ("mlp.c_fc",)),
+    (
+        rf"{M}(mlp|ffn|ff|feed_forward)_(fc_?2|fc_?out|c_proj|dense_4h_to_h)",
+        ("mlp.c_proj",),
+    ),
+    (
+        rf"{N}(input_{NORM}|(pre_)?(attn|attention)_{NORM}|{NORM}_?1|{NORM}_attn)",
+        ("input_layernorm", "ln_1"),
+    ),
+    (
+        rf"{N}((pre_)?(ffn|mlp|feed_forward|ff)_{NORM}|{NORM}_?2|{NORM}_(mlp|ffn))",
+        ("post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"),
+    ),
+    (rf"{N}post_(attn|attention)_{NORM}", ("post_attention_layernorm",)),
+    (rf"{N}pre_(ffn|feed_?forward)_{NORM}", ("pre_feedforward_layernorm",)),
+    (rf"{N}post_(ffn|feed_?forward)_{NORM}", ("post_feedforward_layernorm",)),
+    (r"(mlp_|moe_|ffn_)?router|(mlp_|moe_)gate_inp|ffn_gate_inp", ("mlp.gate", "router.proj")),
+    (r"", ("",)),
+    (r"(hook_)?resid_post", ("",)),
+    (r"(hook_)?resid_mid", ("residual",)),
+    (r"(hook_)?mlp_out", ("mlp.down_proj",)),
+)
+BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        rf"{T}(tok_embeddings|token_embd|embed|embedding|embeddings|embed_tokens|wte|tok_emb|"
+        r"token_embedding|word_embeddings|tok_embed)",
+        ("model.embed_tokens", "transformer.wte"),
+    ),
+    (rf"{T}(wpe|pos_emb|position_embeddings|pos_embed|position_embd)", ("transformer.wpe",)),
+    (
+        rf"{T}(final_{NORM}|output_{NORM}|{NORM}_f|{NORM}_out|{NORM}_final)|{NORM}|model_{NORM}",
+        ("model.norm", "transformer.ln_f"),
+    ),
+    (rf"{T}(lm_head|head|unembed|unembedding|output_proj|logits_proj)", ("lm_head",)),
+    # Before or after a softcap: of activations nobody can say, of weights there is one alone.
+    (rf"{T}output", ("lm_head", "logits")),
+    (rf"{T}logits", ("logits",)),
+)
+PATTERNS = {
+    True: [(re.compile(pattern), parts) for pattern, parts in IN_LAYER],
+    False: [(re.compile(pattern), parts) for pattern, parts in BESIDE],
+}
+
+
+def parts_meant(words: str, *, in_layer: bool) -> set[str]:
+    """Return the parts that the words of a name may mean, none if they say nothing."""
+    found = (parts for pattern, parts in PATTERNS[in_layer] if pattern.fullmatch(words))
+    return {part for parts in found for part in parts}

@@ -1,0 +1,211 @@
+"""Attention gone wrong: by hand, by loop, by index, and on small models."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults.attention import FAULTS
+from lockstep.parity.graph import Graph, Value
+from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
+
+NAMES = (
+    "llama/biased_llama3", "gemma4/dense", "gemma4/effective", "qwen3_moe/fused",
+    "models/tied_bfloat16", "gpt2/variant", "gguf/qwen3_mixed.gguf",
+)  # fmt: skip
+BATCH, HEADS, GROUPS, LENGTH, WIDTH = 1, 4, 2, 5, 6
+RNG = np.random.default_rng(11)
+QUERIES = RNG.standard_normal((BATCH, HEADS, LENGTH, WIDTH))
+KEYS, VALUES = RNG.standard_normal((2, BATCH, GROUPS, LENGTH, WIDTH))
+POSITIONS = np.arange(LENGTH)[None]
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_shows(fault, name):
+    check_shows(fault, name, NAMES, {})
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_rounds_in_every_way(fault, name):
+    check_in_every_way(fault, name, NAMES)
+
+
+def scores(scale: float, **config) -> Graph:
+    return graph_of(
+        call(0, "scale", QUERIES, by=1.0),
+        call(1, "scale", KEYS, by=1.0),
+        call(2, "attention_scores", Value(0), Value(1), scale=scale, layer=0),
+        **config,
+    )
+
+
+SIZES = {"hidden_size": 36, "num_attention_heads": HEADS, "head_dim": 3}
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "right", "expected"),
+    [
+        ("attn-scale-missing", "", WIDTH**-0.5, 1.0),
+        ("attn-scale-twice", "", WIDTH**-0.5, 1 / WIDTH),
+        ("attn-head-dim-derived", "", WIDTH**-0.5, 1 / 3),
+        ("attn-scale-should-be-one", "1 / sqrt(head_dim)", 1.0, WIDTH**-0.5),
+        ("attn-scale-should-be-one", "1 / sqrt(256)", 1.0, 1 / 16),
+        ("attn-scale-should-be-one", "1 / sqrt(hidden_size / heads)", 1.0, 1 / 3),
+        ("attn-scale-should-be-one", "1 / sqrt(head_dim of sliding layers)", 1.0, 3**-0.5),
+    ],
+)
+def test_scales_by_hand(id, name, right, expected):
+    found = wrong(scores(right, **SIZES), variant(id, name))
+    plain = np.stack([QUERIES[0, h] @ KEYS[0, h // 2].T for h in range(HEADS)])[None]
+    np.testing.assert_allclose(found, plain * expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("id", ["attn-scale-missing", "attn-scale-twice"])
+def test_a_scale_of_one_is_left_alone(id):
+    """By law: where scores are not scaled, that is another entry."""
+    graph = scores(1.0, **SIZES)
+    assert variant(id)(graph.calls[2], graph) is None
+
+
+def test_the_number_of_the_layer():
+    """By formula: GPT-2 divides by the layer's number where its config says so."""
+    graph = scores(WIDTH**-0.5 / 2, **SIZES, scale_attn_by_inverse_layer_idx=True)
+    found = variant("attn-scale-missing", "not divided by the layer's number")(
+        graph.calls[2], graph
+    )
+    assert found is not None and found.options["scale"] == pytest.approx(WIDTH**-0.5)
+
+
+def test_tiled_heads_by_index():
+    found = wrong(scores(1.0, **SIZES), variant("gqa-tile-vs-repeat"))
+    for head in range(HEADS):
+        np.testing.assert_allclose(found[0, head], QUERIES[0, head] @ KEYS[0, head % GROUPS].T)
+
+
+def attention() -> Graph:
+    """Scores of turned keys, and a context of values that have a projection of their own."""
+    wide = RNG.standard_normal((BATCH, LENGTH, 8))
+    rows = RNG.standard_normal((GROUPS * WIDTH, 8))
+    return graph_of(
+        call(0, "scale", QUERIES, by=1.0),
+        call(1, "scale", wide, by=1.0),
+        call(2, "linear", Value(1), rows, None, place="self_attn.k_proj", layer=0),
+        call(3, "split_heads", Value(2), heads=GROUPS),
+        call(4, "heads_first", Value(3)),
+        call(5, "rope_frequencies", theta=10.0, dims=WIDTH),
+        call(6, "rope", Value(4), POSITIONS, Value(5), factor=1.0, layer=0),
+        call(7, "attention_scores", Value(0), Value(6), scale=1.0, layer=0),
+        call(8, "causal_mask", POSITIONS, POSITIONS, window=None),
+        call(9, "softmax", Value(7), Value(8), masked_row="uniform", layer=0),
+        call(10, "linear", Value(1), rows[::-1].copy(), None, place="self_attn.v_proj", layer=0),
+        call(11, "split_heads", Value(10), heads=GROUPS),
+        call(12, "heads_first", Value(11)),
+        call(13, "attention_context", Value(9), Value(12), Value(8), layer=0),
+    )
+
+
+def value_of(graph: Graph, number: int) -> np.ndarray:
+    part = Graph(graph.calls[: number + 1], graph.shapes, graph.token_axes, graph.config)
+    return wrong(part, lambda one, graph: one if one.number == number else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("keys as they are cached", 6), ("keys before their turn", 4)]
+)
+def test_keys_for_values_by_loop(name, number):
+    graph = attention()
+    probs, keys = value_of(graph, 9), value_of(graph, number)
+    found = wrong(graph, variant("v-taken-from-k", name))
+    for head in range(HEADS):
+        expected = probs[0, head] @ keys[0, head // 2]
+        np.testing.assert_allclose(found[0, head], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_turned_values_by_loop():
+    graph = attention()
+    probs, values = value_of(graph, 9), value_of(graph, 12)
+    found = wrong(graph, variant("rope-applied-to-v"))
+    turned = np.zeros_like(values)
+    for p in range(LENGTH):
+        for j in range(WIDTH // 2):
+            angle = p * 10.0 ** (-2 * j / WIDTH)
+            x, y = values[0, :, p, j], values[0, :, p, j + WIDTH // 2]
+            turned[0, :, p, j] = x * np.cos(angle) - y * np.sin(angle)
+            turned[0, :, p, j + WIDTH // 2] = y * np.cos(angle) + x * np.sin(angle)
+    for head in range(HEADS):
+        np.testing.assert_allclose(
+            found[0, head], probs[0, head] @ turned[0, head // 2], atol=1e-13
+        )
+
+
+def test_shared_keys_and_own_values_are_told_apart():
+    """By law: in a model that wants keys for values only the entry for it applies, and no other."""
+    own, shared = variant("v-taken-from-k", "keys as they are cached"), variant(
+        "v-from-normed-keys", "turned keys")  # fmt: skip
+    graph = world("gemma4/dense").graph
+    kinds = {one.layer: (own(one, graph) is None, shared(one, graph) is None)
+             for one in graph.calls if one.op == "attention_context"}  # fmt: skip
+    has_values = graph.config.has_values
+    assert kinds == {layer: (not has_values(layer), has_values(layer)) for layer in kinds}
+    assert {has_values(layer) for layer in kinds} == {True, False}
+
+
+def test_layers_that_share_keys_project_their_own():
+    """By law: only layers without keys of their own are changed, and in both places."""
+    changed = world("gemma4/effective").calls(variant("kv-sharing-ignored", "keys and values"))
+    config = world("gemma4/effective").graph.config
+    assert {(one.op, config.owns_keys(one.layer)) for one in changed.values()} == {
+        ("attention_scores", False), ("attention_context", False),
+    }  # fmt: skip
+
+
+def softmax(mask: np.ndarray, given: np.ndarray) -> Graph:
+    return graph_of(
+        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
+        call(1, "scale", given, by=1.0),
+        call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
+    )
+
+
+def test_softmax_over_queries_and_heads_by_loop():
+    given = RNG.standard_normal((1, 3, LENGTH, LENGTH))
+    seen = np.tril(np.ones((LENGTH, LENGTH), bool))
+    found = wrong(softmax(seen, given), variant("softmax-wrong-axis", "over queries"))
+    for key in range(LENGTH):
+        powers = np.where(seen[:, key], np.exp(given[0, :, :, key]), 0)
+        expected = powers / powers.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(found[0, :, :, key], expected, atol=1e-13)
+    found = wrong(softmax(seen, given), variant("softmax-wrong-axis", "over heads"))
+    shares = np.exp(given[0]) / np.exp(given[0]).sum(axis=0)
+    np.testing.assert_allclose(found[0], np.where(seen, shares, 0), atol=1e-13)
+
+
+@pytest.mark.parametrize(("name", "eps"), [("in bfloat16", 2**-8), ("in float16", 2**-11)])
+def test_a_softmax_in_half_is_off_by_a_few_roundings(name, eps):
+    given = RNG.standard_normal((1, 3, LENGTH, LENGTH))
+    graph = softmax(np.zeros(0), given)
+    error = np.abs(wrong(graph, variant("softmax-low-precision", name)) - value_of(graph, 2)).max()
+    assert eps / 50 < error < 8 * eps
+
+
+def test_heads_merged_as_they_lie_by_index():
+    values = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float)
+    given = values.reshape(BATCH, HEADS, LENGTH, WIDTH)
+    probs = np.broadcast_to(np.eye(LENGTH), (BATCH, HEADS, LENGTH, LENGTH))
+    graph = graph_of(
+        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
+        call(1, "attention_context", probs, given, Value(0), layer=0),
+        call(2, "merge_heads", Value(1), layer=0),
+    )
+    found = wrong(graph, variant("head-merge-without-transpose"))
+    np.testing.assert_array_equal(found, values.reshape(BATCH, LENGTH, HEADS * WIDTH))
+
+
+def test_biases_are_dropped_by_their_modules():
+    """By law: the two entries share the biased projections out between them."""
+    here = world("llama/biased_llama3")
+    ours = {one.place for one in here.calls(variant("qkv-bias-dropped")).values()}
+    others = {one.place for one in here.calls(variant("o-proj-mlp-bias-dropped")).values()}
+    assert ours == {f"self_attn.{name}_proj" for name in "qkv"}
+    assert others == {"self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
+    for one in here.calls(variant("qkv-bias-dropped")).values():
+        assert one.tensor(2) is None

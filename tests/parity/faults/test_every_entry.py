@@ -1,0 +1,170 @@
+"""What holds for every entry of the catalogue, on the checkpoints of the witnesses. By law."""
+
+import re
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from lockstep import reference
+from lockstep.parity.explain.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.faults import catalogue
+from lockstep.parity.graph import Evaluator, Graph, record
+from lockstep.parity.planting import changed, reader
+from lockstep.reference import ops
+from lockstep.reference.model import Model
+from lockstep.reference.precision import dtype_named
+
+ROOT = Path(__file__).parents[3]
+WITNESSES = ROOT / "tests/witnesses"
+MODELS = (
+    "gemma4/dense", "gemma4/effective", "gemma4/sparse", "gpt2/original", "gpt2/packed",
+    "gpt2/variant", "llama/biased_llama3", "llama/llama_dynamic", "llama/llama_longrope",
+    "llama/llama_longrope@10", "llama/mistral_window", "llama/qwen2_yarn",
+    "models/affine_mixed", "models/biased_float16",
+    "models/minifloats_mixed", "models/sliding_bfloat16", "qwen3_moe/fused", "qwen3_moe/packed",
+    "qwen3_moe/separate", "gguf/qwen3_mixed.gguf", "gguf/llama_stretched.gguf",
+    *(f"adapters/{path.name}" for path in sorted((WITNESSES / "adapters").iterdir())),
+)  # fmt: skip
+LENGTH = 40  # longer than every window and original length of these models
+MIXED = ("gemma4/sparse", "gemma4/effective", "gpt2/packed", "qwen3_moe/packed")
+FEW = 6  # calls of a variant that are looked at
+VARIANTS = [(fault.id, name) for fault in catalogue() for name in fault.variants]
+
+# What changes no bit in these models, and why.
+UNSEEN: dict[tuple[str, str], str] = {
+    ("moe-expert-order", ""): "no model here has more than ten experts",
+    ("norm-parallel-merge-wrong", "of 32 lanes, counts divided as integers"): (
+        "no sum of squares here overflows float32"
+    ),
+    ("layers-swapped", "sorted as text"): "no model here has more than ten layers",
+    ("mask-sentinel-too-small", "lowered by 10000"): "no score here comes near 10000",
+    ("lm-head-quantised-too-low", "4 bits in groups of 128"): "no head here is that wide",
+    ("rope-global-linear-scale-missing", ""): "no model here stretches its positions linearly",
+    ("rope-linear-scale-inverted", ""): "no model here stretches its positions linearly",
+    ("rope-yarn-scaling-missing", "bounds rounded, or not"): "the bounds here are whole anyway",
+    ("rope-yarn-attn-factor", "always 0.1 ln(s) + 1"): "the one YaRN here has that factor",
+    **{
+        ("per-layer-input-misaligned", f"of the first {size} tokens"): "the prompt is shorter"
+        for size in (64, 128, 256, 512, 1024, 2048)
+    },
+}
+
+
+class Case(NamedTuple):
+    graph: Graph
+    read: Any
+
+
+@cache
+def case(name: str) -> Case:
+    folder, _, length = name.partition("@")
+    model = model_of(WITNESSES / folder)
+    length = int(length or LENGTH)
+    tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, length))
+    return Case(record(model, tokens), reader(model))
+
+
+def model_of(path: Path) -> Model:
+    """Load a checkpoint, or what an adapter says it belongs to, with the adapter."""
+    if path.parent.name != "adapters":
+        return reference.load(path)
+    with np.load(path / "expected.npz") as kept:
+        return reference.load(ROOT / str(kept["base"]), path)
+
+
+def run_of(name: str, dtype: str = "float32") -> Evaluator:
+    return Evaluator(case(name).graph, ops, dtype_named(dtype), {}, case(name).read)
+
+
+@cache
+def seen() -> set[tuple[str, str]]:
+    """Return what changes something: the logits, or else what a changed call itself returns."""
+    found: set[tuple[str, str]] = set()
+    for dtype, of in (("float32", logits), ("float32", own), ("bfloat16", own)):
+        for name in MODELS:
+            run = run_of(name, dtype)
+            for fault in catalogue():
+                for variant, rewrite in fault.variants.items():
+                    if (fault.id, variant) not in found and shows(run, rewrite, of):
+                        found.add((fault.id, variant))
+    return found
+
+
+def logits(run: Evaluator, calls: dict[int, Any]) -> list[int]:
+    return [run.graph.taps["logits"]]
+
+
+def own(run: Evaluator, calls: dict[int, Any]) -> list[int]:
+    return sorted(calls)[:FEW]
+
+
+def differs(run: Evaluator, number: int, calls: dict[int, Any]) -> bool:
+    wrong, right = run.target(number, calls), run.target(number)
+    return not np.array_equal(wrong.astype(float), right.astype(float), equal_nan=True)
+
+
+def shows(run: Evaluator, rewrite: Any, of: Any) -> bool:
+    calls = changed(rewrite, run.graph)
+    with np.errstate(all="ignore"):
+        return bool(calls) and any(differs(run, number, calls) for number in of(run, calls))
+
+
+@pytest.mark.parametrize("key", VARIANTS, ids=lambda key: " ".join(filter(None, key)))
+def test_a_variant_changes_what_some_model_computes(key):
+    assert (key in seen()) != (key in UNSEEN)
+
+
+def test_what_is_unseen_is_in_the_catalogue():
+    assert set(UNSEEN) <= set(VARIANTS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_wrong_value_has_the_shape_and_the_dtype_of_the_right_one(name):
+    """Each call that a variant changes, by itself, and the value that it gives."""
+    run, odd = run_of(name), []
+    for hypothesis in hypotheses(catalogue(), run.graph):
+        for number in sorted(hypothesis.calls)[:FEW]:
+            value = alone(run, number, [hypothesis])
+            assert value is not None
+            if value.shape != run.graph.shapes[number] or value.dtype != run.dtype:
+                odd.append((hypothesis.id, hypothesis.variant, value.shape, value.dtype))
+    assert not odd
+
+
+def alone(run: Evaluator, number: int, some: list[Hypothesis]) -> np.ndarray | None:
+    """Return the value of one call with some bugs in it; None if they contradict each other."""
+    calls = rewritten([Atom(one, frozenset([number])) for one in some], run.graph)
+    if calls is None:
+        return None
+    with np.errstate(all="ignore"):
+        return run.target(number, calls)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_two_bugs_in_one_call_compose_or_conflict(name):
+    """Nothing else is raised, and the value keeps its shape."""
+    run, pairs = run_of(name), 0
+    for one, other in combinations(hypotheses(catalogue(), run.graph), 2):
+        shared = one.calls & other.calls
+        if shared:
+            value = alone(run, min(shared), [one, other])
+            assert value is None or value.shape == run.graph.shapes[min(shared)], (one, other)
+            pairs += value is not None
+    assert pairs > 100
+
+
+def test_every_entry_says_what_a_porter_needs():
+    for fault in catalogue():
+        told = (fault.id, fault.wrong, fault.right, fault.symptom, fault.where, fault.fix)
+        assert all(text and text == text.strip() for text in told), fault.id
+        assert fault.variants and fault.wrong != fault.right
+        assert re.fullmatch(r"[a-z0-9_]+(-[a-z0-9]+)+", fault.id)
+
+
+def test_ids_are_unique():
+    ids = [fault.id for fault in catalogue()]
+    assert len(ids) == len(set(ids))

@@ -1,0 +1,134 @@
+"""Tensors loaded wrongly: by name, by index, by loop, and on small models."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults.loading import FAULTS, sorted_as_text, stored_round, turned_round
+from lockstep.parity.faults.packing import affine
+from lockstep.parity.graph import Call, Graph, Tensor, Value
+from lockstep.reference import ops
+from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
+
+NAMES = (
+    "gpt2/variant", "gemma4/effective", "models/biased_float16", "gguf/qwen3_mixed.gguf",
+    "models/untied_float32", "qwen3_moe/packed",
+)  # fmt: skip
+HIDDEN = {"layers-swapped[sorted as text]": "no model here has more than ten layers"}
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_shows(fault, name):
+    check_shows(fault, name, NAMES, HIDDEN)
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_rounds_in_every_way(fault, name):
+    check_in_every_way(fault, name, NAMES)
+
+
+def test_a_transpose_is_one_packed_or_not():
+    weight = np.random.default_rng(2).standard_normal((32, 32)).astype(np.float32)
+    np.testing.assert_array_equal(turned_round(ops, weight), weight.T)
+    packed = affine(weight, bits=8, group_size=32)
+    np.testing.assert_allclose(turned_round(ops, packed), weight.T, atol=0.02)
+
+
+def test_what_lies_transposed_read_as_rows_by_index():
+    """A file has (inputs, outputs) = (2, 3): 0 1 2 | 3 4 5. Read as (3, 2): 0 1 | 2 3 | 4 5."""
+    file = np.arange(6.0).reshape(2, 3)
+    assert stored_round(ops, file.T).tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_only_square_matrices_are_turned_round():
+    here = world("qwen3_moe/packed")
+    for one in here.calls(variant("weight-square-transposed")).values():
+        rows, columns = here.graph.stored[one.tensor(1 if one.op == "linear" else 2)].shape[-2:]
+        assert rows == columns
+
+
+def stack_of(layers: int) -> Graph:
+    stored = {f"model.layers.{n}.mlp.up_proj.weight": SimpleNamespace(shape=(4, 4))
+              for n in range(layers)}  # fmt: skip
+    return Graph((), (), (), SimpleNamespace(num_hidden_layers=layers), stored)  # pyright: ignore[reportArgumentType]
+
+
+def layers_read(name: str, layers: int) -> list[int]:
+    graph, rewrite, found = stack_of(layers), variant("layers-swapped", name), []
+    for layer in range(layers):
+        ref = Tensor(f"model.layers.{layer}.mlp.up_proj.weight")
+        one = Call(0, "linear", (Tensor("x"), ref), {}, (), "mlp.up_proj", layer)
+        changed = rewrite(one, graph)
+        found.append(int((changed or one).tensor(1).split(".")[2]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "expected"),
+    [
+        ("layer i has i + 1", 4, [1, 2, 3, 3]),
+        ("layer i has i - 1", 4, [0, 0, 1, 2]),
+        ("layer i has i + 3", 4, [3, 1, 2, 3]),
+        ("counted from the end", 4, [3, 2, 1, 0]),
+        ("sorted as text", 12, [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("sorted as text", 10, [*range(10)]),
+    ],
+)
+def test_layers_by_hand(name, layers, expected):
+    assert layers_read(name, layers) == expected
+
+
+def test_text_orders_ten_before_two():
+    assert [sorted_as_text(layer, 11) for layer in range(4)] == [0, 1, 10, 2]
+
+
+def test_layers_of_another_shape_are_not_exchanged():
+    """By law: a tensor that would not fit is left, so that nothing crashes."""
+    here = world("gemma4/dense")
+    for one in here.calls(variant("layers-swapped", "layer i has i + 1")).values():
+        right = here.graph.calls[one.number]
+        for index in range(len(one.inputs)):
+            if right.tensor(index) is not None:
+                shapes = {here.graph.stored[name.tensor(index)].shape for name in (one, right)}
+                assert len(shapes) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("head by head", [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]),
+        ("keys, queries, values", [[4, 5, 6, 7], [0, 1, 2, 3], [8, 9, 10, 11]]),
+        ("values, keys, queries", [[8, 9, 10, 11], [4, 5, 6, 7], [0, 1, 2, 3]]),
+        ("queries, values, keys", [[0, 1, 2, 3], [8, 9, 10, 11], [4, 5, 6, 7]]),
+    ],
+)
+def test_fused_columns_by_index(name, expected):
+    """Two heads of two: columns 0..3 are queries, 4..7 keys, 8..11 values."""
+    fused = np.arange(12.0)[None, None]
+    for block, columns in enumerate(expected):
+        graph = graph_of(
+            call(0, "scale", fused, by=1.0),
+            call(1, "column_block", Value(0), place="attn.scores", block=block, blocks=3),
+            num_attention_heads=2,
+        )
+        assert wrong(graph, variant("fused-qkv-layout", name))[0, 0].tolist() == columns
+
+
+def test_gate_and_up_change_places():
+    here = world("qwen3_moe/packed")
+    for one in here.calls(variant("fused-gate-up-order")).values():
+        right = here.graph.calls[one.number]
+        for index in range(1, len(one.inputs)):
+            name = right.tensor(index)
+            if name is not None and ("gate_proj" in name or "up_proj" in name):
+                swapped = name.replace("gate_proj", "?").replace("up_proj", "gate_proj")
+                assert one.tensor(index) == swapped.replace("?", "up_proj")
+
+
+def test_a_head_of_its_own_or_the_embedding():
+    rewrite = variant("tied-head-mishandled", "the embedding")
+    changed = world("models/untied_float32").calls(rewrite)
+    assert [one.tensor(1) for one in changed.values()] == ["model.embed_tokens.weight"]
+    assert not world("gemma4/effective").calls(rewrite)

@@ -1,0 +1,185 @@
+"""Adapters gone wrong: by formula on small matrices, and on the adapters of the witnesses."""
+
+import math
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults.lora import FAULTS, from_the_first, the_other_way
+from lockstep.parity.graph import Call, Constant, Graph, Value
+from lockstep.reference import ops
+from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
+
+NAMES = (
+    "adapters/peft_patterns", "adapters/peft_dora", "adapters/mlx_lora", "adapters/mlx_trained",
+    "adapters/peft_packed",
+)  # fmt: skip
+RNG = np.random.default_rng(23)
+WIDTH, OUTPUTS, RANK, SCALE = 6, 5, 2, 3.0
+X = RNG.standard_normal((1, 4, WIDTH))
+W, BIAS = RNG.standard_normal((OUTPUTS, WIDTH)), RNG.standard_normal(OUTPUTS)
+A, B = RNG.standard_normal((RANK, WIDTH)), RNG.standard_normal((OUTPUTS, RANK))
+MAGNITUDE = RNG.standard_normal(OUTPUTS) ** 2 + 1
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_shows(fault, name):
+    check_shows(fault, name, NAMES, {})
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_rounds_in_every_way(fault, name):
+    check_in_every_way(fault, name, NAMES)
+
+
+def test_models_without_adapters_have_none_of_it():
+    for fault in FAULTS:
+        for rewrite in fault.variants.values():
+            assert not world("models/affine_4_64").calls(rewrite), fault.id
+
+
+def adapted() -> Graph:
+    return graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), W, BIAS, place="mlp.up_proj", layer=0),
+        call(2, "add_lora", Value(1), Value(0), A, B, place="mlp.up_proj", layer=0, scale=SCALE),
+    )
+
+
+def lengthened() -> Graph:
+    """The same with DoRA, where the bias comes last."""
+    return graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), W, None, place="mlp.up_proj", layer=0),
+        call(2, "add_lora", Value(1), Value(0), A, B, place="mlp.up_proj", layer=0, scale=SCALE),
+        call(3, "dora_rescale", Value(2), W, BIAS, A, B, MAGNITUDE, place="mlp.up_proj", layer=0,
+             scale=SCALE),
+    )  # fmt: skip
+
+
+def projected(scale: float, a: np.ndarray = A, b: np.ndarray = B) -> np.ndarray:
+    return X @ (W + scale * b @ a).T + BIAS
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "scale"),
+    [
+        ("lora-scale-divided-again", "", SCALE / RANK),
+        ("lora-alpha-not-divided", "", SCALE * RANK),
+        ("lora-rslora-ignored", "divided by r", SCALE / math.sqrt(RANK)),
+        ("lora-rslora-ignored", "divided by the root of r", SCALE * math.sqrt(RANK)),
+        ("lora-not-applied", "", 0.0),
+    ],
+)
+def test_scales_by_formula(id, name, scale):
+    np.testing.assert_allclose(wrong(adapted(), variant(id, name)), projected(scale), atol=1e-12)
+
+
+def test_the_scale_of_lengths_is_wrong_too():
+    """By formula: with DoRA the lengths are those of the wrongly adapted rows."""
+    moved = W + SCALE / RANK * B @ A
+    expected = X @ (moved * (MAGNITUDE / np.linalg.norm(moved, axis=1))[:, None]).T + BIAS
+    found = wrong(lengthened(), variant("lora-scale-divided-again"))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("id", "scale"), [("dora-magnitude-missing", SCALE), ("lora-not-applied", 0.0)]
+)
+def test_missing_lengths_keep_the_bias(id, scale):
+    np.testing.assert_allclose(wrong(lengthened(), variant(id)), projected(scale), atol=1e-12)
+
+
+def test_factors_read_the_other_way_by_index():
+    """(2, 3): 0 1 2 | 3 4 5 lies as it would for (3, 2): 0 1 | 2 3 | 4 5, transposed again."""
+    assert the_other_way(ops, np.arange(6.0).reshape(2, 3)).tolist() == [[0, 2, 4], [1, 3, 5]]
+    square = RNG.standard_normal((4, 4))
+    np.testing.assert_array_equal(the_other_way(ops, square), square.T)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [
+        ("both", A.reshape(WIDTH, RANK).T, B.reshape(RANK, OUTPUTS).T),
+        ("A alone", A.reshape(WIDTH, RANK).T, B),
+        ("B alone", A, B.reshape(RANK, OUTPUTS).T),
+    ],
+)
+def test_transposed_factors_by_formula(name, a, b):
+    found = wrong(adapted(), variant("lora-factors-transposed", name))
+    np.testing.assert_allclose(found, projected(SCALE, a, b), atol=1e-12)
+
+
+def stacked() -> Graph:
+    """Three layers, of which the last two are adapted."""
+    calls: list[Call] = [call(0, "scale", X, by=1.0)]
+    for layer in range(3):
+        place = {"place": "mlp.up_proj", "layer": layer}
+        calls.append(call(len(calls), "linear", Value(0), W, BIAS, **place))
+        if layer:
+            made = (A * layer, B, {"scale": SCALE})
+            calls.append(call(len(calls), "add_lora", Value(len(calls) - 1), Value(0), *made[:2],
+                              **place, **made[2]))  # fmt: skip
+    return graph_of(*calls, num_hidden_layers=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("one layer late", [None, None, 1]),
+        ("one layer early", [1, 2, None]),
+        ("on the first layers", [1, 2, None]),
+        ("counted from the end", [2, 1, None]),
+    ],
+)
+def test_layers_by_hand(name, factors):
+    """Layer n is adapted by n times A: what each layer gives says whose adapter it has."""
+    graph, rewrite = stacked(), variant("lora-layer-offset", name)
+    changed = {one.number: rewrite(one, graph) or one for one in graph.calls}
+    for layer, factor in enumerate(factors):
+        last = [one.number for one in graph.calls if one.layer == layer][-1]
+        part = Graph(graph.calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
+        found = wrong(part, lambda one, graph: changed[one.number])
+        np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
+
+
+def test_adapters_of_the_last_layers_begin_at_the_first():
+    assert [from_the_first(layer, 6, {4, 5}) for layer in range(3)] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["left in halves", "left in pairs"])
+def test_rows_of_b_by_index(name):
+    """Two heads of four rows; of four rows both orders move the same two."""
+    order = [0, 2, 1, 3, 4, 6, 5, 7]
+    b, wide = RNG.standard_normal((8, RANK)), RNG.standard_normal((8, WIDTH))
+    place = {"place": "self_attn.q_proj", "layer": 0}
+    graph = graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), wide, None, **place),
+        call(2, "add_lora", Value(1), Value(0), A, b, scale=SCALE, **place),
+        num_attention_heads=2, num_key_value_heads=1,
+    )  # fmt: skip
+    found = wrong(graph, variant("lora-qk-not-permuted", name))
+    np.testing.assert_allclose(found, X @ (wide + SCALE * b[order] @ A).T, atol=1e-12)
+
+
+def test_a_merge_adds_nothing_behind():
+    """By law: the projection holds the update, and the addition behind it is 0."""
+    here = world("adapters/peft_patterns")
+    changed = here.calls(variant("lora-merge-rounding", "in bfloat16"))
+    kinds = {(one.op, one.options.get("scale")) for one in changed.values()}
+    assert kinds == {("linear", None), ("add_lora", 0.0)}
+    projections = {one.place for one in changed.values() if one.op == "linear"}
+    assert projections == {one.place for one in changed.values() if one.op == "add_lora"}
+
+
+def test_factors_keep_their_place_in_the_graph():
+    """By law: an exchanged factor is changed as the one before it was."""
+    graph = stacked()
+    transposed = variant("lora-factors-transposed", "A alone")(graph.calls[5], graph)
+    assert transposed is not None
+    moved = variant("lora-layer-offset", "one layer early")(graph.calls[3], graph)
+    assert moved is not None and isinstance(moved.inputs[2], Constant)
+    both = variant("lora-layer-offset", "one layer late")(transposed, graph)
+    assert both is not None and both.inputs[2].change is transposed.inputs[2].change

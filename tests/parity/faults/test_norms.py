@@ -1,0 +1,153 @@
+"""The wrong norms, each against a plain loop over its formula, or by hand."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.parity.faults.hand_made import one_call
+
+EPS = 0.02
+ROW = [3.0, -1.0, 0.5, 2.0, -0.25, 1.5]
+GAIN = [1.0, 0.5, 2.0, -1.0, 0.25, 3.0]
+BIAS = [0.5, 0.0, -1.0, 2.0, 1.0, 0.25]
+N = len(ROW)
+PLACE = "self_attn.q_norm"
+
+
+def power(row):
+    return sum(value * value for value in row) / len(row)
+
+
+def by_root(under):
+    return [value / math.sqrt(under) * gain for value, gain in zip(ROW, GAIN, strict=True)]
+
+
+def merged():
+    """Two halves whose sums of squares are 10.25 and 6.3125; three elements each."""
+    left, right = 9 + 1 + 0.25, 4 + 0.0625 + 2.25
+    return (left + right + (right - left) ** 2 * 3 * 3 / 6) / N
+
+
+MEAN = sum(ROW) / N
+VARIANCE = power([value - MEAN for value in ROW])
+RMS_CASES = {
+    ("rms-eps-wrong", "eps = 1e-05"): by_root(power(ROW) + 1e-5),
+    ("rms-eps-wrong", "eps = 0"): by_root(power(ROW)),
+    ("sub-norm-eps-default", "eps = 1e-06"): by_root(power(ROW) + 1e-6),
+    ("norm-eps-outside-sqrt", ""): by_root((math.sqrt(power(ROW)) + EPS) ** 2),
+    ("norm-eps-inflated-by-rescale", ""): by_root(power(ROW) + EPS * 9),
+    ("layernorm-unbiased-variance", "in an RMS norm"): by_root(power(ROW) * N / (N - 1) + EPS),
+    ("l2norm-vs-rmsnorm", ""): by_root(power(ROW) * N + EPS),
+    ("norm-parallel-merge-wrong", "of two halves"): by_root(merged() + EPS),
+    ("norm-plus-one-twice", ""): [
+        value / math.sqrt(power(ROW) + EPS) * (gain + 1)
+        for value, gain in zip(ROW, GAIN, strict=True)
+    ],
+    ("norm-plus-one-missing", ""): [
+        value / math.sqrt(power(ROW) + EPS) * (gain - 1)
+        for value, gain in zip(ROW, GAIN, strict=True)
+    ],
+    ("layernorm-for-rmsnorm", ""): [
+        (value - MEAN) / math.sqrt(VARIANCE + EPS) * gain
+        for value, gain in zip(ROW, GAIN, strict=True)
+    ],
+    ("qk-norm-missing", ""): ROW,
+}
+
+
+@pytest.mark.parametrize("case", RMS_CASES, ids=" ".join)
+def test_a_wrong_rms_norm_is_its_formula(case):
+    """By loop."""
+    x, gain = np.array([[ROW]]), np.array(GAIN)
+    found = one_call(*case, "rms_norm", x, gain, place=PLACE, eps=EPS)
+    np.testing.assert_allclose(found[0, 0], RMS_CASES[case], rtol=1e-12)
+
+
+LAYER_CASES = {
+    ("layernorm-unbiased-variance", ""): (VARIANCE * N / (N - 1) + EPS, MEAN, BIAS),
+    ("norm-eps-outside-sqrt", ""): ((math.sqrt(VARIANCE) + EPS) ** 2, MEAN, BIAS),
+    ("layernorm-bias-dropped", ""): (VARIANCE + EPS, MEAN, [0.0] * N),
+    ("rmsnorm-for-layernorm", "with the bias"): (power(ROW) + EPS, 0.0, BIAS),
+    ("rmsnorm-for-layernorm", "without the bias"): (power(ROW) + EPS, 0.0, [0.0] * N),
+}
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=" ".join)
+def test_a_wrong_layer_norm_is_its_formula(case):
+    """By loop."""
+    under, mean, bias = LAYER_CASES[case]
+    found = one_call(*case, "layer_norm", *map(np.array, ([[ROW]], GAIN, BIAS)), eps=EPS)
+    expected = [
+        (value - mean) / math.sqrt(under) * gain + shift
+        for value, gain, shift in zip(ROW, GAIN, bias, strict=True)
+    ]
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
+def test_one_root_for_all_heads():
+    """By hand: heads of mean square 1 and 4 have 2.5 together."""
+    heads = np.array([[[[1.0, -1.0], [2.0, 2.0]]]])
+    found = one_call(
+        "qk-norm-scope", "", "rms_norm", heads, np.ones(2), place="self_attn.k_norm", eps=0.0
+    )
+    np.testing.assert_allclose(found, heads / math.sqrt(2.5), rtol=1e-12)
+
+
+def test_a_sum_in_bfloat16_stops_where_one_more_rounds_away():
+    """By hand: 256 + 1 is 256 in bfloat16, so 4096 ones have a mean square of 1/16."""
+    ones = np.ones((1, 1, 4096))
+    found = one_call(
+        "norm-low-precision-accumulate", "added one by one in bfloat16",
+        "rms_norm", ones, ones[0, 0], eps=0.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, 4.0, rtol=1e-12)
+
+
+def test_every_step_in_bfloat16_is_rounded():
+    """By loop, with the roundings of ml_dtypes."""
+    held = ml_dtypes.bfloat16
+    squares = [float(held(float(held(value)) ** 2)) for value in ROW]
+    total = float(held(float(held(sum(squares) / N)) + float(held(EPS))))
+    root = float(held(1 / math.sqrt(total)))
+    found = one_call(
+        "norm-low-precision-accumulate", "each step in bfloat16",
+        "rms_norm", np.array([[ROW]]), np.array(GAIN), eps=EPS,
+    )  # fmt: skip
+    expected = [value * root * gain for value, gain in zip(ROW, GAIN, strict=True)]
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
+def test_counts_divided_as_integers_show_where_float32_overflows_alone():
+    """By hand: the share is 0, and 0 times the square of 1e20 is no number."""
+    case = ("norm-parallel-merge-wrong", "of 32 lanes, counts divided as integers")
+    row = np.arange(1.0, 65.0)[None, None]
+    right = row / np.sqrt(np.mean(row**2))
+    found = one_call(*case, "rms_norm", row, np.ones(64), eps=0.0)
+    np.testing.assert_allclose(found, right, rtol=1e-12)
+    assert np.isnan(one_call(*case, "rms_norm", row * 1e10, np.ones(64), eps=0.0)).all()
+
+
+def test_twice_is_the_gain_squared_where_the_norm_is_one():
+    """By hand: signs have mean square 1; with the gains 1 and 2 it is 2.5 the second time."""
+    row, gain = np.array([[[1.0, -1.0]]]), np.array([1.0, 2.0])
+    found = one_call("norm-applied-twice", "", "rms_norm", row, gain, eps=0.0)
+    np.testing.assert_allclose(found, [[[1.0, -4.0]]] / np.sqrt(2.5), rtol=1e-12)
+
+
+def test_a_norm_rounded_once_differs_from_one_rounded_twice_in_half_precision_alone():
+    """By law."""
+    rng = np.random.default_rng(3)
+    x, gain = rng.normal(size=(1, 4, 64)), np.exp(rng.normal(size=64))
+
+    def both(dtype):
+        inputs = x.astype(dtype), gain.astype(dtype)
+        once = one_call("norm-cast-before-weight", "rounded once", "rms_norm", *inputs, eps=1e-6)
+        from lockstep.reference.ops import rms_norm
+
+        return once, rms_norm(*inputs, eps=1e-6)
+
+    once, twice = both(ml_dtypes.bfloat16)
+    assert once.dtype == twice.dtype and (once != twice).any()
+    np.testing.assert_array_equal(*both(np.float32))

@@ -1,0 +1,139 @@
+"""Rotary positions gone wrong: against loops over pairs, and on small models."""
+
+from math import cos, sin
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults.head_rows import halves_first, pairs_first
+from lockstep.parity.faults.rope import FAULTS
+from lockstep.parity.graph import Graph, Value
+from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
+
+NAMES = (
+    "llama/llama_dynamic", "models/tied_bfloat16", "gemma4/sparse", "llama/biased_llama3",
+    "llama/llama_longrope",
+)  # fmt: skip
+HIDDEN = {
+    "consistent-qk-permutation": "a convention: every score stays",
+    "rope-pos-starts-at-1": "a convention: scores depend on differences alone",
+}
+DIMS, LENGTH, HEADS, THETA = 6, 5, 3, 100.0
+FREQUENCIES = [THETA ** (-2 * j / DIMS) for j in range(DIMS // 2)]
+HEADS_OF = np.random.default_rng(3).standard_normal((1, HEADS, LENGTH, DIMS))
+POSITIONS = np.arange(LENGTH)[None]
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_shows(fault, name):
+    check_shows(fault, name, NAMES, HIDDEN)
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_rounds_in_every_way(fault, name):
+    check_in_every_way(fault, name, NAMES)
+
+
+def turn(tap: str = "self_attn.q_rope") -> Graph:
+    return graph_of(
+        call(0, "rope_frequencies", theta=THETA, dims=DIMS),
+        call(1, "scale", HEADS_OF, by=1.0),
+        call(2, "rope", Value(1), POSITIONS, Value(0), place=tap, layer=0, factor=1.0),
+    )
+
+
+def by_loop(angle, pair) -> np.ndarray:
+    """Turn each pair by `angle(head, position, number)`."""
+    out = np.zeros_like(HEADS_OF)
+    for h in range(HEADS):
+        for p in range(LENGTH):
+            for j in range(DIMS // 2):
+                one, two = pair(j)
+                a, x, y = angle(h, p, j), HEADS_OF[0, h, p, one], HEADS_OF[0, h, p, two]
+                out[0, h, p, one], out[0, h, p, two] = (
+                    x * cos(a) - y * sin(a),
+                    y * cos(a) + x * sin(a),
+                )
+    return out
+
+
+def in_halves(j: int) -> tuple[int, int]:
+    return j, j + DIMS // 2
+
+
+def plain(h: int, p: int, j: int) -> float:
+    return p * FREQUENCIES[j]
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "angle", "pair"),
+    [
+        ("rope-pairing-swapped", "", plain, lambda j: (2 * j, 2 * j + 1)),
+        ("rope-sign-flipped", "", lambda h, p, j: -plain(h, p, j), in_halves),
+        ("rope-pos-starts-at-1", "", lambda h, p, j: plain(h, p + 1, j), in_halves),
+        ("rope-axis-mixup", "", lambda h, p, j: plain(h, h, j), in_halves),
+        ("rope-missing-on-layer-kind", "", lambda h, p, j: 0.0, in_halves),
+        ("rope-theta-default", "base 10000", lambda h, p, j: p * 1e4 ** (-2 * j / DIMS), in_halves),
+        ("rope-query-position-shifted", "queries one early", lambda h, p, j: plain(h, p - 1, j),
+         in_halves),
+        ("kv-offset-aliased", "", lambda h, p, j: plain(h, p + LENGTH, j), in_halves),
+    ],
+)  # fmt: skip
+def test_by_loop(id, name, angle, pair):
+    np.testing.assert_allclose(wrong(turn(), variant(id, name)), by_loop(angle, pair), atol=1e-14)
+
+
+def test_keys_are_left_where_queries_are_shifted():
+    keys = turn("self_attn.k_rope")
+    assert variant("rope-query-position-shifted", "queries one late")(keys.calls[2], keys) is None
+
+
+def test_a_wrong_pairing_of_a_wrong_base_by_loop():
+    graph = turn()
+    pairing, base = variant("rope-pairing-swapped"), variant("rope-theta-default", "base 10000")
+    found = wrong(graph, lambda one, graph: base(one, graph) and pairing(base(one, graph), graph))
+    expected = by_loop(lambda h, p, j: p * 1e4 ** (-2 * j / DIMS), lambda j: (2 * j, 2 * j + 1))
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+def test_frequencies_in_half_by_loop():
+    halves = [float(np.float16(one)) for one in FREQUENCIES]
+    found = wrong(turn(), variant("rope-inv-freq-half", "frequencies in float16"))
+    np.testing.assert_allclose(found, by_loop(lambda h, p, j: p * halves[j], in_halves), atol=1e-14)
+
+
+def test_angles_in_half_by_loop():
+    def angle(h: int, p: int, j: int) -> float:
+        return float(np.float16(p * float(np.float16(FREQUENCIES[j]))))
+
+    found = wrong(turn(), variant("rope-inv-freq-half", "angles in float16"))
+    np.testing.assert_allclose(found, by_loop(angle, in_halves), atol=1e-14)
+
+
+def test_tables_in_half_stay_within_their_rounding():
+    right, found = (
+        by_loop(plain, in_halves),
+        wrong(turn(), variant("rope-cos-sin-half", "in bfloat16")),
+    )
+    error = np.abs(found - right).max()
+    assert 1e-4 < error < 2**-8 * np.abs(HEADS_OF).max() * 2
+
+
+def test_rows_by_hand():
+    """Two heads of four rows: halves (0 1 | 2 3) lie as pairs 0 2 1 3 in a GGUF file."""
+    rows = np.arange(8)
+    assert pairs_first(rows, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert halves_first(rows, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert pairs_first(rows, 1).tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert halves_first(rows, 1).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert halves_first(pairs_first(rows, 2), 2).tolist() == rows.tolist()
+
+
+def test_keys_of_many_heads_are_not_touched_where_counts_agree():
+    """By law: with as many key heads as query heads the confusion has no effect."""
+    rewrite = variant("rope-unpermute-gqa", "keys put back by the number of query heads")
+    assert not world("gpt2/original").calls(rewrite)
+    graph = world("gemma4/sparse").graph
+    changed = {one.place for one in graph.calls if rewrite(one, graph) is not None}
+    assert changed == {"self_attn.k_proj"}

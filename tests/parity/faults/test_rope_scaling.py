@@ -1,0 +1,141 @@
+"""Stretched and partial rotary positions gone wrong: by formula, by loop, on small models."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults.rope_scaling import FAULTS
+from lockstep.parity.graph import Graph, Value
+from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
+
+NAMES = (
+    "gemma4/sparse", "gemma4/dense", "llama/biased_llama3", "llama/qwen2_yarn",
+    "llama/llama_dynamic", "llama/llama_longrope", "linear", "yarn without a factor",
+    "yarn from afar", "longrope, short",
+)  # fmt: skip
+DIMS, THETA, LENGTH = 8, 100.0, 6
+X = np.random.default_rng(5).standard_normal((1, 2, LENGTH, DIMS))
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_shows(fault, name):
+    check_shows(fault, name, NAMES, {})
+
+
+@pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
+def test_a_variant_rounds_in_every_way(fault, name):
+    check_in_every_way(fault, name, NAMES)
+
+
+def turn(op: str, *lengths: np.ndarray, **options) -> Graph:
+    return graph_of(
+        call(0, op, *lengths, theta=THETA, dims=DIMS, **options),
+        call(1, "scale", X, by=1.0),
+        call(2, "rope", Value(1), np.arange(LENGTH)[None], Value(0), factor=1.0,
+             place="self_attn.q_rope", layer=0),
+        max_position_embeddings=64,
+    )  # fmt: skip
+
+
+def turned(frequencies, first, second, factor: float = 1.0) -> np.ndarray:
+    """Turn number first[j] with number second[j]; leave the others."""
+    out = X.copy()
+    for p in range(LENGTH):
+        for f, one, two in zip(frequencies, first, second, strict=True):
+            c, s = factor * np.cos(p * f), factor * np.sin(p * f)
+            out[0, :, p, one] = X[0, :, p, one] * c - X[0, :, p, two] * s
+            out[0, :, p, two] = X[0, :, p, two] * c + X[0, :, p, one] * s
+    return out
+
+
+def halves(frequencies, factor: float = 1.0) -> np.ndarray:
+    return turned(frequencies, range(4), range(4, 8), factor)
+
+
+def base(width: int = DIMS, theta: float = THETA) -> np.ndarray:
+    return np.array([theta ** (-2 * j / width) for j in range(DIMS // 2)])
+
+
+PARTIAL = {"op": "rope_frequencies_proportional", "partial_rotary_factor": 0.5}
+LLAMA3 = {
+    "op": "rope_frequencies_llama3", "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "options", "expected"),
+    [
+        ("rope-proportional-missing", "the whole head turns", PARTIAL, lambda: halves(base())),
+        ("rope-proportional-missing", "a narrower head", PARTIAL,
+         lambda: turned(base(4)[:2], (0, 1), (2, 3))),
+        ("rope-proportional-missing", "halves of the part that turns", PARTIAL,
+         lambda: turned(base()[:2], (0, 1), (2, 3))),
+        ("rope-partial-denominator", "", PARTIAL, lambda: turned(base(4)[:2], (0, 1), (4, 5))),
+        ("rope-global-linear-scale-missing", "", {"op": "rope_frequencies_linear", "factor": 4.0},
+         lambda: halves(base())),
+        ("rope-linear-scale-inverted", "", {"op": "rope_frequencies_linear", "factor": 4.0},
+         lambda: halves(base() * 4)),
+        ("rope-llama3-scaling-missing", "not at all", LLAMA3, lambda: halves(base())),
+        ("rope-llama3-scaling-missing", "every pair divided", LLAMA3, lambda: halves(base() / 8)),
+    ],
+)  # fmt: skip
+def test_by_loop(id, name, options, expected):
+    np.testing.assert_allclose(wrong(turn(**options), variant(id, name)), expected(), atol=1e-13)
+
+
+def test_dynamic_growth_by_formula():
+    """48 tokens where 16 were trained on, s = 2: growth 6, not 5; base times 6^(8/6)."""
+    options = {"factor": 2.0, "original_max_position_embeddings": 16}
+    graph = turn("rope_frequencies_dynamic", np.array([48]), **options)
+    found = wrong(graph, variant("rope-dynamic-ntk", "growth s T / M"))
+    grown = THETA * 6.0 ** (8 / 6)
+    np.testing.assert_allclose(found, halves(base(theta=grown)), atol=1e-13)
+    found = wrong(graph, variant("rope-dynamic-ntk", "base times s"))
+    np.testing.assert_allclose(found, halves(base(theta=2 * THETA)), atol=1e-13)
+
+
+def test_tables_of_longrope():
+    tables = {"short_factor": (1.0, 2.0, 3.0, 4.0), "long_factor": (5.0, 6.0, 7.0, 8.0)}
+    graph = turn("rope_frequencies_longrope", np.array([9]), **tables,
+                 original_max_position_embeddings=16)  # fmt: skip
+    found = wrong(graph, variant("rope-longrope-always-long", "always long"))
+    np.testing.assert_allclose(found, halves(base() / [5, 6, 7, 8]), atol=1e-13)
+    always_short = variant("rope-longrope-always-long", "always short")
+    np.testing.assert_allclose(
+        wrong(graph, always_short), halves(base() / [1, 2, 3, 4]), atol=1e-13
+    )
+
+
+@pytest.mark.parametrize(("name", "factor"), [("never", 1.0), ("twice", 2.25)])
+def test_the_factor_of_yarn(name, factor):
+    options = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "factor": 4.0,
+               "original_max_position_embeddings": 16}  # fmt: skip
+    graph = graph_of(
+        call(0, "rope_frequencies_yarn", theta=THETA, dims=DIMS, **options),
+        call(1, "scale", X, by=1.0),
+        call(2, "rope", Value(1), np.arange(LENGTH)[None], Value(0), factor=1.5, layer=0),
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(wrong(graph, variant("rope-yarn-attn-factor", name))),
+        np.linalg.norm(X) * factor,
+    )
+    usual = variant("rope-yarn-attn-factor", "always 0.1 ln(s) + 1")(graph.calls[2], graph)
+    assert usual is not None and usual.options["factor"] == pytest.approx(1.1386, abs=1e-4)
+
+
+def test_a_base_and_a_missing_stretch_compose():
+    graph = turn(**LLAMA3)
+    both = variant("rope-theta-default", "base 10000"), variant("rope-llama3-scaling-missing",
+                                                               "not at all")  # fmt: skip
+    for one, two in (both, both[::-1]):
+        found = wrong(graph, lambda call, graph, one=one, two=two:
+                      one(call, graph) and two(one(call, graph), graph))  # fmt: skip
+        np.testing.assert_allclose(found, halves(base(theta=1e4)), atol=1e-13)
+
+
+def test_plain_models_have_none_of_it():
+    graph = world("models/tied_bfloat16").graph
+    for fault in FAULTS:
+        for rewrite in fault.variants.values():
+            assert not world("models/tied_bfloat16").calls(rewrite), (fault.id, graph.config)

@@ -1,0 +1,127 @@
+"""The wrong ways to choose experts and to weigh them. By hand.
+
+The logits are ln 1, ln 2, ln 3 and ln 4, so the probabilities are 0.1, 0.2, 0.3 and 0.4, and a
+sigmoid of ln p is p / (1 + p).
+"""
+
+import numpy as np
+import pytest
+
+from lockstep.reference.checkpoint.stack import Stack
+from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
+
+LOGITS = np.log([[[1.0, 2.0, 3.0, 4.0]]])
+SUM = 0.7
+CASES = {
+    ("moe-renorm-missing", "", True): [0, 0, 0.3, 0.4],
+    ("moe-renorm-spurious", "", False): [0, 0, 3 / 7, 4 / 7],
+    ("moe-raw-logits-as-weights", "", False): [0, 0, np.log(3), np.log(4)],
+    ("moe-raw-logits-as-weights", "", True): [
+        0, 0, np.log(3) / np.log(12), np.log(4) / np.log(12)
+    ],
+    ("moe-sigmoid-vs-softmax", "sigmoid for softmax", False): [0, 0, 3 / 4, 4 / 5],
+    ("moe-sigmoid-vs-softmax", "sigmoid for softmax", True): [0, 0, 15 / 31, 16 / 31],
+    ("moe-selects-lowest", "", True): [1 / 3, 2 / 3, 0, 0],
+    ("moe-selects-lowest", "", False): [0.1, 0.2, 0, 0],
+    ("moe-topk-partition-kth", "the next best for the last", False): [0, 0.2, 0, 0.4],
+    ("moe-topk-partition-kth", "one expert fewer", False): [0, 0, 0, 0.4],
+    ("moe-renorm-epsilon", "eps = 1e-05", True): [0, 0, 0.3 / (SUM + 1e-5), 0.4 / (SUM + 1e-5)],
+    # 0.3 and 0.4 are 0.30078125 and 0.400390625 in bfloat16
+    ("moe-router-precision", "weights in bfloat16", False): [0, 0, 0.30078125, 0.400390625],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_wrong_routing_is_what_it_says(case):
+    id, name, normalize = case
+    found = one_call(id, name, "top_k_routing", LOGITS, per_token=2, normalize=normalize)
+    np.testing.assert_allclose(found[0, 0], CASES[case], rtol=1e-12)
+
+
+def test_what_is_normalised_already_is_no_bug():
+    """By law: with norm_topk_prob, a softmax over the chosen logits alone is the same."""
+    rewrite = variant("moe-renorm-spurious")
+    graph = graph_of(call(0, "top_k_routing", LOGITS, per_token=2, normalize=True))
+    assert rewrite(graph.calls[0], graph) is None
+
+
+def test_rounded_probabilities_tie_and_the_first_wins():
+    """0.4 and 0.4004 are the same in bfloat16."""
+    logits = np.log([[[0.2, 0.4, 0.4004]]])
+    case = ("moe-router-precision", "choice among bfloat16", "top_k_routing")
+    found = one_call(*case, logits, per_token=1, normalize=True)
+    np.testing.assert_array_equal(found, [[[0, 1, 0]]])
+
+
+def test_logits_are_rounded_before_the_softmax():
+    """1.001 is 1 in bfloat16, so that two experts are alike."""
+    case = ("moe-router-precision", "logits in bfloat16", "top_k_routing")
+    found = one_call(*case, np.array([[[1.0, 1.001]]]), per_token=2, normalize=True)
+    np.testing.assert_array_equal(found, [[[0.5, 0.5]]])
+
+
+def scaled(id, name):
+    """The routing times a scale of each expert."""
+    scales = np.array([10.0, 1.0, 2.0, 1.0])
+    return one_call(
+        id, name, "gain", np.array([[[0, 0, 0.4, 0.6]]]), scales, place="router.routing"
+    )
+
+
+def test_each_expert_has_a_scale_after_the_weights_were_normalised():
+    missing = scaled("moe-per-expert-scale-missing", "")
+    np.testing.assert_array_equal(missing, [[[0, 0, 0.4, 0.6]]])
+    before = scaled("moe-per-expert-scale-missing", "before normalising")
+    np.testing.assert_allclose(before, [[[0, 0, 0.8 / 1.4, 0.6 / 1.4]]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", [*CASES, ("moe-renorm-epsilon", "eps = 1e-06", True)], ids=str)
+def test_no_more_experts_are_chosen_where_a_router_gives_no_numbers(case):
+    id, name, normalize = case
+    logits = np.full_like(LOGITS, np.nan)
+    found = one_call(id, name, "top_k_routing", logits, per_token=2, normalize=normalize)
+    assert np.count_nonzero(found) <= 2
+
+
+def test_a_scale_before_normalising_chooses_no_more_experts_either():
+    routing = np.array([[[0, 0, np.nan, np.nan]]])
+    case = ("moe-per-expert-scale-missing", "before normalising", "gain")
+    found = one_call(*case, routing, np.ones(4), place="router.routing")
+    assert np.count_nonzero(found) == 2
+
+
+def test_experts_in_the_order_of_text():
+    """Of eleven experts number 10 comes third: expert 2 does what number 10 should."""
+    identity, zero = np.eye(2), np.zeros((2, 2))
+    routing = np.zeros((1, 1, 11))
+    routing[..., 2] = 1.0
+    graph = graph_of(
+        call(0, "multiply", routing, np.ones_like(routing)),
+        call(1, "experts", np.ones((1, 1, 2)), routing, *(stack(identity, zero),) * 3, per_token=1),
+    )
+    from dataclasses import replace
+
+    from lockstep.parity.graph import Value
+
+    experts = replace(graph.calls[1], inputs=(
+        graph.calls[1].inputs[0], Value(0), *graph.calls[1].inputs[2:]
+    ))  # fmt: skip
+    graph = replace(graph, calls=(graph.calls[0], experts))
+    found = wrong(graph, variant("moe-expert-order"))
+    np.testing.assert_allclose(found, np.full((1, 1, 2), 1 / (1 + np.exp(-1.0))), rtol=1e-12)
+
+
+def stack(ten, others):
+    """A stack of eleven matrices, of which the last alone is not zero."""
+    return Stack((11, 2, 2), lambda expert: ten if expert == 10 else others)
+
+
+def test_up_to_ten_experts_have_the_same_order_as_text():
+    from lockstep.parity.graph import Value
+
+    routing, stacks = np.ones((1, 1, 10)) / 10, (np.ones((10, 2, 2)),) * 3
+    graph = graph_of(
+        call(0, "multiply", routing, np.ones_like(routing)),
+        call(1, "experts", np.ones((1, 1, 2)), Value(0), *stacks, per_token=10),
+    )
+    assert variant("moe-expert-order")(graph.calls[1], graph) is None

@@ -1,0 +1,83 @@
+"""`lockstep faults`, and planting an entry in a model."""
+
+import json
+
+import pytest
+
+from lockstep import reference
+from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.left_out import left_out
+from lockstep.parity.planting import plant
+from tests.parity.conftest import DEMO, ROOT
+
+GEMMA = ROOT / "tests/witnesses/gemma4/sparse"
+
+
+def fault(id):
+    return next(one for one in catalogue() if one.id == id)
+
+
+def test_every_entry_is_listed_with_its_family(lockstep):
+    lines = lockstep("faults").out.splitlines()
+    for one in catalogue():
+        assert any(line.split()[:2] == [one.family, one.id] for line in lines)
+    assert f"{len(catalogue())} classes can be planted" in lines[-1]
+
+
+def test_the_json_has_all_classes(lockstep):
+    said = json.loads(lockstep("faults", "--json", "-").out)
+    assert [one["id"] for one in said["faults"]] == [one.id for one in catalogue()]
+    assert {one["id"]: one["reason"] for one in said["left_out"]} == left_out()
+
+
+def test_an_entry_is_planted_in_the_demo(lockstep):
+    said = lockstep("faults", "qk-norm-missing")
+    assert said.code == 0
+    assert "right     scores = norm(q) norm(k)^T" in said.out
+    assert "model.layers.0.self_attn.q_norm" in said.out.splitlines()[-1]
+
+
+def test_an_entry_may_have_nothing_to_act_on(lockstep):
+    said = lockstep("faults", "embed-scale-missing")
+    assert said.code == 0
+    assert said.out.endswith(
+        "has nothing that this could be wrong in: plant it with --model MODEL\n"
+    )
+
+
+def test_another_model_can_be_named(lockstep):
+    said = lockstep("faults", "embed-scale-missing", "--model", GEMMA, "--json", "-")
+    shown = json.loads(said.out)
+    assert shown["executable"] and shown["fix"] == fault("embed-scale-missing").fix
+    [planted] = shown["planted"]
+    assert planted["first"] == "model.embed_tokens" and planted["calls"] == 1
+    assert planted["moved"] > 0.1
+
+
+def test_a_class_that_is_left_out_says_why(lockstep):
+    assert lockstep("faults", "double-bos").out.startswith("double-bos\n\nnot executable: ")
+    said = json.loads(lockstep("faults", "double-bos", "--json", "-").out)
+    assert said == {"id": "double-bos", "executable": False, "reason": left_out()["double-bos"]}
+
+
+def test_an_id_that_is_not_there_is_refused(refuses):
+    line = refuses("no class of bugs is called 'qk-norm-mising'", "faults", "qk-norm-mising")
+    assert "near it: qk-norm-missing" in line
+
+
+def test_a_model_that_is_not_there_is_refused(refuses):
+    refuses("nowhere", "faults", "qk-norm-missing", "--model", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("id", "dtype"), [("norm-applied-twice", "float32"), ("norm-cast-before-weight", "bfloat16")]
+)
+def test_what_float32_does_not_show_is_planted_in_bfloat16(id, dtype):
+    [planted] = plant(fault(id), reference.load(DEMO))
+    assert planted.dtype == dtype and planted.first == "model.layers.0.input_layernorm"
+
+
+def test_logits_that_are_no_numbers():
+    """By hand: the bits of bfloat16 read as float16 overflow somewhere in the demo."""
+    [planted] = plant(fault("bf16-read-as-fp16"), reference.load(GEMMA))
+    assert planted.first == "model.embed_tokens" and planted.calls > 20

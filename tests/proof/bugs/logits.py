@@ -1,0 +1,44 @@
+"""Bugs of the head and of what follows it."""
+
+import torch
+
+from tests.proof import traits
+from tests.proof.port import Port
+from tests.proof.registry import bug
+from tests.proof.seams import wrap
+
+
+@bug(
+    "final-softcap-missing",
+    site="softcap",
+    when=lambda subject: traits.gemma(subject) and subject.config.final_logit_softcapping,
+    stage="config",
+)
+def softcap_missing(config) -> None:
+    config.final_logit_softcapping = None
+
+
+@bug(
+    "tied-head-inherits-embed-scale",
+    site="head",
+    when=lambda subject: traits.gemma(subject) and traits.tied(subject),
+)
+def head_scaled(port: Port) -> None:
+    scale = port.embedding.embed_scale.to(port.model.lm_head.weight.dtype).clone()
+    wrap(port.model.lm_head, lambda head, x: head(x) * scale)
+
+
+@bug(
+    "tied-head-mishandled",
+    site="head",
+    when=lambda subject, tied: traits.tied(subject) == tied,
+    variants={"a head of its own": {"tied": True}, "tied by force": {"tied": False}},
+)
+def head_mishandled(port: Port, tied: bool) -> None:
+    """Leave the head of a tied model as it was drawn, or give an untied one the embedding."""
+    head, table = port.model.lm_head, port.embedding.weight
+    if not tied:
+        head.weight.copy_(table)
+        return
+    drawn = torch.randn(table.shape, generator=torch.Generator().manual_seed(0))
+    head.weight = torch.nn.Parameter((0.02 * drawn).to(table.dtype))
