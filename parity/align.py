@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lockstep.parity.dump import Dump
-from lockstep.parity.names import tap_named, unwrapped
+from lockstep.parity.names import sparse_layers, tap_named, unwrapped
 from lockstep.reference.checkpoint.errors import InputError, show
 
 Shape = tuple[int, ...]
@@ -46,8 +46,9 @@ def align(dump: Dump) -> Alignment:
     Raises: InputError if two other names mean one tap, since nothing says which is right.
     """
     names: dict[str, str] = {}
+    sparse = sparse_layers(map(tap_named, dump.shapes))
     for name in dump.shapes:
-        tap = tap_named(name)
+        tap = tap_named(name, sparse=sparse)
         other = names.setdefault(tap, name)
         if other == name:
             continue
