@@ -26,6 +26,7 @@ HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
 PRODUCT := .venv/.product-$(HERE)
 TOOLS := .venv/.tools-$(HERE)
 PEERS := .venv/.peers-$(HERE)
+LLAMA_CPP := .venv/.llama-cpp-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -45,7 +46,7 @@ lint: $(TOOLS) ## ruff and pyright
 test: lint ## lint, then every test that needs no peer (under ten minutes)
 	$(BIN)/python -m pytest
 
-test-peers: $(PEERS) ## compare live with transformers, torch and mlx-lm (under forty minutes)
+test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	$(BIN)/python -m pytest tests/peers
 
 wheel: $(TOOLS) ## build the archives into dist/ and test them away from the source
@@ -73,6 +74,12 @@ $(TOOLS): $(PRODUCT)
 $(PEERS): $(TOOLS)
 	@echo 'lockstep: installing the peers (torch is large: this can take minutes)'
 	@$(PIP) install --quiet --group peers
+	@touch $@
+
+# Its part for pictures is left out. pip keeps the wheel, so another folder need not build it again.
+$(LLAMA_CPP): $(PEERS)
+	@echo 'lockstep: building llama.cpp (about three minutes on two cores)'
+	@CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(PIP) install --quiet --group llama-cpp
 	@touch $@
 
 $(BIN)/python:

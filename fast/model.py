@@ -11,7 +11,7 @@ from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.growing import GrowingCache
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
-from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
+from lockstep.reference.checkpoint.adapters import HEAD, Adapters, open_adapter, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.tokenizer.batch import BatchRules
 
@@ -34,11 +34,12 @@ class Model:
             checkpoint.path, checkpoint.config.vocab_size, checkpoint.position_limit
         )
         self.dtype, self.backend, self.ops = dtype, backend, backend.ops
-        self.weights, self.adapters = {}, Adapters()
+        self.base, self.adapters = {}, Adapters()
         for name in checkpoint.names:
-            self.weights[name] = backend.weight(checkpoint.tensor(name))
+            self.base[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
+        self.weights = self.base  # or, with an adapter that holds whole weights, these among them
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
 
     def with_adapter(
@@ -46,12 +47,25 @@ class Model:
     ) -> Self:
         """Return this model with another adapter, or with none. The base's weights are shared."""
         other = copy(self)
-        other.adapters = Adapters()
+        other.weights, other.adapters = self.base, Adapters()
         if adapter is not None:
             found = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
             held = {path: self.backend.adapter(one) for path, one in found.modules.items()}
             other.adapters = replace(found, modules=held)
+            other.weights = self._with(found)
         return other
+
+    def _with(self, adapters: Adapters) -> dict[str, Any]:
+        """Return the base's weights with an adapter's in their place: the same ones if it has none.
+
+        Where a tied embedding alone is replaced, the head keeps the base's table.
+        """
+        if not adapters.weights:
+            return self.base
+        held = {name: self.backend.weight(value) for name, value in adapters.weights.items()}
+        table = tied_table(self.checkpoint)
+        head = {} if table is None else {f"{HEAD}.weight": self.base[f"{table}.weight"]}
+        return self.base | head | held
 
     def make_cache(self) -> GrowingCache:
         """Return an empty key/value cache for one batch."""

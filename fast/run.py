@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast.caches.growing import GrowingCache
-from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex
+from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
+from lockstep.reference.checkpoint.adapters import Adapted
 
 Trace = Callable[[str, Array], None]
 
@@ -25,7 +26,7 @@ class Run:
     key_positions: KeyPositions
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
-    adapters: Mapping[str, Any]  # the adapter of a projection, by its path
+    adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
 
     @property
     def lengths(self) -> RowIndex:
@@ -37,6 +38,11 @@ class Run:
         if self.trace is not None:
             self.trace(name, value)
         return value
+
+    def stack(self, path: str) -> Any:
+        """Return the stack of matrices at `path`, adapted or not."""
+        stack, adapter = self.weights[f"{path}.weight"], self.adapters.get(path)
+        return stack if adapter is None else Adapted(stack, adapter)
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
@@ -55,6 +61,23 @@ class Run:
             return y
         rows = (weight, bias, *pair, adapter.magnitude)
         return self.ops.dora_rescale(y, *rows, scale=adapter.scale)
+
+    def looked_up(self, ids: Tokens, path: str) -> Array:
+        """Look up a row of the table at `path` for each id, with what an adapter adds to it."""
+        table, adapter = self.weights[f"{path}.weight"], self.adapters.get(path)
+        rows = self.ops.embedding(ids, table, dtype=self.dtype)
+        if adapter is None:
+            return rows
+        return self.ops.add_lora_rows(rows, ids, adapter.a, adapter.b, scale=adapter.scale)
+
+    def unembedded(self, x: Array, tied_to: str | None) -> Array:
+        """Score every token by the head's matrix, or by the table that it is tied to, and tap it.
+
+        An adapter may hold a head of its own, which is tied to nothing.
+        """
+        own = self.weights.get("lm_head.weight")
+        matrix = self.weights[f"{tied_to}.weight"] if own is None else own
+        return self.tap("lm_head", self.projected(x, matrix, None, "lm_head"))
 
     def rms_norm(self, x: Array, path: str) -> Array:
         """Apply the norm stored at `path` and tap it."""

@@ -1,23 +1,18 @@
 """Bring a dumped tensor into the shape that its tap has here, by moves that lose nothing."""
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
 from lockstep.parity.dump import Dump
-from lockstep.parity.names import NUMBER, parted, tap_named, unwrapped
+from lockstep.parity.names import parted, sparse_layers, tap_named, unwrapped
 from lockstep.reference.checkpoint.errors import InputError, show
 
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, str] = MappingProxyType({})
-# Modules that only a sparse layer has below its `mlp`: transformers, then mlx-lm.
-SPARSE = re.compile(
-    rf"(model\.layers\.{NUMBER})\.mlp\.(gate|routing|experts(\..*)?|switch_mlp(\..*)?)"
-)
 
 
 @dataclass(frozen=True)
@@ -63,9 +58,9 @@ def align(
     Raises: InputError if two other names mean one tap, since nothing says which is right.
     """
     names: dict[str, str] = {}
-    sparse = sparse_layers(known or dump.shapes)
+    sparse = sparse_layers(parted(tap_named(name))[1] for name in (known or dump.shapes))
     for name in dump.shapes:
-        tap = mapped.get(name) or tap_of_experts(tap_named(name), name, sparse)
+        tap = mapped.get(name) or tap_named(name, sparse=sparse)
         other = names.setdefault(tap, name)
         if other == name:
             continue
@@ -76,21 +71,6 @@ def align(
         names[tap] = name if own else other
     renamed = sum(tap != name for tap, name in names.items())
     return Alignment(dump, names, renamed, told=tuple(told))
-
-
-def sparse_layers(names: Iterable[str]) -> set[str]:
-    """Return the paths of the layers whose `mlp` is a mixture, as the names below it show."""
-    found = (SPARSE.fullmatch(parted(unwrapped(name))[1]) for name in names)
-    return {match[1] for match in found if match}
-
-
-def tap_of_experts(tap: str, name: str, sparse: Collection[str]) -> str:
-    """Return the tap that `mlp` means: of a sparse layer what all experts say together."""
-    step, path = parted(tap)
-    layer = path.removesuffix(".mlp.down_proj")
-    if layer == path or layer not in sparse or is_own(name, tap):
-        return tap
-    return f"{step}{layer}.mlp.experts"
 
 
 def is_own(name: str, tap: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.align import Alignment, align
+from lockstep.parity.cli.output import counted
 from lockstep.parity.diff_plain import TRUST, judged_plainly, not_judged, rounding
 from lockstep.parity.diff_with_oracle import with_oracle
 from lockstep.parity.dump import Dump, open_dump
@@ -16,9 +17,9 @@ from lockstep.reference.checkpoint.errors import InputError
 
 Progress = Callable[[str], None]
 SAME = "every compared value is the same on both sides, to the bit"
-ZEROS = "{count} taps are zero everywhere on both sides, which shows nothing"
+ZEROS = "zero everywhere on both sides, which shows nothing: {count}"
 FED = "the sides were fed other tokens after the prompt, from step {step} on"
-DOUBT = "left is not what the model gives, in {count} taps from {name} on: the verdict is of right"
+DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
 
 
@@ -105,7 +106,7 @@ def cautions(result: Result, left: Dump, right: Dump) -> list[str]:
     untold = [side for side, dump in (("left", left), ("right", right)) if dump.tokens is None]
     same = all(tap.max_abs == 0 for tap in judged)
     return [
-        *([ZEROS.format(count=len(zeros))] if zeros else []),
+        *([ZEROS.format(count=counted(zeros, "tap"))] if zeros else []),
         *([SAME] if same else []),
         *([FED.format(step=parted + 1)] if parted is not None else []),
         *(UNTOLD.format(side=side) for side in untold),
@@ -121,7 +122,7 @@ def doubts(result: Result, dtype: str) -> list[str]:
     right = [tap for tap in result.taps if tap.status == "ok"]
     agreed = [tap for tap in right if close(tap.inherited_error, limit)]
     wrong = [tap.name for tap in agreed if tap.max_abs != 0 and not close(tap.rms_rel, limit)]
-    return [DOUBT.format(count=len(wrong), name=wrong[0])] if wrong else []
+    return [DOUBT.format(count=counted(wrong, "tap"), name=wrong[0])] if wrong else []
 
 
 def close(error: float | None, limit: float) -> bool:

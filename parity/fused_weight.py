@@ -13,12 +13,13 @@ def changes(adapter: Adapter) -> bool:
     return adapter.magnitude is not None or bool(adapter.a.any() and adapter.b.any())
 
 
-def fused_weight(weight: Weight, adapter: Adapter, dtype: np.dtype) -> Array:
+def fused_weight(weight: Weight, adapter: Adapter | None, dtype: np.dtype) -> Array:
     """Return the weight (N, K) that gives by itself what weight and adapter give together.
 
         moved = weight + scale * b @ a
         out = moved, or with DoRA moved * magnitude / |moved|, row by row
 
+    Without an adapter it is the weight alone, which may be a vector, in that dtype.
     Rounding: all in float32 (float64 for float64), rounded once to `dtype` at the end.
     Memory: one tile of rows besides the weight and the result.
     Raises: FloatingPointError if a finite weight would no longer be finite.
@@ -27,7 +28,8 @@ def fused_weight(weight: Weight, adapter: Adapter, dtype: np.dtype) -> Array:
     out, work = np.empty(weight.shape, dtype), accumulator(dtype)
     for number, tile in enumerate(row_tiles(weight, work)):
         rows = slice(number * TILE, number * TILE + len(tile))
-        out[rows] = rounded(_fused_rows(tile, adapter, rows), dtype)
+        fused = tile if adapter is None else _fused_rows(tile, adapter, rows)
+        out[rows] = rounded(fused, dtype)
         if (np.isfinite(tile) & ~np.isfinite(out[rows])).any():
             raise FloatingPointError(f"the sum does not fit {dtype.name}")
     return out

@@ -1,22 +1,19 @@
 """Write a model with an adapter inside: the base's folder again, the adapted weights changed."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lockstep.parity.fused_weight import changes, fused_weight
+from lockstep.parity.fused_tensors import Fusion
 from lockstep.parity.new_folder import check_new_folder, new_folder
 from lockstep.parity.progress import Progress
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
-from lockstep.reference.checkpoint.adapters import Adapter, Adapters, open_adapter
-from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.config import CONFIG, CONFIG_LIMITS
-from lockstep.reference.checkpoint.dtypes import numpy_dtype
-from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.files import read_whole
 from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.quantization import spellings
@@ -33,7 +30,6 @@ COPIED = (
 )  # fmt: skip
 COPY_LIMIT = 1 << 28
 SECTIONS = ("quantization", "quantization_config")
-Plan = dict[str, Planned]
 
 
 def fuse(
@@ -53,60 +49,34 @@ def fuse(
     adapters = open_adapter(adapter, base, ignore_config=ignore_config)
     whole = check_new_folder(Path(target), [base.path, resolve_model(adapter)])
     shards = Shards(base.path)
-    changed = {name: one for name, one in adapters.modules.items() if changes(one)}
-    plan, unpacked = planned(base, shards, changed)
-    with new_folder(whole) as folder, Progress(len(plan)) as progress:
-        copy_files(base.path, folder, unpacked)
+    fusion = Fusion(base, {name: stored(shards, name) for name in shards.names})
+    changed = fusion.include(adapters)
+    with new_folder(whole) as folder, Progress(len(fusion.plan)) as progress:
+        copy_files(base.path, folder, fusion)
         metadata = {"format": "pt"}  # transformers asks for it
-        write_safetensors(folder / SINGLE, plan, metadata=metadata, done=progress)
-    return described(base, adapters, target, plan, changed, unpacked)
+        write_safetensors(folder / SINGLE, fusion.plan, metadata=metadata, done=progress)
+    return described(fusion, adapters, target, changed)
 
 
-def planned(
-    base: Checkpoint, shards: Shards, changed: Mapping[str, Adapter]
-) -> tuple[Plan, list[str]]:
-    """Return the tensors to write, and the modules of the files that are no longer packed."""
-    plan: Plan = {}
-    for name in shards.names:
-        entry = shards.entry(name)
-        plan[name] = Planned(entry.dtype, entry.shape, partial(shards.read, name))
-    unpacked = []
-    for path, adapter in changed.items():
-        name, stored = f"{path}.weight", base.stored(f"{path}.weight")
-        source = base.source(name)
-        if source.stacked or source.half is not None:
-            what = f"weight {show(name)} is a part of another tensor and cannot be fused"
-            raise InputError(base.path, what)
-        dtype = "BF16" if stored.scale_dtype == "U8" else stored.scale_dtype or stored.dtype
-        make = partial(_made, base, name, adapter, dtype, source.transposed)
-        plan[source.names[0]] = Planned(dtype, source.stored_shape(stored.shape), make)
-        if stored.packed:
-            unpacked += source.modules
-            for kind in ("scales", "biases"):
-                plan.pop(f"{source.modules[0]}.{kind}", None)
-    return plan, unpacked
+def stored(shards: Shards, name: str) -> Planned:
+    """Plan a tensor as it is."""
+    entry = shards.entry(name)
+    return Planned(entry.dtype, entry.shape, partial(shards.read, name))
 
 
-def _made(
-    base: Checkpoint, name: str, adapter: Adapter, dtype: str, transposed: bool
-) -> np.ndarray:
-    try:
-        fused = fused_weight(base.tensor(name), adapter, numpy_dtype(dtype))
-    except FloatingPointError as error:
-        raise InputError(base.path, f"weight {show(name)} cannot be fused: {error}") from None
-    return fused.T if transposed else fused
+def copy_files(base: Path, target: Path, fusion: Fusion) -> None:
+    """Copy what goes with the weights byte for byte.
 
-
-def copy_files(base: Path, target: Path, unpacked: list[str]) -> None:
-    """Copy what goes with the weights byte for byte; only a packed module's end changes a config.
+    Only the end of a packed module, or of a tie, changes a config.
 
     Tensors are the last thing that is written, so that a bad file is told soon.
     """
     for name in (CONFIG, *COPIED):
         if exists_in(base, name):
             (target / name).write_bytes(_content(file_in(base, name)))
-    if unpacked:
-        text = json.dumps(config_without(file_in(base, CONFIG), unpacked), indent=2)
+    if fusion.unpacked or fusion.untied:
+        config = config_without(file_in(base, CONFIG), fusion.unpacked, untied=fusion.untied)
+        text = json.dumps(config, indent=2)
         (target / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
@@ -115,29 +85,31 @@ def _content(path: Path) -> bytes:
     return b"" if empty else read_whole(path, limit=COPY_LIMIT)
 
 
-def config_without(path: Path, unpacked: list[str]) -> dict[str, Any]:
-    """Return a config that says of each of these modules that it is not packed."""
+def config_without(path: Path, unpacked: list[str], *, untied: bool = False) -> dict[str, Any]:
+    """Return a config that says of each of these modules that it is not packed, and of the tie."""
     config = read_json_object(path, subject="config", limits=CONFIG_LIMITS)
     for section in (config[key] for key in SECTIONS if isinstance(config.get(key), dict)):
         for module in unpacked:
             section |= dict.fromkeys([s for s in spellings(module) if s in section], False)
             section[module] = False
+    if untied:
+        config["tie_word_embeddings"] = False
     return config
 
 
 def described(
-    base: Checkpoint, adapters: Adapters, target: str | Path, plan: Plan,
-    changed: Collection[str], unpacked: list[str],
-) -> dict[str, Any]:  # fmt: skip
+    fusion: Fusion, adapters: Adapters, target: str | Path, changed: Collection[str]
+) -> dict[str, Any]:
     """Return what was done, for a person and for a program."""
     return {
         "target": str(target),
-        "base": str(base.path),
+        "base": str(fusion.base.path),
         "adapter": str(adapters.path),
         "fused": list(changed),
-        "unpacked": unpacked,
+        "unpacked": fusion.unpacked,
+        "untied": fusion.untied,
         "without_effect": [name for name in adapters.modules if name not in changed],
-        "tensors": len(plan),
-        "bytes": sum(one.nbytes for one in plan.values()),
-        "warnings": [*base.warnings, *adapters.warnings],
+        "tensors": len(fusion.plan),
+        "bytes": sum(one.nbytes for one in fusion.plan.values()),
+        "warnings": [*fusion.base.warnings, *adapters.warnings],
     }

@@ -50,6 +50,7 @@ class Generation:
         ignore_eos: bool,
     ):
         self.model, self.sampling, self.uniforms = model, sampling, uniforms
+        self.context_is_full = False  # whether the last run ended because of that
         self.package = "fast" if hasattr(model, "backend") else "reference"
         self.tokenizer = tokenizer_of(model.checkpoint)
         own = self.tokenizer.eos_token_ids if self.tokenizer else frozenset()
@@ -63,7 +64,8 @@ class Generation:
         does not fit the model's context is not generated.
         """
         context = context_length(self.model.config)
-        max_tokens = min(max_tokens, context - len(tokens) + 1)
+        room = context - len(tokens) + 1
+        whole, max_tokens = room < max_tokens, min(max_tokens, room)
         stream = self.tokenizer.stream() if self.tokenizer else None
         made: list[int] = []
         pieces: list[str] = []
@@ -77,6 +79,8 @@ class Generation:
         if stream is not None:
             pieces.append(stream.finish())
             say(pieces[-1])
+        ended = bool(made) and made[-1] in self.stop
+        self.context_is_full = whole and len(made) == max_tokens and not ended
         text = None if stream is None else "".join(pieces)
         return {
             "tokens": made,

@@ -11,7 +11,7 @@ from lockstep.reference.checkpoint.rope_scaling import context_length
 from lockstep.reference.ops.linear import TILE
 
 LAYER = re.compile(r"\.[0-9]+\.")  # tensors of a layer have its number in their name
-PROMPT = 128  # tokens of the run whose memory is estimated
+PROMPT = 128  # tokens of the run whose memory is estimated, or all that the context has
 FLOAT32 = 4
 
 
@@ -76,12 +76,14 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
     layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
     head = max(unpacking(t) for name, t in matrices.items() if not LAYER.search(name))
-    attention, feed_forward, logits = activations(config)
+    prompt = min(PROMPT, context_length(config))
+    attention, feed_forward, logits = activations(config, prompt)
     return {
+        "tokens": prompt,
         "weights": weights,
         "cache_per_token": cache,
-        "reference": cache * PROMPT + max(attention, layer + feed_forward, head + logits),
-        "fast": cache * PROMPT + wide + max(attention, feed_forward, logits),
+        "reference": cache * prompt + max(attention, layer + feed_forward, head + logits),
+        "fast": cache * prompt + wide + max(attention, feed_forward, logits),
     }
 
 
@@ -102,11 +104,11 @@ def unpacking(matrix: StoredFormat) -> int:
     return matrix.nbytes // prod(stack) + min(2 * TILE, rows) * columns * FLOAT32
 
 
-def activations(config: Any) -> tuple[int, int, int]:
+def activations(config: Any, prompt: int) -> tuple[int, int, int]:
     """Return the bytes of what is alive at once in attention, feed-forward part and head."""
     width, inner = config.hidden_size, getattr(config, "widest_mlp", config.intermediate_size)
-    scores = config.num_attention_heads * PROMPT
+    scores = config.num_attention_heads * prompt
     queries = config.num_attention_heads * getattr(config, "widest_head", config.head_dim)
     rows = (3 * scores + 3 * queries + 2 * width, 3 * inner + 3 * width, 2 * config.vocab_size)
-    attention, feed_forward, logits = (PROMPT * row * FLOAT32 for row in rows)
+    attention, feed_forward, logits = (prompt * row * FLOAT32 for row in rows)
     return attention, feed_forward, logits

@@ -1,6 +1,7 @@
 """Which tap a dumped name means: Hugging Face, mlx-lm, llama.cpp, and wrappers around them."""
 
 import re
+from collections.abc import Collection, Iterable
 
 # What stands before a module's path in a dump, and what it becomes: torch.compile, DataParallel,
 # PEFT, a module of one's own around the model, a multimodal model around the language model.
@@ -47,6 +48,10 @@ LLAMA_CPP_PATTERN = re.compile(rf"(?P<stem>[A-Za-z_]+)-(?P<layer>{NUMBER})")
 # A module that only hands on what its last part returns.
 LAST_PARTS = {"self_attn": "self_attn.o_proj", "mlp": "mlp.down_proj"}
 LAST_PART = re.compile(rf"(model\.layers\.{NUMBER})\.(self_attn|mlp)")
+# What only a layer with a router in its MLP has; it may be dumped at any step.
+ROUTED = re.compile(
+    rf"(?:step\.{NUMBER}/)?(model\.layers\.{NUMBER})\.mlp\.(?:gate|routing|(?:experts|switch_mlp)(?:\..*)?)"
+)
 LAST_PART_GPT2 = re.compile(rf"(transformer\.h\.{NUMBER}\.(?:attn|mlp))(\.(?:resid_)?dropout)?")
 LAST_NORMS = {"model": "model.norm", "transformer": "transformer.ln_f"}
 
@@ -66,7 +71,12 @@ TAP = re.compile(
 )
 
 
-def tap_named(name: str) -> str:
+def sparse_layers(taps: Iterable[str]) -> frozenset[str]:
+    """Return the layers whose MLP is made of experts, by what else was dumped of it."""
+    return frozenset(found[1] for found in map(ROUTED.fullmatch, taps) if found)
+
+
+def tap_named(name: str, *, sparse: Collection[str] = ()) -> str:
     """Return the tap that a dumped name means; a name that means none is returned unwrapped.
 
     A step's prefix is kept, that of step 0 dropped. mlx-lm's modules have the paths of Hugging
@@ -80,6 +90,8 @@ def tap_named(name: str) -> str:
         part = LLAMA_CPP_LAYER[graph["stem"]]
         return f"{step}model.layers.{graph['layer']}" + (f".{part}" if part else "")
     found = LAST_PART.fullmatch(path)
+    if found and found[2] == "mlp" and found[1] in sparse:
+        return f"{step}{path}.experts"
     if found:
         return f"{step}{found[1]}.{LAST_PARTS[found[2]]}"
     found = LAST_PART_GPT2.fullmatch(path)

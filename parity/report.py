@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from lockstep.parity.cli.output import printable, table
+from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
@@ -23,7 +23,7 @@ def report(result: Result) -> str:
 def headline(result: Result) -> str:
     verdict = "PARITY" if result.first_divergence is None else "DIVERGED"
     sides = f"{verdict}  {escape(result.right)}  against  {escape(result.left)}"
-    return f"{sides}\n{result.compared} taps compared"
+    return f"{sides}\n{counted(result.compared, 'tap')} compared"
 
 
 def where_it_parts(result: Result) -> str:

@@ -52,6 +52,7 @@ def column_block(x: Any, *, block: int, blocks: int) -> np.ndarray:
 SHAPE_OPS = SimpleNamespace(
     add=same,
     add_lora=same,
+    add_lora_rows=same,
     attention=attention,
     attention_context=lambda probs, values, mask: blank(*probs.shape[:-1], values.shape[-1]),
     attention_scores=lambda q, keys, *, scale: blank(*q.shape[:-1], keys.shape[2]),

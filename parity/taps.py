@@ -43,5 +43,8 @@ class Shapes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.checkpoint, name)
 
+    def tensor_at(self, name: str, rows: list[int]) -> np.ndarray:
+        return blank(len(rows), *self.checkpoint.stored(name).shape[1:])
+
     def tensor(self, name: str) -> np.ndarray:
         return blank(*self.checkpoint.stored(name).shape)

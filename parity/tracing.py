@@ -38,6 +38,8 @@ def trace_run(
         "dtype": model.dtype,
         "tokens": list(tokens),
     }
+    if (adapter := adapter_of(model)) is not None:
+        about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     with TraceFile(path, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
@@ -55,6 +57,10 @@ def trace_run(
 
 def backend_of(model: Any) -> str:
     return model.backend.name if hasattr(model, "backend") else "reference"
+
+
+def adapter_of(model: Any) -> Path | None:
+    return model.adapters.path if hasattr(model, "adapters") else None
 
 
 def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:

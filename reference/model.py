@@ -100,6 +100,7 @@ class Model:
             last=batch.last,
             trace=trace,
             adapters=self.adapters.modules,
+            replaced=self.adapters.weights,
         )
         yield from self.architecture.stages(run, batch.tokens)
 

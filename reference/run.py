@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.caches.growing import GrowingCache
+from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.stack import Stack
-from lockstep.reference.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex
+from lockstep.reference.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
 
 Trace = Callable[[str, Array], None]
 
@@ -29,7 +30,8 @@ class Run:
     key_positions: KeyPositions
     last: Array | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
-    adapters: Mapping[str, Any]  # the adapter of a projection, by its path
+    adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
+    replaced: Mapping[str, Any]  # weights of an adapter that take the place of the checkpoint's
 
     @property
     def lengths(self) -> RowIndex:
@@ -44,11 +46,12 @@ class Run:
 
     def weight(self, name: str) -> Any:
         """Read a tensor from the checkpoint: dense, or packed as it is stored."""
-        return self.checkpoint.tensor(name)
+        return self.replaced[name] if name in self.replaced else self.checkpoint.tensor(name)
 
-    def stack(self, name: str) -> Stack:
-        """Open a stack of matrices of the checkpoint, to be read one at a time."""
-        return self.checkpoint.stack(name)
+    def stack(self, path: str) -> Stack | Adapted:
+        """Open the stack of matrices at `path`, to be read one at a time, adapted or not."""
+        stack, adapter = self.checkpoint.stack(f"{path}.weight"), self.adapters.get(path)
+        return stack if adapter is None else Adapted(stack, adapter)
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
@@ -68,6 +71,31 @@ class Run:
             return y
         rows = (weight, bias, *pair, adapter.magnitude)
         return self.ops.dora_rescale(y, *rows, scale=adapter.scale)
+
+    def looked_up(self, ids: Tokens, path: str) -> Array:
+        """Look up a row of the table at `path` for each id, with what an adapter adds to it."""
+        name, adapter = f"{path}.weight", self.adapters.get(path)
+        if name in self.replaced or not ids.size:
+            rows = self.ops.embedding(ids, self.weight(name), dtype=self.dtype)
+        else:  # the rows that are asked for, and no others: a table may be larger than all else
+            asked, places = np.unique(ids, return_inverse=True)
+            table = self.checkpoint.tensor_at(name, asked.tolist())
+            rows = self.ops.embedding(places.reshape(ids.shape), table, dtype=self.dtype)
+        if adapter is None:
+            return rows
+        return self.ops.add_lora_rows(rows, ids, adapter.a, adapter.b, scale=adapter.scale)
+
+    def unembedded(self, x: Array, tied_to: str | None) -> Array:
+        """Score every token by the head's matrix, or by the table that it is tied to, and tap it.
+
+        An adapter may hold a head of its own, which is tied to nothing.
+        """
+        name = "lm_head.weight"
+        if name in self.replaced:
+            matrix = self.replaced[name]
+        else:  # not `weight`: an embedding that was replaced is not the head's
+            matrix = self.checkpoint.tensor(name if tied_to is None else f"{tied_to}.weight")
+        return self.tap("lm_head", self.projected(x, matrix, None, "lm_head"))
 
     def rms_norm(self, x: Array, path: str) -> Array:
         """Apply the norm stored at `path` and tap it."""

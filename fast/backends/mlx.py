@@ -49,6 +49,10 @@ class MlxBackend:
         lengths = None if adapter.magnitude is None else mx.array(adapter.magnitude)
         return replace(adapter, a=mx.array(adapter.a), b=mx.array(adapter.b), magnitude=lengths)
 
+    def has_gpu(self) -> bool:
+        """Tell whether operations run on a GPU, in this process as it is set."""
+        return mx.default_device().type != mx.cpu
+
     def host(self, array: mx.array) -> np.ndarray:
         """Copy a result to NumPy, bfloat16 by its bits. This waits for the array."""
         if array.dtype != mx.bfloat16:

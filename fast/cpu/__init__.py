@@ -6,6 +6,7 @@ shifts, complex numbers instead of pairs.
 
 from lockstep.fast.cpu.add import add
 from lockstep.fast.cpu.add_lora import add_lora
+from lockstep.fast.cpu.add_lora_rows import add_lora_rows
 from lockstep.fast.cpu.attention import attention
 from lockstep.fast.cpu.attention_context import attention_context
 from lockstep.fast.cpu.attention_scores import attention_scores
@@ -51,6 +52,7 @@ from lockstep.fast.cpu.unit_norm import unit_norm
 __all__ = [
     "add",
     "add_lora",
+    "add_lora_rows",
     "attention",
     "attention_context",
     "attention_scores",

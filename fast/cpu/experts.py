@@ -2,9 +2,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lockstep.fast.cpu.add_lora import add_lora
 from lockstep.fast.cpu.linear import linear
 from lockstep.fast.cpu.swiglu import swiglu
-from lockstep.fast.shapes import Hidden, Narrowing, Routing, Widening
+from lockstep.fast.shapes import Hidden, Inputs, Narrowing, Outputs, Routing, Weight, Widening
+from lockstep.reference.checkpoint.adapters import Adapted
 
 
 def experts(
@@ -31,9 +33,17 @@ def gated_experts(
     for expert in np.unique(ids).tolist():
         rows = visitors[ids == expert]
         some = tokens[rows].astype(np.float32, copy=False)
-        inner = gated(linear(some, gate[expert], None), linear(some, up[expert], None))
-        said = linear(inner, down[expert], None)
+        inner = gated(product(some, gate[expert]), product(some, up[expert]))
+        said = product(inner, down[expert])
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             said *= routing[..., expert].reshape(-1)[rows, None].astype(np.float32)
             out[rows] += said
     return out.astype(x.dtype, copy=False).reshape(x.shape)
+
+
+def product(x: Inputs, matrix: Weight | Adapted) -> Outputs:
+    """Multiply by the matrix of one expert, and add what its adapter makes of the same input."""
+    if not isinstance(matrix, Adapted):
+        return linear(x, matrix, None)
+    pair, scale = (matrix.adapter.a, matrix.adapter.b), matrix.adapter.scale
+    return add_lora(linear(x, matrix.weight, None), x, *pair, scale=scale)

@@ -21,9 +21,7 @@ def experts(run: Run, x: Hidden, layer: int) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}"
     routing = route(run, x, f"{path}.router")
     normed = run.rms_norm(x, f"{path}.pre_feedforward_layernorm_2")
-    gate, up, down = (
-        run.weights[f"{path}.experts.{name}_proj.weight"] for name in ("gate", "up", "down")
-    )
+    gate, up, down = (run.stack(f"{path}.experts.{name}_proj") for name in ("gate", "up", "down"))
     said = ops.geglu_experts(normed, routing, gate, up, down, per_token=config.top_k_experts)
     said = run.tap(f"{path}.experts", said)
     return run.rms_norm(said, f"{path}.post_feedforward_layernorm_2")

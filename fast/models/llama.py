@@ -50,17 +50,15 @@ def head(run: Run, x: Hidden) -> Array:
     if run.last is not None:
         x = run.ops.take_rows(x, run.last)  # (B, 1, E)
     x = run.rms_norm(x, "model.norm")
-    tied = run.config.tie_word_embeddings
-    table = run.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
-    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    tied_to = "model.embed_tokens" if run.config.tie_word_embeddings else None
+    logits = run.unembedded(x, tied_to)
     return run.tap("logits", logits)
 
 
 def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     """Yield the stream after the embedding, after each layer, and the logits, as they are made."""
     ops, config = run.ops, run.config
-    table = run.weights["model.embed_tokens.weight"]
-    x = run.tap("model.embed_tokens", ops.embedding(tokens, table, dtype=run.dtype))
+    x = run.tap("model.embed_tokens", run.looked_up(tokens, "model.embed_tokens"))
     yield "model.embed_tokens", x
 
     frequencies = config.rope_scaling.frequencies(

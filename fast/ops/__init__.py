@@ -5,6 +5,7 @@ Nothing here evaluates anything; a step of a model is one graph.
 
 from lockstep.fast.ops.add import add
 from lockstep.fast.ops.add_lora import add_lora
+from lockstep.fast.ops.add_lora_rows import add_lora_rows
 from lockstep.fast.ops.attention import attention
 from lockstep.fast.ops.attention_context import attention_context
 from lockstep.fast.ops.attention_scores import attention_scores
@@ -50,6 +51,7 @@ from lockstep.fast.ops.unit_norm import unit_norm
 __all__ = [
     "add",
     "add_lora",
+    "add_lora_rows",
     "attention",
     "attention_context",
     "attention_scores",

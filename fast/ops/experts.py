@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from typing import Any
 
 import mlx.core as mx
 
 from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.ops.swiglu import swiglu
 from lockstep.fast.shapes import Array, Hidden, Narrowing, Routing, Widening
+from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -44,8 +46,11 @@ def gated_experts(
     return (said * weights).sum(axis=1).astype(x.dtype).reshape(x.shape)
 
 
-def product(x: Array, stack: Widening, ids: Array, ordered: bool) -> Array:
+def product(x: Array, stack: Any, ids: Array, ordered: bool) -> Array:
     """Multiply each visit with the matrix of its expert: (visits, 1, K) -> (visits, 1, N)."""
+    if isinstance(stack, Adapted):
+        learned = learned_by(x, stack.adapter, ids, ordered).astype(x.dtype)
+        return product(x, stack.weight, ids, ordered) + learned
     if not isinstance(stack, QuantizedTensor | MinifloatTensor):
         work = mx.float32 if mx.default_device().type == mx.cpu else x.dtype
         if isinstance(stack, BlockTensor):
@@ -65,3 +70,11 @@ def product(x: Array, stack: Widening, ids: Array, ordered: bool) -> Array:
         mode=stack.mode,
         sorted_indices=ordered,
     ).astype(x.dtype)
+
+
+def learned_by(x: Array, adapter: Any, ids: Array, ordered: bool) -> Array:
+    """Return what each visit's expert has learned to add: two small products in float32."""
+    x = x.astype(mx.float32)
+    for stack in (adapter.a, adapter.b):
+        x = mx.gather_mm(x, stack.swapaxes(-1, -2), rhs_indices=ids, sorted_indices=ordered)
+    return adapter.scale * x

@@ -4,11 +4,14 @@
 # pyright: reportMissingImports=false
 
 from collections.abc import Callable, Collection
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from lockstep.parity.bench.gguf_copy import Inexact, as_gguf
+from lockstep.parity.bench.llama_cpp import LlamaCpp
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.resolve import is_gguf
 
@@ -107,7 +110,12 @@ class Transformers:
         return int(out.logits[0, -1].argmax())
 
 
-PEERS: dict[str, Callable[[Path], Engine]] = {"mlx-lm": MlxLm, "transformers": Transformers}
+PEERS: dict[str, Callable[[Path], Engine]] = {
+    "mlx-lm": MlxLm,
+    "transformers": Transformers,
+    "llama.cpp": LlamaCpp,
+}
+GGUF_READERS = ("llama.cpp",)  # that read nothing else
 
 
 def engine_named(name: str, path: Path, *, ignore_config: Collection[str]) -> Engine:
@@ -118,16 +126,27 @@ def engine_named(name: str, path: Path, *, ignore_config: Collection[str]) -> En
     check_known(name)
     if name in OURS:
         return Ours(loaded(name, path, ignore_config))
-    if is_gguf(path):
+    if is_gguf(path) and name not in GGUF_READERS:
         raise InputError(name, f"is given folders, and {path.name} is a GGUF file")
     try:
-        engine = PEERS[name](path)
+        engine = peer(name, path, ignore_config)
         engine.prefill([0])  # one that loads may fail all the same
         return engine
     except ImportError as error:
         raise InputError(name, f"is not installed ({error.name})") from None
+    except Inexact as error:
+        raise InputError(name, f"reads GGUF, and {path.name} has no exact copy: {error}") from None
     except Exception as error:  # a peer fails in its own ways on what it cannot read
         raise InputError(name, f"cannot run {path.name}: {show(str(error), 120)}") from None
+
+
+def peer(name: str, path: Path, ignored: Collection[str]) -> Engine:
+    """Load a checkpoint on a peer; one that reads GGUF alone is given a copy of a folder."""
+    if name not in GGUF_READERS:
+        return PEERS[name](path)
+    import_module("llama_cpp")  # where it is missing no copy is made
+    with as_gguf(path, ignore_config=ignored) as file:
+        return PEERS[name](file)
 
 
 def check_known(name: str) -> None:

@@ -1,7 +1,8 @@
 """Time every backend, and the peers that are named, on one checkpoint in one run.
 
-All compute in float32 and greedily. After a warm-up they take turns; shown are the medians over the
-rounds with the slowest and the fastest, in tokens a second. Read the ratios, not the figures.
+All work greedily and in float32; llama.cpp rounds to less where a file is packed or in half
+precision. After a warm-up they take turns; shown are the medians over the rounds with the slowest
+and the fastest, in tokens a second. Read the ratios, not the figures.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -11,15 +12,16 @@ from lockstep.parity.cli.arguments import add_ignore_config, add_model, whole
 from lockstep.parity.cli.output import emit, table, warn
 
 HELP = "tokens a second of each backend and of other engines"
-EXAMPLE = "  lockstep bench MODEL --against mlx-lm,transformers --prompt-tokens 128"
+EXAMPLE = "  lockstep bench MODEL --against mlx-lm,transformers,llama.cpp --prompt-tokens 128"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_ignore_config(parser)
     parser.add_argument(
-        "--against", metavar="ENGINE,...", default="", help="also mlx-lm and transformers"
-    )
+        "--against", metavar="ENGINE,...", default="",
+        help="also mlx-lm, transformers and llama.cpp",
+    )  # fmt: skip
     parser.add_argument(
         "--backends", metavar="NAME,...", default="cpu,mlx,reference",
         help="ours; the first is what ratios are over (default cpu,mlx,reference)",

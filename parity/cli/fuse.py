@@ -48,6 +48,8 @@ def described(made: dict[str, Any]) -> str:
     lines = [f"{len(made['fused'])} weights fused of {made['tensors']} tensors"]
     if made["unpacked"]:
         lines.append(f"{len(made['unpacked'])} of them were packed and are dense now")
+    if made["untied"]:
+        lines.append("the head is no longer tied to the embedding: one of them has changed alone")
     if made["without_effect"]:
         lines.append(f"{len(made['without_effect'])} have an update of zero and stay as they were")
     return "\n".join([*lines, f"-> {made['target']}"])

@@ -72,16 +72,17 @@ def run(options: Namespace) -> int:
     generation = Generation(model, sampling, numbers, ignore_eos=options.ignore_eos)
     with Speech(quiet=options.json == "-") as speech:
         document = generation.run(tokens, options.max_tokens, speech)
-    finish(options, document)
+    finish(options, document, full_context=generation.context_is_full)
     return 0
 
 
-def finish(options: Namespace, document: dict[str, Any]) -> None:
-    from lockstep.parity.cli.output import emit
+def finish(options: Namespace, document: dict[str, Any], *, full_context: bool) -> None:
+    from lockstep.parity.cli.output import counted, emit
 
     speed = document["timings"]["decode_tokens_per_second"]
     rate = f", {speed:.1f} a second" if speed else ""
-    text = f"\n[{len(document['tokens'])} tokens{rate}]"
+    full = ", the model's context is full" if full_context else ""
+    text = f"\n[{counted(document['tokens'], 'token')}{rate}{full}]"
     if document["text"] is None:
         text = ",".join(map(str, document["tokens"])) + text
     emit(options, lambda: document, lambda: text)

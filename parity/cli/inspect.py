@@ -44,7 +44,8 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         ("weights", f"{size(memory['weights'])} stored, {found['bits_per_weight']:.2f} bits each"),
         ("kv cache", f"{size(memory['cache_per_token'])} for each token, in float32"),
         ("memory", f"about {size(memory['reference'])} on the reference and "
-                   f"{size(memory['fast'])} on a fast backend, for 128 tokens in float32"),
+                   f"{size(memory['fast'])} on a fast backend, "
+                   f"for {memory['tokens']} tokens in float32"),
     ]  # fmt: skip
     formats = [("stored as", "tensors", "size", "modules")]
     formats += [

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from lockstep.parity.cli.output import warn
+from lockstep.parity.cli.output import counted, warn
 from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
@@ -18,8 +18,22 @@ def load(options: Namespace, backend: str, dtype: str) -> Any:
         model = load_reference(options.model, adapter, dtype=dtype, ignore_config=ignored)
     else:
         model = load_fast(options.model, adapter, backend, dtype, ignored)
-    warn([*model.checkpoint.warnings, *model.adapters.warnings])
+    doubts = half_precision(model)
+    warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
+
+
+def half_precision(model: Any) -> list[str]:
+    """Warn of packed weights in half precision on MLX's CPU device: it sums in half precision."""
+    from lockstep.parity.generating import is_packed
+
+    backend = getattr(model, "backend", None)
+    if backend is None or backend.name != "mlx" or model.dtype == "float32":
+        return []
+    if not is_packed(model.checkpoint) or backend.has_gpu():
+        return []
+    what = f"MLX sums packed weights in {model.dtype} on a CPU, which is far from the truth"
+    return [f"{what}: compare in float32"]
 
 
 def load_fast(path: str, adapter: str | None, backend: str, dtype: str, ignored: list[str]) -> Any:
@@ -70,6 +84,6 @@ def check_ids(tokens: list[int], checkpoint: Any) -> None:
 def check_length(prompt: int, decode: int, checkpoint: Any) -> None:
     context = context_length(checkpoint.config)
     if prompt + decode > context:
-        more = f" and {decode} steps" if decode else ""
-        what = f"a prompt of {prompt} tokens{more}, but the model's context is {context}"
+        more = f" and {counted(decode, 'step')}" if decode else ""
+        what = f"a prompt of {counted(prompt, 'token')}{more}, but the model's context is {context}"
         raise InputError(checkpoint.path, what, "max_position_embeddings")

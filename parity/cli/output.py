@@ -6,7 +6,7 @@ import re
 import sys
 import unicodedata
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,12 @@ def printable(text: str) -> str:
 
 def harmless(char: str) -> bool:
     return char.isprintable() or char in "\n\t" + JOINERS or unicodedata.category(char) == "Zs"
+
+
+def counted(things: int | Sized, noun: str) -> str:
+    """Return a number with its noun: "1 token", "2 tokens"."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def warn(lines: list[str]) -> None:

@@ -6,7 +6,7 @@ B is the batch, L the number of tokens. Nothing is computed and no weight is rea
 from argparse import ArgumentParser, Namespace
 
 from lockstep.parity.cli.arguments import add_ignore_config, add_model
-from lockstep.parity.cli.output import emit, table, warn
+from lockstep.parity.cli.output import counted, emit, table, warn
 
 HELP = "every tap: name, shape, which op makes it"
 EXAMPLE = "  lockstep taps MODEL"
@@ -26,5 +26,5 @@ def run(options: Namespace) -> int:
     taps = taps_of(checkpoint)
     rows = [("tap", "shape", "operation")]
     rows += [(tap["name"], ", ".join(map(str, tap["shape"])), tap["op"]) for tap in taps]
-    emit(options, lambda: taps, lambda: f"{table(rows)}\n\n{len(taps)} taps")
+    emit(options, lambda: taps, lambda: f"{table(rows)}\n\n{counted(taps, 'tap')}")
     return 0

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from lockstep.parity.cli.arguments import add_model
-from lockstep.parity.cli.output import emit, table
+from lockstep.parity.cli.output import counted, emit, table
 
 HELP = "show the token ids of a text"
 EXAMPLE = '  lockstep tokenize MODEL --prompt "What is 2+2?" --chat'
@@ -30,6 +30,6 @@ def run(options: Namespace) -> int:
     emit(
         options,
         lambda: document,
-        lambda: f"{table(rows, right=frozenset([0]))}\n{len(tokens)} tokens".lstrip("\n"),
+        lambda: f"{table(rows, right=frozenset([0]))}\n{counted(tokens, 'token')}".lstrip("\n"),
     )
     return 0

@@ -15,7 +15,7 @@ from lockstep.parity.cli.arguments import (
     add_prompt,
     whole,
 )
-from lockstep.parity.cli.output import emit, printable
+from lockstep.parity.cli.output import counted, emit, printable
 
 HELP = "write a model's activations to a file"
 EXAMPLE = "  lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors"
@@ -62,4 +62,5 @@ def run(options: Namespace) -> int:
 def described(made: dict[str, Any]) -> str:
     steps = f" and {len(made['decoded'])} decoded" if made["decoded"] else ""
     run = f"{made['backend']} in {made['dtype']}"
-    return f"{made['taps']} taps of {len(made['tokens'])} tokens{steps}, {run} -> {made['file']}"
+    taken = f"{counted(made['taps'], 'tap')} of {counted(made['tokens'], 'token')}"
+    return f"{taken}{steps}, {run} -> {made['file']}"

@@ -1,12 +1,13 @@
 """What all legal ways scatter around: float64, on the weights that a port of some dtype holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.precision import rounded
 
@@ -77,7 +78,13 @@ class HeldStack:
 
     def __getitem__(self, index: int) -> Any:
         matrix = self.stack[index]
-        return matrix if isinstance(matrix, Packed) else rounded(matrix, self.held)
+        if isinstance(matrix, Adapted):  # the adapter stays in float32 in every engine
+            return replace(matrix, weight=held_matrix(matrix.weight, self.held))
+        return held_matrix(matrix, self.held)
+
+
+def held_matrix(matrix: Any, held: np.dtype) -> Any:
+    return matrix if isinstance(matrix, Packed) else rounded(matrix, held)
 
 
 def widened(ops: Any, weight: Any, rows: slice, held: np.dtype) -> np.ndarray:

@@ -71,6 +71,12 @@ def sequential_add_lora(y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np.n
     return y + delta.reshape(y.shape)
 
 
+def sequential_add_lora_rows(y: Any, tokens: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """Add the products of one row one after another."""
+    delta = stepwise(b[tokens.reshape(-1)].astype(y.dtype), a.astype(y.dtype))
+    return y + (delta * y.dtype.type(scale)).reshape(y.shape)
+
+
 def fused_embedding(tokens: Any, table: Any, *, dtype: np.dtype) -> np.ndarray:
     """Unpack with one rounding for product and sum, as a fused multiply-add does."""
     return rounded(embedding(tokens, table, dtype=np.dtype(np.float64)), dtype)
@@ -203,6 +209,7 @@ ORDERS: list[dict[str, Any]] = [
     {
         "linear": sequential_linear,
         "add_lora": sequential_add_lora,
+        "add_lora_rows": sequential_add_lora_rows,
         "experts": sequential_experts,
         "geglu_experts": sequential_geglu_experts,
         "unit_norm": sequential_unit_norm,

@@ -12,6 +12,7 @@ from lockstep.parity.noise.float32 import float32_rope
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.add_lora import add_lora
+from lockstep.reference.ops.add_lora_rows import add_lora_rows
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.dequantize import dequantize
@@ -98,6 +99,12 @@ def once_rounded_add_lora(y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np
     return rounded(wide, y.dtype)
 
 
+def once_rounded_add_lora_rows(y: Any, tokens: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """The same for the rows of a table."""
+    wide = add_lora_rows(y.astype(FLOAT32), tokens, a, b, scale=scale)
+    return rounded(wide, y.dtype)
+
+
 def stepwise_softcap(x: Any, *, cap: float) -> np.ndarray:
     """Round the quotient, the tanh and the product, as transformers and mlx-lm do."""
     bent = rounded(np.tanh((x / x.dtype.type(cap)).astype(FLOAT32)), x.dtype)
@@ -159,6 +166,7 @@ def wide_context(probs: Any, values: Any, mask: Any) -> np.ndarray:
 
 EAGER: dict[str, Any] = {
     "add_lora": once_rounded_add_lora,
+    "add_lora_rows": once_rounded_add_lora_rows,
     "rope": half_rope,
     "attention_scores": twice_rounded_scores,
     "gelu_tanh": stepwise_gelu_tanh,

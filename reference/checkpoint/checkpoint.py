@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from lockstep.reference.checkpoint.architectures import Architecture
-from lockstep.reference.checkpoint.block_tensor import BLOCKS, Packed
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.config import CONFIG, read_config
+from lockstep.reference.checkpoint.config_keys import names_of
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
@@ -106,6 +107,19 @@ class Checkpoint:
 
         return _made(stored, part)
 
+    def tensor_at(self, name: str, rows: Sequence[int]) -> np.ndarray | Packed:
+        """Read some rows of one tensor, in the order of `rows`, and no other bytes of it."""
+        stored = self._stored(name)
+
+        def part(kind: str | None) -> Any:
+            read, read_rows = self._reader(kind), self._row_reader(kind)
+            if stored.source.transposed:  # its rows do not lie together
+                return stored.source.whole(read)[list(rows)]
+            spans = [slice(row, row + 1) for row in rows]
+            return joined([stored.source.rows(read, read_rows, span) for span in spans])
+
+        return _made(stored, part)
+
     def stack(self, name: str) -> Stack:
         """Return a stack of matrices, each of which is read when it is asked for."""
         shape = self._stored(name).shape
@@ -148,7 +162,7 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     `ignore_config` lists unknown keys of config.json that may pass. Raises InputError for anything
     that is missing, unknown, inconsistent or unsound, before any tensor is read.
     """
-    folder, ignore = resolve_model(path), frozenset(ignore_config)
+    folder, ignore = resolve_model(path), names_of(ignore_config)
     if is_gguf(folder):
         from lockstep.reference.checkpoint.gguf.checkpoint import gguf_parts
 
@@ -176,6 +190,13 @@ def _made(stored: Stored, part: Callable[[str | None], np.ndarray]) -> np.ndarra
     if not biases:
         return MinifloatTensor(packed, scales, mode)
     return QuantizedTensor(packed, scales, biases[0], bits, group_size, mode)
+
+
+def joined(parts: list[Any]) -> Any:
+    """Put rows below each other: arrays, or blocks that stay packed."""
+    if isinstance(parts[0], BlockTensor):
+        return replace(parts[0], blocks=np.concatenate([one.blocks for one in parts]))
+    return np.concatenate(parts)
 
 
 def _named(name: str, kind: str | None) -> str:

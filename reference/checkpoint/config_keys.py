@@ -81,3 +81,8 @@ def _unknown(names: list[str]) -> str:
 
 def _value(fields: Fields, refused: list[str]) -> object:
     return fields.raw[refused[0].removeprefix(fields.prefix)]
+
+
+def names_of(ignored: Collection[str]) -> frozenset[str]:
+    """Return the keys that may be ignored. One text is one key, not a collection of letters."""
+    return frozenset([ignored] if isinstance(ignored, str) else ignored)

@@ -157,8 +157,7 @@ def layer_inputs(run: Run, tokens: Tokens, x: Hidden) -> Array:
     """
     ops, config = run.ops, run.checkpoint.config
     layers, width = config.num_hidden_layers, config.hidden_size_per_layer_input
-    table = run.weight("model.embed_tokens_per_layer.weight")
-    looked_up = ops.scale(ops.embedding(tokens, table, dtype=run.dtype), by=width**0.5)
+    looked_up = ops.scale(run.looked_up(tokens, "model.embed_tokens_per_layer"), by=width**0.5)
     looked_up = run.tap("model.embed_tokens_per_layer", looked_up)
     said = run.linear(x, "model.per_layer_model_projection")
     said = ops.split_heads(ops.scale(said, by=config.hidden_size**-0.5), heads=layers)
@@ -173,9 +172,8 @@ def head(run: Run, x: Hidden) -> Array:
     if run.last is not None:
         x = run.ops.take_rows(x, run.last)  # (B, 1, E)
     x = run.rms_norm(x, "model.norm")
-    tied = config.tie_word_embeddings
-    table = run.weight("model.embed_tokens.weight" if tied else "lm_head.weight")
-    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    tied_to = "model.embed_tokens" if config.tie_word_embeddings else None
+    logits = run.unembedded(x, tied_to)
     if config.final_logit_softcapping is not None:
         logits = run.ops.softcap(logits, cap=config.final_logit_softcapping)
     return run.tap("logits", logits)
@@ -203,8 +201,7 @@ def sights(run: Run) -> dict[str, Sight]:
 def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     """Yield the stream after the embedding, after each layer, and the logits, as they are made."""
     ops, config = run.ops, run.checkpoint.config
-    table = run.weight("model.embed_tokens.weight")
-    x = ops.scale(ops.embedding(tokens, table, dtype=run.dtype), by=config.hidden_size**0.5)
+    x = ops.scale(run.looked_up(tokens, "model.embed_tokens"), by=config.hidden_size**0.5)
     x = run.tap("model.embed_tokens", x)
     inputs = layer_inputs(run, tokens, x) if config.hidden_size_per_layer_input else None
     yield "model.embed_tokens", x

@@ -62,22 +62,15 @@ def head(run: Run, x: Hidden) -> Array:
     if run.last is not None:
         x = run.ops.take_rows(x, run.last)  # (B, 1, E)
     x = run.layer_norm(x, "transformer.ln_f")
-    tied = run.checkpoint.config.tie_word_embeddings
-    table = run.weight("transformer.wte.weight" if tied else "lm_head.weight")
-    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    tied_to = "transformer.wte" if run.checkpoint.config.tie_word_embeddings else None
+    logits = run.unembedded(x, tied_to)
     return run.tap("logits", logits)
-
-
-def looked_up(run: Run, ids: Tokens, path: str) -> Hidden:
-    """Look up a row for each token, or for each position."""
-    table = run.weight(f"{path}.weight")
-    return run.tap(path, run.ops.embedding(ids, table, dtype=run.dtype))
 
 
 def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     """Yield the stream after the embeddings, after each layer, and the logits, as they are made."""
-    embedded = looked_up(run, tokens, "transformer.wte")
-    placed = looked_up(run, run.positions, "transformer.wpe")
+    embedded = run.tap("transformer.wte", run.looked_up(tokens, "transformer.wte"))
+    placed = run.tap("transformer.wpe", run.looked_up(run.positions, "transformer.wpe"))
     # The module is a dropout, which does nothing here: it is where the stream first has a name.
     x = run.tap("transformer.drop", run.ops.add(embedded, placed))
     yield "transformer.drop", x

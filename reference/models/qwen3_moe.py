@@ -60,9 +60,7 @@ def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     routing = ops.top_k_routing(
         logits, per_token=config.num_experts_per_tok, normalize=config.norm_topk_prob
     )
-    gate, up, down = (
-        run.stack(f"{path}.experts.{name}_proj.weight") for name in ("gate", "up", "down")
-    )
+    gate, up, down = (run.stack(f"{path}.experts.{name}_proj") for name in ("gate", "up", "down"))
     routing = run.tap(f"{path}.routing", routing)
     said = ops.experts(x, routing, gate, up, down, per_token=config.num_experts_per_tok)
     return run.tap(f"{path}.experts", said)
@@ -84,17 +82,15 @@ def head(run: Run, x: Hidden) -> Array:
     if run.last is not None:
         x = run.ops.take_rows(x, run.last)  # (B, 1, E)
     x = run.rms_norm(x, "model.norm")
-    tied = run.checkpoint.config.tie_word_embeddings
-    table = run.weight("model.embed_tokens.weight" if tied else "lm_head.weight")
-    logits = run.tap("lm_head", run.ops.linear(x, table, None))
+    tied_to = "model.embed_tokens" if run.checkpoint.config.tie_word_embeddings else None
+    logits = run.unembedded(x, tied_to)
     return run.tap("logits", logits)
 
 
 def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     """Yield the stream after the embedding, after each layer, and the logits, as they are made."""
     ops, config = run.ops, run.checkpoint.config
-    table = run.weight("model.embed_tokens.weight")
-    x = run.tap("model.embed_tokens", ops.embedding(tokens, table, dtype=run.dtype))
+    x = run.tap("model.embed_tokens", run.looked_up(tokens, "model.embed_tokens"))
     yield "model.embed_tokens", x
 
     frequencies = config.rope_scaling.frequencies(

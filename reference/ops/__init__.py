@@ -7,6 +7,7 @@ docstring says where it is rounded.
 
 from lockstep.reference.ops.add import add
 from lockstep.reference.ops.add_lora import add_lora
+from lockstep.reference.ops.add_lora_rows import add_lora_rows
 from lockstep.reference.ops.attention import attention
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
@@ -52,6 +53,7 @@ from lockstep.reference.ops.unit_norm import unit_norm
 __all__ = [
     "add",
     "add_lora",
+    "add_lora_rows",
     "attention",
     "attention_context",
     "attention_scores",

@@ -8,6 +8,7 @@ under each name. What comes out goes through the same checks as a tokenizer.json
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 import tokenizers
 
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.checkpoint.gguf.file import GgufFile
 from lockstep.reference.checkpoint.gguf.metadata import Array
+from lockstep.reference.checkpoint.gguf.parts import Gguf, open_gguf
 from lockstep.reference.tokenizer.settings import TEMPLATE_BYTES, ChatTemplate, Settings
 from lockstep.reference.tokenizer.tokenizer_file import make_tokenizer
 
@@ -37,6 +38,7 @@ SPECIAL = {
 WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 OLD_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+FUSE = {"type": "Fuse"}
 TEXT_LIMIT = 8_000_000  # characters of all tokens that are searched for their halves
 
 
@@ -54,6 +56,8 @@ LLAMA3 = Pre((WORDS + "{1,3}" + REST,), whole_words=True, adds_bos=True)
 PRE = {
     "gpt-2": Pre((OLD_WORDS + r"|\s+",)),
     "qwen2": Pre((WORDS + REST,), normalizer="NFC"),
+    # As llama.cpp has it: Qwen's words. It composes no letters for either name.
+    "deepseek-r1-qwen": Pre((WORDS + REST,)),
     "llama-bpe": LLAMA3,
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,
@@ -62,17 +66,18 @@ PRE = {
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, Settings]:
-    """Return the tokenizer of a GGUF file, its special tokens and its chat templates.
+    """Return the tokenizer of a GGUF file, or of the first of several: it, its special tokens and
+    its chat templates.
 
     Raises InputError if the file has none, or one of a kind that is not read, or parts of it do
     not fit together.
     """
-    described = _Described(GgufFile(path))
+    described = _Described(open_gguf(path))
     kind = described.text("model")
-    if kind not in ("gpt2", "llama"):
-        what = f"unsupported tokenizer {show(kind)}, 'gpt2' (byte-level BPE) and 'llama' are read"
-        raise InputError(path, what, f"{PREFIX}model")
-    content = _byte_level(described) if kind == "gpt2" else _scored(described)
+    if kind not in READERS:
+        what = f"unsupported tokenizer {show(kind)}, 'gpt2' (byte-level BPE), 'llama' and 'gemma4'"
+        raise InputError(path, f"{what} are read", f"{PREFIX}model")
+    content = READERS[kind](described)
     content["added_tokens"] = described.added_tokens()
     tokenizer = make_tokenizer(content, json.dumps(content).encode(), path)
     return tokenizer, Settings(path, described.special_tokens(), _templates(described.file))
@@ -81,7 +86,7 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, Settings]:
 class _Described:
     """What the metadata say, checked where several parts must agree."""
 
-    def __init__(self, file: GgufFile) -> None:
+    def __init__(self, file: Gguf) -> None:
         self.file, self.path = file, file.path
         self.tokens: list[str] = self._list("tokens", "")
         if not self.tokens:
@@ -158,12 +163,16 @@ class _Described:
                 found.append(token | plain)
         return found
 
-    def framed(self, *, adds_bos: bool) -> dict[str, Any] | None:
-        """Return the post-processor that puts BOS before a text and EOS after it."""
+    def framed(self, *, adds_bos: bool, always: bool = False) -> dict[str, Any] | None:
+        """Return the post-processor that puts BOS before a text and EOS after it.
+
+        `adds_bos` holds where the file does not say, or `always`.
+        """
         single: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
         special = {}
         for name, missing in (("bos", adds_bos), ("eos", False)):
-            if not self.flag(f"add_{name}_token", missing):
+            said = self.flag(f"add_{name}_token", missing)
+            if not said and not (always and missing):
                 continue
             number = self.number_of(name)
             if number is None:
@@ -209,7 +218,6 @@ def _byte_level(described: _Described) -> dict[str, Any]:
         for one in pre.patterns
     ]
     letters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    merges = [_pair(merge, rank, described.path) for rank, merge in enumerate(described.merges())]
     return {
         "normalizer": pre.normalizer and {"type": pre.normalizer},
         "pre_tokenizer": {
@@ -221,7 +229,7 @@ def _byte_level(described: _Described) -> dict[str, Any]:
         "model": {
             "type": "BPE",
             "vocab": described.vocabulary,
-            "merges": merges,
+            "merges": listed_merges(described),
             "ignore_merges": pre.whole_words,
         },
     }
@@ -245,7 +253,7 @@ def _scored(described: _Described) -> dict[str, Any]:
     back = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
     normalizers = [{"type": "Prepend", "prepend": "▁"}] * prefix + [spaces]
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * prefix
-    decoders = [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]
+    decoders = [back, {"type": "ByteFallback"}, FUSE, *strip]
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,
@@ -260,6 +268,35 @@ def _scored(described: _Described) -> dict[str, Any]:
             "byte_fallback": any(described.kind(n) == BYTE for n in range(len(described.tokens))),
         },
     }
+
+
+def _gemma4(described: _Described) -> dict[str, Any]:
+    """Return BPE over characters with merges, and over bytes where a character is no token.
+
+    llama.cpp cuts at newlines before it merges, and Hugging Face cuts nowhere. Both put BOS before
+    every text; in llama.cpp even where `add_bos_token` is false, as it was in early files.
+    """
+    unknown = described.number_of("unknown")
+    back = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    return {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "pre_tokenizer": None,
+        "post_processor": described.framed(adds_bos=True, always=True),
+        "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, FUSE]},
+        "model": {
+            "type": "BPE",
+            "vocab": described.vocabulary,
+            "merges": listed_merges(described),
+            "unk_token": None if unknown is None else described.tokens[unknown],
+            "fuse_unk": True,
+            "byte_fallback": True,
+        },
+    }
+
+
+def listed_merges(described: _Described) -> list[list[str]]:
+    merges = described.merges()
+    return [_pair(merge, rank, described.path) for rank, merge in enumerate(merges)]
 
 
 def merges_of(described: _Described) -> list[list[str]]:
@@ -284,7 +321,7 @@ def merges_of(described: _Described) -> list[list[str]]:
     return [[left, right] for *_, left, right in found]
 
 
-def _templates(file: GgufFile) -> dict[str, ChatTemplate]:
+def _templates(file: Gguf) -> dict[str, ChatTemplate]:
     """Return the chat templates by name; the one without a name is the default."""
     found = {}
     for key, source in file.metadata.items():
@@ -297,3 +334,11 @@ def _templates(file: GgufFile) -> dict[str, ChatTemplate]:
             source, file.path
         )
     return found
+
+
+# `tokenizer.ggml.model`: what makes a tokenizer.json of it.
+READERS: dict[str | None, Callable[[_Described], dict[str, Any]]] = {
+    "gpt2": _byte_level,
+    "llama": _scored,
+    "gemma4": _gemma4,
+}

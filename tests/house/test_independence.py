@@ -32,7 +32,7 @@ RULES = {
         ("numpy", "lockstep.parity", "lockstep.reference", "lockstep.__version__"),
         lazily=(
             *("lockstep.fast", "mlx", "mlx_lm", "ml_dtypes", "torch", "transformers"),
-            *("tokenizers", "safetensors", "llama_cpp"),
+            *("tokenizers", "safetensors", "llama_cpp", "gguf"),
         ),
     ),
 }

@@ -13,6 +13,7 @@ from lockstep.parity.check import check
 ROOT = Path(__file__).parents[2]
 ADAPTERS = ROOT / "tests/witnesses/adapters"
 IDS = "3,1,4,1,5"
+TABLES = ("peft_tables", "peft_saved", "peft_experts", "mlx_tables", "mlx_experts")
 
 
 def pair(name: str) -> tuple[Path, Path]:
@@ -22,7 +23,7 @@ def pair(name: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
-@pytest.mark.parametrize("name", ["peft_dora", "mlx_lora"])
+@pytest.mark.parametrize("name", ["peft_dora", "mlx_lora", *TABLES])
 def test_check_runs_both_sides_with_it(name, backend, lockstep):
     folder, base = pair(name)
     said = lockstep("check", base, "--tokens", IDS, "--adapter", folder, "--backend", backend,
@@ -32,7 +33,7 @@ def test_check_runs_both_sides_with_it(name, backend, lockstep):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
-@pytest.mark.parametrize("name", ["peft_dora", "peft_patterns"])
+@pytest.mark.parametrize("name", ["peft_dora", "peft_patterns", "peft_tables", "peft_saved"])
 def test_half_precision_is_no_divergence(name, backend, dtype, lockstep):
     folder, base = pair(name)
     said = lockstep("check", base, "--tokens", IDS, "--adapter", folder, "--backend", backend,
@@ -51,6 +52,24 @@ def test_a_wrong_scale_is_found_where_it_is(name):
     result = check(reference.load(base, folder), port, [[3, 1, 4]])
     assert result.first_divergence is not None and result.first_divergence.name == path
     assert [tap.name for tap in result.taps if tap.status == "diverged"] == [path]
+
+
+@pytest.mark.parametrize(
+    "name, path, blamed",
+    [
+        ("peft_tables", "model.embed_tokens", "model.embed_tokens"),
+        ("peft_experts", "lm_head", "lm_head"),
+        ("mlx_experts", "model.layers.1.mlp.experts.up_proj", "model.layers.1.mlp.experts"),
+    ],
+)
+def test_a_wrong_scale_of_a_table_or_of_experts(name, path, blamed):
+    """By hand: one of the modules of the port divides by the rank again."""
+    folder, base = pair(name)
+    port = fast.load(base, folder, backend="cpu")
+    wrong = port.adapters.modules[path]
+    port.adapters.modules[path] = type(wrong)(wrong.a, wrong.b, wrong.scale / 2, None)
+    result = check(reference.load(base, folder), port, [[3, 1, 4]])
+    assert result.first_divergence is not None and result.first_divergence.name == blamed
 
 
 def test_trace_and_diff(lockstep, tmp_path):

@@ -148,6 +148,17 @@ def test_a_wrapper_changes_nothing_in_that():
     assert aligned.plan == ["1 of 2 names mapped to taps"]
 
 
+@pytest.mark.parametrize("tell", ["gate", "experts"])
+def test_the_mlp_of_a_layer_with_experts_is_what_they_say(tell):
+    """By hand: its router, or the experts themselves, tell; a dense layer beside it stays one."""
+    names = [f"model.layers.{layer}.mlp" for layer in (0, 1)] + [f"model.layers.1.mlp.{tell}"]
+    aligned = align(named({name: np.zeros(1) for name in names}))
+    assert aligned.names["model.layers.0.mlp.down_proj"] == "model.layers.0.mlp"
+    wanted = "model.layers.1.mlp.experts"
+    assert aligned.names[wanted] == (wanted if tell == "experts" else "model.layers.1.mlp")
+    assert "model.layers.1.mlp.down_proj" not in aligned.names
+
+
 @pytest.mark.parametrize(
     "names",
     [("embd", "inp_embd"), ("module.model.norm", "model.norm"), ("step.0/logits", "logits")],

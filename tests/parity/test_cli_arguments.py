@@ -104,7 +104,7 @@ def test_token_ids_and_lengths_are_those_of_the_model(refuses, plain, tmp_path, 
 
 
 def test_a_run_longer_than_the_context_is_refused(refuses, plain):
-    refuses("1 tokens and 5000 steps", "check", plain, "--tokens", "1", "--decode", "5000")
+    refuses("1 token and 5000 steps", "check", plain, "--tokens", "1", "--decode", "5000")
 
 
 def test_float64_is_for_the_reference(refuses, lockstep, plain):

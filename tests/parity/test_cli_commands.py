@@ -1,6 +1,8 @@
 """Every command as one would use it: what it prints, its JSON and its exit code. By hand."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.dump import open_dump
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps"]
 TAP = ["name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
@@ -81,7 +84,7 @@ def test_trace_writes_a_trace_that_diff_takes(lockstep, document, tmp_path, plai
 def test_trace_replaces_a_trace_and_nothing_else(lockstep, refuses, tmp_path, plain):
     run = ("trace", plain, "--tokens", IDS, "--taps", "logits", "-o")
     said = lockstep(*run, tmp_path / "t")
-    assert said.out == f"1 taps of 5 tokens, reference in float32 -> {tmp_path / 't'}\n"
+    assert said.out == f"1 tap of 5 tokens, reference in float32 -> {tmp_path / 't'}\n"
     assert lockstep(*run, tmp_path / "t").code == 0
     (tmp_path / "mine.txt").write_text("precious")
     save_file({"logits": np.ones(3)}, tmp_path / "weights.safetensors")
@@ -256,3 +259,39 @@ def test_the_demo_does_not_write_over_a_file(refuses, tmp_path):
 
 def test_every_checkpoint_is_described_without_a_warning(lockstep, demo):
     assert open_checkpoint(demo).warnings == []
+
+
+def test_generate_says_that_the_context_is_full(lockstep, plain):
+    context = open_checkpoint(plain).config.max_position_embeddings
+    ids = ",".join(["1"] * (context - 1))
+    run = ("generate", plain, "--tokens", ids, "--ignore-eos", "--max-tokens")
+    assert "[2 tokens" in (said := lockstep(*run, 9).out) and "context is full]" in said
+    assert "[1 token]" in (said := lockstep(*run, 1).out) and "full" not in said
+
+
+def test_half_precision_of_packed_weights_on_a_cpu_is_warned_of(lockstep, packed):
+    run = ("check", packed, "--tokens", IDS, "--backend", "mlx")
+    assert (
+        "lockstep: warning: MLX sums packed weights in bfloat16 on a CPU"
+        in lockstep(*run, "--dtype", "bfloat16").err
+    )
+    assert lockstep(*run).err == ""
+    assert "sums" not in lockstep(*run[:-1], "cpu", "--dtype", "bfloat16").err
+
+
+def test_inspect_takes_no_more_tokens_than_the_context_has(document, lockstep, plain, tmp_path):
+    folder = Path(shutil.copytree(plain, tmp_path / "short"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    assert document("inspect", folder)["memory"]["tokens"] == 64
+    assert "for 64 tokens in float32" in lockstep("inspect", folder).out
+
+
+def test_a_trace_names_its_adapter(lockstep, tmp_path):
+    folder = Path(__file__).parents[1] / "witnesses" / "adapters" / "mlx_lora"
+    with np.load(folder / "expected.npz") as kept:
+        base = Path(__file__).parents[2] / str(kept["base"])
+    for name, more in (("plain", ()), ("tuned", ("--adapter", folder))):
+        lockstep("trace", base, "--tokens", IDS, "-o", tmp_path / name, *more)
+    found = [SafetensorsFile(tmp_path / name).metadata for name in ("plain", "tuned")]
+    assert "adapter" not in found[0] and found[1]["adapter"] == "mlx_lora"

@@ -200,7 +200,7 @@ def test_nothing_compared_is_an_error(left, right):
 def test_a_tap_of_zeros_is_pointed_at():
     zeros = {"logits": np.zeros(SHAPE, np.float32)}
     result = diff(dump(**zeros), dump(**zeros))
-    assert "1 taps are zero everywhere on both sides, which shows nothing" in result.notes
+    assert "zero everywhere on both sides, which shows nothing: 1 tap" in result.notes
 
 
 def about(**metadata) -> Dump:
@@ -278,7 +278,7 @@ def test_with_a_model_a_coarse_left_side_excuses_nothing(model, traced, tmp_path
 def test_with_a_model_a_left_side_that_is_wrong_is_pointed_at(model, traced):
     wrong = altered(traced, "model.layers.1", lambda x: x * np.float32(3))
     result = diff(wrong, traced, model=model)
-    said = "left is not what the model gives, in 1 taps from model.layers.1 on"
+    said = "left is not what the model gives, in 1 tap from model.layers.1 on"
     assert any(note.startswith(said) for note in result.notes)
     assert not any("left is not" in note for note in diff(traced, traced, model=model).notes)
 

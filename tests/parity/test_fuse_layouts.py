@@ -9,9 +9,7 @@ from safetensors.numpy import save_file
 
 from lockstep import fast, reference
 from lockstep.parity.fusing import fuse
-from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.checkpoint.sources import Source
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
 WITNESSES = Path(__file__).parents[1] / "witnesses"
 BASES = [
@@ -72,13 +70,3 @@ def test_codes_with_bytes_for_scales_become_bfloat16(tmp_path):
     for path in made["fused"]:
         was = before.stored(f"{path}.weight").scale_dtype
         assert after.stored(f"{path}.weight").dtype == ("BF16" if was == "U8" else was)
-
-
-def test_a_weight_that_is_part_of_a_tensor_is_refused(tmp_path, monkeypatch):
-    """By hand: no projection that takes an adapter is stored so today."""
-    base = WITNESSES / "models/untied_float32"
-    adapter = draw_adapter(base, tmp_path / "adapter", layer="1")
-    monkeypatch.setattr(Checkpoint, "source", lambda self, name: Source((name,), half=1))
-    with pytest.raises(InputError, match="is a part of another tensor and cannot be fused"):
-        fuse(base, adapter, tmp_path / "fused")
-    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]

@@ -57,6 +57,17 @@ def test_without_a_tokenizer_there_are_tokens_and_no_text(plain):
     assert found["text"] is None and len(found["tokens"]) == 3
 
 
+def test_it_is_known_when_the_context_was_full(model):
+    context = model.config.max_position_embeddings
+    for room, limit, ended, full in (
+        (3, 50, True, True), (3, 3, True, False), (9, 2, True, False), (90, 50, False, False),
+    ):  # fmt: skip
+        one = generation(model, ignore_eos=ended)
+        tokens = [5] * (context - room + 1) if ended else question(model)
+        one.run(tokens, limit, lambda text: None)
+        assert one.context_is_full == full, (room, limit)
+
+
 def test_it_ends_where_the_context_ends(model):
     context = model.config.max_position_embeddings
     found = generation(model, ignore_eos=True).run([5] * (context - 2), 50, lambda text: None)

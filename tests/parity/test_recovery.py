@@ -24,7 +24,7 @@ SPELLINGS = {
     "mlp.gate_proj": ["ffn.w1", "mlp.gate", "feed_forward.w_gate"],
     "mlp.up_proj": ["ffn.w3", "mlp.up", "feed_forward.w_up"],
     "mlp.down_proj": ["ffn.w2", "mlp.down", "feed_forward.w_down"],
-    "": ["", "out"],
+    "": ["", "resid_post"],
 }
 BESIDE = {
     "model.embed_tokens": ["tok_embeddings", "embedding", "wte"],
@@ -118,6 +118,29 @@ def test_an_output_may_be_before_or_after_a_softcap():
     ours = {"lm_head": (1, 7, 30), "logits": (1, 7, 30)}
     assert recover({"output": (1, 7, 30)}, ours).names == {}
     assert recover({"head": (1, 7, 30)}, ours).names == {"head": "lm_head"}
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("attn.rope_k", "self_attn.k_proj"),
+        ("attn.cached_k", "self_attn.k_proj"),
+        ("attn.scaled_q", "self_attn.q_proj"),
+        ("cross.q", "self_attn.q_proj"),
+        ("shared_expert.up_proj", "mlp.up_proj"),
+        ("experts.3.w1", "mlp.gate_proj"),
+        ("out", ""),
+        ("output", ""),
+    ],
+)
+def test_a_word_more_is_another_thing(words, part):
+    ours = layered(part) if part else {f"model.layers.{n}": (1, 7, 8) for n in (0, 1)}
+    assert recover(layered(words, stem="blocks"), ours).names == {}
+
+
+@pytest.mark.parametrize("name", ["position_embedding", "image_embed", "rel_pos_embed", "type.wte"])
+def test_another_table_is_not_that_of_the_tokens(name):
+    assert recover({name: (1, 7, 8)}, {"model.embed_tokens": (1, 7, 8)}).names == {}
 
 
 def test_norms_of_gemma_are_not_guessed():

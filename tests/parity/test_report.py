@@ -59,7 +59,7 @@ def test_no_name_can_steer_a_terminal_or_a_ci_run(name):
 
 def test_a_parity_is_told_with_its_count():
     text = report(result(tap("logits", rms_rel=1e-7, cosine=1.0), tap("expert", "not judged")))
-    assert text.startswith("PARITY  right  against  left\n1 taps compared\n")
+    assert text.startswith("PARITY  right  against  left\n1 tap compared\n")
     assert "first wrong" not in text
     assert "1 are not judged, since they are no taps: expert" in text
 

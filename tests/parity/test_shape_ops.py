@@ -46,13 +46,13 @@ def calls(b, n, s, h, g, d):
     up, down = np.ones((h, g, d), F32), np.ones((h, d, g), F32)
     thin = np.ones((h, d), F32), np.ones((d, h), F32)
     routing = ops.top_k_routing(np.ones((b, n, h), F32), per_token=1, normalize=True)
-    turns = {"theta": 1e4, "dims": d}
     scaled = {"factor": 2.0, "original_max_position_embeddings": 8}
-    each = (1.0,) * (d // 2)
+    turns, each = {"theta": 1e4, "dims": d}, (1.0,) * (d // 2)
     stretched = {"short_factor": each, "long_factor": each, "original_max_position_embeddings": 8}
     return {
         "add": ((x, x), {}),
         "add_lora": ((x, x, *thin), {"scale": 1.0}),
+        "add_lora_rows": ((x, places, thin[0], np.ones((s, h), F32)), {"scale": 1.0}),
         "attention": ((wide, keys, keys, mask), {"scale": 1.0, "masked_row": "uniform"}),
         "attention_context": ((scores, keys, mask), {}),
         "attention_scores": ((wide, keys), {"scale": 1.0}),

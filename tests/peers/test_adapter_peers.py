@@ -135,20 +135,9 @@ def test_experts_stay_and_attention_is_adapted(seed_for, engine, judge, tmp_path
     judge(engine, "moe", with_adapter(engine, folder, adapter).logits(tokens), expected)
 
 
-def test_an_adapter_of_experts_is_refused_by_name(seed_for, tmp_path):
-    seed = seed_for("experts")
-    model = build_qwen3_moe.random_model(seed, **build_qwen3_moe.SMALL)
-    folder = build_qwen3_moe.save(model, tmp_path / "base", dtype="float32")
-    build.edit_config(folder, build_qwen3_moe.spell_as_before_5)
-    arguments = parameters("lora", keys=["mlp.switch_mlp.up_proj"])
-    adapter = build_adapters.mlx_adapter(folder, tmp_path / "adapter", seed, **arguments)
-    with pytest.raises(ValueError, match=r"it has no projection .*switch_mlp"):
-        with_adapter("reference", folder, adapter)
-
-
-def mlx_base(bits: int | None, seed: int, scratch: Path) -> Path:
+def mlx_base(bits: int | None, seed: int, scratch: Path, config: Any = None) -> Path:
     """Make a checkpoint with mlx-lm, and keep the dense one that it is of as `plain`."""
-    model = build.random_model(seed, **draw_wide(seed))
+    model = build.random_model(seed, **(config or draw_wide(seed)))
     plain = build.save(model, scratch / "plain", dtype="bfloat16")
     if bits is None:
         return plain

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -25,6 +26,7 @@ from tests.witnesses import build, build_gpt2, gguf_files
 from tests.witnesses.runners import ENGINES, Runner
 
 DEMO = Path(__file__).parents[2] / "parity" / "demo" / "checkpoint"
+Writes = Callable[[gguf.GGUFWriter], None]
 HARD = (
     *("hello world", "Hello, World! it's we'll I'D", "  leading", "trailing  ", "a\nb\n\n c\t\td"),
     *(
@@ -58,7 +60,7 @@ def trained(pre: str) -> Tokenizer:
     if pre == "gpt-2":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
-        pattern = Regex(QWEN if pre == "qwen2" else LLAMA)
+        pattern = Regex(QWEN if "qwen" in pre else LLAMA)
         parts = [pre_tokenizers.Split(pattern, "isolated"), pre_tokenizers.ByteLevel(**BYTES)]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     if pre == "qwen2":
@@ -127,8 +129,8 @@ def test_a_whole_gpt2(seed_for, judge, tmp_path):
         judge(engine, "gguf gpt2, whole", Runner(engine, path).logits(np.array([ids])), expected)
 
 
-def test_sentencepiece(tmp_path):
-    """SentencePiece itself trains a model with bytes, and says what each text is."""
+def sentencepiece_tokenizer() -> tuple[sentencepiece.SentencePieceProcessor, Writes]:
+    """Train a model with bytes; return it, and what writes it into a file."""
     trained, kinds = io.BytesIO(), gguf.TokenType
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([text.replace("\n", " ") for text in corpus() if text]),
@@ -160,6 +162,12 @@ def test_sentencepiece(tmp_path):
         writer.add_bos_token_id(theirs.bos_id())
         writer.add_unk_token_id(theirs.unk_id())
 
+    return theirs, add
+
+
+def test_sentencepiece(tmp_path):
+    """SentencePiece itself says what each text is."""
+    theirs, add = sentencepiece_tokenizer()
     write_tokenizer(tmp_path / "m.gguf", add)
     ours = load_tokenizer(tmp_path / "m.gguf")
     for text in HARD:

@@ -19,6 +19,7 @@ from mlx_lm.lora import main as mlx_lora_command
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 from mlx_lm.utils import load_model
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -27,6 +28,7 @@ def peft_adapter(model: Any, folder: Path, seed: int, **config: Any) -> PeftMode
     """Put a random adapter on a transformers model and save it as PEFT does."""
     with warnings.catch_warnings():  # peft asks transformers for what it calls otherwise now
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", UserWarning)  # it is wary of tied heads
         adapted = get_peft_model(model, LoraConfig(**config)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -34,11 +36,42 @@ def peft_adapter(model: Any, folder: Path, seed: int, **config: Any) -> PeftMode
             noise = torch.randn(parameter.shape, generator=generator)
             if "lora_A" in name or "lora_B" in name:  # stronger ones amplify rounding errors
                 parameter.copy_(0.5 * noise / parameter.shape[1] ** 0.5)
-            elif "lora_magnitude" in name:
+            elif "lora_embedding" in name:
+                parameter.copy_(0.3 * noise)
+            elif "lora_magnitude" in name or "modules_to_save" in name:
                 parameter.mul_(1 + 0.2 * noise)
-    adapted.save_pretrained(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it says that tables are saved along
+        adapted.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     return adapted
+
+
+def one_by_one(adapter: Path, folder: Path, count: int) -> Path:
+    """Cut an adapter of stacks into one for each expert, as peft saved it for older models."""
+    held = load_file(adapter / "adapter_model.safetensors")
+    cut: dict[str, torch.Tensor] = {}
+    for name, value in held.items():
+        path, found, end = name.partition(".experts.")
+        if not found:
+            cut[name] = value
+            continue
+        inner = end.startswith("base_layer")  # the last in the alphabet is the inner one
+        for expert in range(count):
+            parts = value.reshape(count, -1, value.shape[-1])[expert] if "lora_A" in end else None
+            if parts is None:
+                parts = value.reshape(value.shape[0], -1, count)[..., expert]
+            rows = parts.chunk(2) if inner and "lora_B" in end else [parts, parts]
+            names = ("gate_proj", "up_proj") if inner else ("down_proj",)
+            for one, part in zip(names, rows, strict=False):
+                matrix = end.removeprefix("base_layer.")
+                cut[f"{path}.experts.{expert}.{one}.{matrix}"] = part.contiguous().clone()
+    folder.mkdir()
+    save_file(cut, folder / "adapter_model.safetensors")
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    config |= {"target_parameters": None}
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
 
 
 def mlx_model(folder: Path, adapter: Path | None = None) -> Any:

@@ -2,7 +2,8 @@
 
 Nothing of Lockstep is imported here. What the converter does to a model is written down from
 conversion/llama.py, qwen.py and gpt2.py of llama.cpp: names, the moved rows of Llama's queries and
-keys, GPT-2's matrices turned, norms in float32, the divisors of rotary frequencies.
+keys, GPT-2's matrices turned, norms in float32, the divisors of rotary frequencies. Gemma 4's part
+is in `gguf_gemma4.py`.
 """
 
 import json
@@ -14,6 +15,8 @@ import gguf
 import numpy as np
 import torch
 
+from tests.witnesses import gguf_gemma4
+
 Types = gguf.GGMLQuantizationType
 KNOWN = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -22,6 +25,7 @@ KNOWN = {
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "gpt2": gguf.MODEL_ARCH.GPT2,
+    "gemma4_text": gguf.MODEL_ARCH.GEMMA4,
 }
 MOVED = ("llama", "mistral")  # whose rows of queries and keys are moved
 TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # GPT-2 holds them as (inputs, outputs)
@@ -48,30 +52,36 @@ def write_gguf(
     *,
     tokenizer: Callable[[gguf.GGUFWriter], None] | None = None,
     seed: int = 0,
+    most: int = 0,
+    fused: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Write a transformers model, and return the values that the file holds, by their HF names.
 
-    `kind` is the type of every matrix, or says it for each name.
+    `kind` is the type of every matrix, or says it for each name. `most` is how many tensors a file
+    may have; where they are more, several are written. `fused` says whether Gemma 4's experts are.
     """
     config, arch = model.config, KNOWN[model.config.model_type]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
-    (add_gpt2 if config.model_type == "gpt2" else add_hyperparameters)(writer, config)
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], split_max_tensors=most)
+    {"gpt2": add_gpt2, "gemma4_text": gguf_gemma4.add_keys}.get(
+        config.model_type, add_hyperparameters
+    )(writer, config)
     if tokenizer is not None:
         tokenizer(writer)
     if (divisors := rope_divisors(config)) is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
     held = {}
-    for name, parameter in model.named_parameters():
+    scalars = [one for one in model.named_buffers() if one[0].endswith("layer_scalar")]
+    for name, parameter in [*model.named_parameters(), *scalars]:
         values = parameter.detach().float().numpy()
         values = np.ascontiguousarray(values.T) if name.endswith(TURNED) else values
         matrix = values.ndim > 1 and not name.endswith(PLAIN)
         wanted = (kind if isinstance(kind, str) else kind(name)) if matrix else "F32"
         back = []
-        for part, stored in parts(name, permuted(values, name, config)).items():
+        whole = fused and arch == gguf.MODEL_ARCH.GEMMA4
+        for part, stored in parts(name, permuted(values, name, config), whole=whole).items():
             raw, read = encode(stored, wanted, np.random.default_rng([seed, len(held), len(back)]))
-            stem, _, suffix = part.rpartition(".")
-            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", raw, raw_dtype=Types[wanted])
+            writer.add_tensor(file_name(part, names, arch), raw, raw_dtype=Types[wanted])
             back.append(read)
         joined = np.concatenate(back, axis=1) if len(back) > 1 else back[0]
         back_again = unpermuted(joined, name, config)
@@ -84,13 +94,21 @@ def write_gguf(
     return held
 
 
-def parts(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+def file_name(name: str, names: gguf.TensorNameMap, arch: gguf.MODEL_ARCH) -> str:
+    if arch == gguf.MODEL_ARCH.GEMMA4:
+        return gguf_gemma4.stored_name(name, names)
+    stem, _, suffix = name.rpartition(".")
+    return f"{names.get_name(stem)}.{suffix}"
+
+
+def parts(name: str, values: np.ndarray, *, whole: bool) -> dict[str, np.ndarray]:
     """Return the tensors that the converter makes of one, with the names that it had on the hub."""
-    if name.endswith("experts.gate_up_proj"):
+    if name.endswith("experts.gate_up_proj") and not whole:
         gate, up = np.split(values, 2, axis=1)
         path = name.removesuffix("gate_up_proj")
         return {f"{path}gate_proj.weight": gate, f"{path}up_proj.weight": up}
-    return {name if name.endswith(("weight", "bias")) else f"{name}.weight": values}
+    plain = name.endswith(("weight", "bias", "scale"))
+    return {name if plain else f"{name}.weight": values}
 
 
 def add_gpt2(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -132,6 +150,8 @@ def add_hyperparameters(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def rope_divisors(config: Any) -> np.ndarray | None:
     """Return Llama 3's divisors of the frequencies, worked out as llama.cpp's converter does."""
+    if config.model_type == "gemma4_text":
+        return gguf_gemma4.divisors(config)
     scaling = getattr(config, "rope_parameters", None)
     if not scaling or scaling.get("rope_type") != "llama3":
         return None

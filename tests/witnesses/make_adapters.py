@@ -5,6 +5,7 @@ It writes `tests/witnesses/adapters/<name>/`: an adapter for a committed checkpo
 """
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.witnesses import build, build_adapters, build_gpt2
+from tests.witnesses import build, build_adapters, build_gpt2, build_qwen3_moe
 
 ROOT = Path(__file__).parents[2]
 WITNESSES = Path(__file__).parent
@@ -86,6 +87,24 @@ RECIPES = {
         "models/affine_mixed", build.truth, build.logits, r=2, lora_alpha=5,
         target_modules=["q_proj", "down_proj"],
     ),
+    "peft_tables": by_peft(
+        "models/tied_bfloat16", build.truth, build.logits, r=3, lora_alpha=7,
+        target_modules=["embed_tokens", "q_proj"],
+    ),
+    "peft_saved": by_peft(
+        "models/untied_float32", build.truth, build.logits, r=2, lora_alpha=5,
+        target_modules=["q_proj", "embed_tokens"], modules_to_save=["lm_head", "norm"],
+    ),
+    "peft_experts": by_peft(
+        "qwen3_moe/fused", build_qwen3_moe.truth, build.logits, r=2, lora_alpha=5,
+        target_modules=["lm_head"],
+        target_parameters=["experts.gate_up_proj", "experts.down_proj"],
+    ),
+    "mlx_experts": by_mlx("qwen3_moe/packed", "lora", rank=3, scale=5.0),
+    "mlx_tables": by_mlx(
+        "models/affine_4_64", "lora", rank=3, scale=5.0,
+        keys=["model.embed_tokens", "lm_head", "self_attn.q_proj"],
+    ),
     "mlx_lora": by_mlx("models/affine_4_64", "lora", rank=3, scale=5.0),
     "mlx_dora": by_mlx("models/affine_4_64", "dora", rank=2, scale=3.0),
     "mlx_trained": trained,
@@ -100,9 +119,12 @@ def forget_paths(config: Path, scratch: Path) -> None:
     config.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
+    """Make all of them, or those that are named."""
     build.settle()
     for name, make in RECIPES.items():
+        if names and name not in names:
+            continue
         shutil.rmtree(HERE / name, ignore_errors=True)
         with tempfile.TemporaryDirectory() as scratch:
             base, tokens, logits, without = make(HERE / name, Path(scratch) / "made")
@@ -116,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

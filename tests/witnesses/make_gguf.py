@@ -1,8 +1,9 @@
 """Make the GGUF witnesses: run it as `python -m tests.witnesses.make_gguf`.
 
-It writes `tests/witnesses/gguf/<name>.gguf` with the gguf package, and `<name>.npz` beside it: what
-transformers computes in float32 from the values that the package reads out of the file. And
-`blocks.npz`: blocks of every format with what the package makes of them. Needs the group `peers`.
+It writes `tests/witnesses/gguf/<name>.gguf` with the gguf package, `gemma4_e2b` in three parts, and
+`<name>.npz` beside it: what transformers computes in float32 from the values that the package reads
+out of the file. And `blocks.npz`: blocks of every format with what the package makes of them. Needs
+the group `peers`.
 """
 
 import shutil
@@ -17,6 +18,8 @@ import gguf
 import numpy as np
 import torch
 from transformers import (
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -27,11 +30,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tests.witnesses import build, build_gpt2, gguf_files
+from tests.witnesses import build, build_gemma4, build_gpt2, gguf_files, gguf_gemma4
 
 HERE = Path(__file__).parent / "gguf"
 DEMO = Path(__file__).parents[2] / "parity" / "demo" / "checkpoint"
-MARGIN, SEEDS = 5e-3, 400
+MARGIN, SEEDS, DISTINCT = 5e-3, 400, 6
 FORMATS = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
@@ -50,12 +53,16 @@ LLAMA3 = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One file: the class of its model, its config, and the type of each of its matrices."""
+    """One file: the class of its model, its config, and the type of each of its matrices.
+
+    `most` is how many tensors a part may have, where the file is to be several.
+    """
 
     model: Any
     config: Any
     kinds: Callable[[], Callable[[str], str]]
     tokenizer: bool = False
+    most: int = 0
 
 
 def mixed() -> Callable[[str], str]:
@@ -67,6 +74,19 @@ def mixed() -> Callable[[str], str]:
         return next(large) if wide else next(small)
 
     return kind
+
+
+def wide() -> Callable[[str], str]:
+    """As `mixed`, but a head of drawn blocks would have one token that is always the best."""
+    dealt = mixed()
+    ends = ("embed_tokens.weight", "lm_head.weight")
+    return lambda name: "Q8_0" if name.endswith(ends) else dealt(name)
+
+
+def narrow() -> Callable[[str], str]:
+    """Deal out the types with blocks of 32; routers are plain."""
+    small = cycle(SMALL)
+    return lambda name: gguf_gemma4.plain_router(name) or next(small)
 
 
 def one(name: str) -> Callable[[], Callable[[str], str]]:
@@ -120,11 +140,26 @@ RECIPES = {
         one("Q4_0"),
     ),
 }
+NARROW = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16, "global_head_dim": 32}
+# Tied, a wide model would repeat itself.
+WIDE = NARROW | {"hidden_size": 256, "tie_word_embeddings": False}
+STEADY = {"hidden_size_per_layer_input": 32, "rms_norm_eps": 0.1}
+GEMMA4 = {
+    "gemma4_31b": (build_gemma4.DENSE | WIDE, wide, 0),
+    "gemma4_26b": (build_gemma4.SPARSE | NARROW | {"moe_intermediate_size": 32}, narrow, 0),
+    "gemma4_e2b": (build_gemma4.SMALL_BUILD | NARROW | STEADY, narrow, 30),
+}
+RECIPES |= {
+    name: Recipe(Gemma4ForCausalLM, Gemma4TextConfig(**config), kinds, most=most)
+    for name, (config, kinds, most) in GEMMA4.items()
+}
 KEY = "model.layers.0.self_attn.k_proj.weight"
 
 
 def random_model(recipe: Recipe, seed: int) -> Any:
     """Return a float32 model whose every parameter is random."""
+    if recipe.model is Gemma4ForCausalLM:
+        return build_gemma4.random_model(seed, **recipe.config.to_dict())
     model = recipe.model(recipe.config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -142,11 +177,13 @@ def make(name: str, recipe: Recipe, folder: Path) -> None:
     for seed in range(SEEDS):
         model = random_model(recipe, seed)
         path = folder / f"{name}.gguf"
-        held = gguf_files.write_gguf(path, model, recipe.kinds(), tokenizer=add, seed=seed)
+        held = gguf_files.write_gguf(
+            path, model, recipe.kinds(), tokenizer=add, seed=seed, most=recipe.most
+        )
         gguf_files.loaded(model, held)
         tokens = build.prompts(seed, recipe.config.vocab_size)
         ids, seen = build.greedy_unequal(model, tokens)
-        if build.margins(seen).min() > MARGIN:
+        if build.margins(seen).min() > MARGIN and settled(recipe, model, tokens, ids):
             break
     else:
         raise SystemExit(f"{name}: no seed below {SEEDS} generates tokens beyond doubt")
@@ -160,6 +197,13 @@ def make(name: str, recipe: Recipe, folder: Path) -> None:
         "key": (key.T if turned else key).numpy(),
     }
     np.savez_compressed(folder / f"{name}.npz", **expected)
+
+
+def settled(recipe: Recipe, model: Any, tokens: np.ndarray, ids: np.ndarray) -> bool:
+    """Say whether Gemma 4 routes beyond doubt, and does not only repeat itself."""
+    if recipe.model is not Gemma4ForCausalLM:
+        return True
+    return len(np.unique(ids)) >= DISTINCT and build_gemma4.settled(model, tokens)
 
 
 def make_blocks(folder: Path) -> None:

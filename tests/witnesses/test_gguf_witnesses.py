@@ -1,7 +1,7 @@
 """GGUF files that llama.cpp's own package wrote, against transformers in float32. By witness.
 
 `make_gguf.py` made them: every block format, stretched positions, moved rows and turned
-matrices, biases.
+matrices, biases, the builds of Gemma 4, a model in parts.
 """
 
 from functools import cache
@@ -18,7 +18,16 @@ from tests.witnesses.runners import ENGINES, Runner
 __all__ = ["judge"]
 
 HERE = Path(__file__).parent / "gguf"
-NAMES = ("gpt2_turned", "llama_stretched", "qwen2_biased", "qwen3_mixed", "qwen3_tied")
+NAMES = (
+    *("gpt2_turned", "llama_stretched", "qwen2_biased", "qwen3_mixed", "qwen3_tied"),
+    *("gemma4_31b", "gemma4_26b", "gemma4_e2b"),
+)
+# The first of three files.
+PARTED = {"gemma4_e2b": "gemma4_e2b-00001-of-00003"}
+
+
+def path_of(name: str) -> Path:
+    return HERE / f"{PARTED.get(name, name)}.gguf"
 
 
 @cache
@@ -29,7 +38,7 @@ def expected(name: str) -> dict[str, np.ndarray]:
 
 @cache
 def runner(engine: str, name: str) -> Runner:
-    return Runner(engine, HERE / f"{name}.gguf")
+    return Runner(engine, path_of(name))
 
 
 every = pytest.mark.parametrize("name", NAMES)
@@ -46,7 +55,7 @@ def test_logits(engine, name, judge):
 @every
 def test_float64_logits(name, judge):
     truth = expected(name)
-    found = Runner("float64", HERE / f"{name}.gguf").logits(truth["tokens"])
+    found = Runner("float64", path_of(name)).logits(truth["tokens"])
     judge("float64", f"gguf {name}", found, truth["logits"])
 
 
@@ -69,7 +78,7 @@ def test_prompts_of_unequal_length_go_on_as_if_alone(engine, name):
 
 @every
 def test_rows_of_keys_come_in_the_order_of_hugging_face(name):
-    checkpoint, truth = open_checkpoint(HERE / f"{name}.gguf"), expected(name)["key"]
+    checkpoint, truth = open_checkpoint(path_of(name)), expected(name)["key"]
     path = "model.layers.0.self_attn.k_proj.weight"
     path = path if checkpoint.has(path) else "transformer.h.0.attn.c_attn.weight"
     dtype = np.dtype(np.float32)
@@ -85,7 +94,7 @@ def test_rows_of_keys_come_in_the_order_of_hugging_face(name):
 def test_every_format_is_among_them():
     stored = set()
     for name in NAMES:
-        checkpoint = open_checkpoint(HERE / f"{name}.gguf")
+        checkpoint = open_checkpoint(path_of(name))
         stored |= {checkpoint.stored(tensor).dtype for tensor in checkpoint.names}
     assert stored == {
         *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"),

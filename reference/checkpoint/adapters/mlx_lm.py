@@ -4,7 +4,9 @@ The scale: `lora_parameters.scale` multiplies as it stands. It is not alpha, and
 by the rank: rank 8 and scale 20 add 20 * B A, not 2.5 * B A.
 
 Both matrices are stored for a product from the right, `x @ lora_a @ lora_b`: (inputs, rank) and
-(rank, outputs). They are turned here.
+(rank, outputs). They are turned here. Experts have (experts, rank, inputs) and (experts, outputs,
+rank), the other way round, with the same factor. What an embedding adds is `lora_a[id] @ lora_b`:
+lora_a has a row for each token, and is our b. A tied head multiplies by the table that was changed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from lockstep.reference.checkpoint.adapters.placing import Part, Rules
+from lockstep.reference.checkpoint.adapters.homes import Form
+from lockstep.reference.checkpoint.adapters.placing import Layout, Part, Rules
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import check_leftovers
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
@@ -21,7 +24,13 @@ from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_obje
 LIMITS = JsonLimits(size=1 << 20, entries=10_000, depth=16)
 RANK_LIMIT, SCALE_LIMIT = 1 << 16, 1e6
 TENSOR = re.compile(r"(.+)\.(lora_a|lora_b|m)")
+TIES = True  # a tied head takes part in what the embedding has learned
 PARTS: dict[str, Part] = {"lora_a": "a", "lora_b": "b", "m": "magnitude"}
+LAYOUTS: dict[Form, Layout] = {
+    "projection": Layout(lambda r, s: ((s[1], r), (r, s[0])), lambda a, b, home: (a.T, b.T)),
+    "table": Layout(lambda r, s: ((s[0], r), (r, s[1])), lambda a, b, home: (b, a)),
+    "experts": Layout(lambda r, s: ((s[0], r, s[2]), (*s[:2], r)), lambda a, b, home: (a, b)),
+}
 # The file is a dump of every argument of the training. These change nothing of what was trained.
 # Which layers it was is read off the tensors.
 TRAINING = (
@@ -48,7 +57,7 @@ def read_rules(path: Path, ignore: Collection[str], warnings: list[str]) -> Rule
     scale = inner.number("scale", low=1 / SCALE_LIMIT, high=SCALE_LIMIT)
     check_leftovers(inner, ignore, warnings, {"dropout", "keys"})
     check_leftovers(fields, ignore, warnings, TRAINING)
-    return Rules(lambda module: rank, lambda module: scale, kind == "dora", flipped=True)
+    return Rules(lambda module: rank, lambda module: scale, kind == "dora", LAYOUTS)
 
 
 def part_of(name: str) -> tuple[str, Part] | None:

@@ -5,7 +5,14 @@ The scale: `lora_alpha / r`, or `lora_alpha / sqrt(r)` with `use_rslora`, where 
 leaves this file is the whole factor.
 
 `lora_A.weight` is (rank, inputs) and `lora_B.weight` (outputs, rank), also where the base stores
-its matrix the other way round (`fan_in_fan_out`, which says only that).
+its matrix the other way round (`fan_in_fan_out`, which says only that). Of an embedding,
+`lora_embedding_A` is (rank, tokens) and `lora_embedding_B` (width, rank): the table is transposed.
+Of a stack of experts, `lora_A.weight` has the ranks of one expert after those of another, and in
+the columns of `lora_B.weight` the experts alternate: (rank * experts, inputs), (outputs, rank *
+experts). The factor is the same for all: alpha by the rank of one expert.
+
+A tied head takes no part in what the embedding learned, nor the embedding in what the head did:
+PEFT runs them as two from there on.
 """
 
 from __future__ import annotations
@@ -17,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.reference.checkpoint.adapters.placing import Part, Rules
+from lockstep.reference.checkpoint.adapters.homes import Form, Home
+from lockstep.reference.checkpoint.adapters.placing import Layout, Part, Rules
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import check_leftovers
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -26,9 +34,26 @@ from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_obje
 LIMITS = JsonLimits(size=1 << 20, entries=10_000, depth=16)
 RANK_LIMIT, ALPHA_LIMIT, PATTERN_LIMIT = 1 << 16, 1e6, 256
 TENSOR = re.compile(
-    r"base_model\.model\.(.+)\.(lora_A\.weight|lora_B\.weight|lora_magnitude_vector(?:\.weight)?)"
+    r"base_model\.model\.(.+?)\.(lora_(?:A|B|magnitude_vector)\.weight|lora_embedding_[AB]"
+    r"|lora_magnitude_vector|(?:base_layer\.)?weight)"
 )
-PARTS: dict[str, Part] = {"lora_A": "a", "lora_B": "b", "lora_magnitude_vector": "magnitude"}
+PARTS: dict[str, Part] = {
+    "lora_A": "a", "lora_B": "b", "lora_embedding_A": "a", "lora_embedding_B": "b",
+    "lora_magnitude_vector": "magnitude", "weight": "weight", "base_layer": "base",
+}  # fmt: skip
+TIES = False  # a tied head and the embedding learn apart
+
+
+def _split_experts(a: Any, b: Any, home: Home) -> tuple[Any, Any]:
+    count, outputs, inputs = home.shape
+    return a.reshape(count, -1, inputs), b.reshape(outputs, -1, count).transpose(2, 0, 1)
+
+
+LAYOUTS: dict[Form, Layout] = {
+    "projection": Layout(lambda r, s: ((r, s[1]), (s[0], r)), lambda a, b, home: (a, b)),
+    "table": Layout(lambda r, s: ((r, s[0]), (s[1], r)), lambda a, b, home: (b.T, a.T)),
+    "experts": Layout(lambda r, s: ((r * s[0], s[2]), (s[1], r * s[0])), _split_experts),
+}
 # What a key of a pattern may be made of: names and numbers. A regular expression can be made to
 # take longer than the universe has, and this one comes from a file.
 PATTERN = re.compile(r"\^?(?:[A-Za-z0-9_.]|\\\.|\\d\+?|\[0-9\]\+?)+\$?")
@@ -37,13 +62,13 @@ IGNORED = (
     "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
     "inference_mode", "target_modules", "exclude_modules", "lora_dropout", "fan_in_fan_out",
     "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size", "runtime_config",
-    "ensure_weight_tying", "loftq_config",
+    "ensure_weight_tying", "loftq_config", "target_parameters",
 )  # fmt: skip
 # Each changes the arithmetic or the base in a way that is not read.
 MUST_BE_OFF = (
-    "modules_to_save", "megatron_config", "trainable_token_indices", "eva_config", "corda_config",
+    "megatron_config", "trainable_token_indices", "eva_config", "corda_config",
     "lora_ga_config", "velora_config", "alora_invocation_tokens", "use_qalora", "monteclora_config",
-    "layer_replication", "lora_bias", "target_parameters", "use_bdlora", "arrow_config",
+    "layer_replication", "lora_bias", "use_bdlora", "arrow_config",
     "kasa_config",
 )  # fmt: skip
 # The others take a part of the base's own weights away, so that a plain base is the wrong one.
@@ -63,14 +88,24 @@ def read_rules(path: Path, ignore: Collection[str], warnings: list[str]) -> Rule
         by_root=fields.boolean_or("use_rslora", False),
     )
     dora = fields.boolean_or("use_dora", False)
+    saved = _names(fields, "modules_to_save")
     check_leftovers(fields, ignore, warnings, IGNORED)
-    return Rules(scaling.rank_of, scaling.of, dora, flipped=False)
+    return Rules(scaling.rank_of, scaling.of, dora, LAYOUTS, saved)
 
 
 def part_of(name: str) -> tuple[str, Part] | None:
     """Take a tensor's name apart: `base_model.model.model.layers.0.mlp.up_proj.lora_A.weight`."""
     found = TENSOR.fullmatch(name)
     return None if found is None else (found[1], PARTS[found[2].removesuffix(".weight")])
+
+
+def _names(fields: Fields, key: str) -> tuple[str, ...]:
+    raw = fields.get(key)
+    if raw is None:
+        return ()
+    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+        fields.refuse(key, "must be a list of names")
+    return tuple(raw)
 
 
 @dataclass(frozen=True)

@@ -5,79 +5,86 @@ Everything about shapes is checked on the header, before any data is read.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from lockstep.reference.checkpoint.adapters.adapter import Adapter
+from lockstep.reference.checkpoint.adapters.homes import Base, Form, Home, home_of
+from lockstep.reference.checkpoint.adapters.stacking import stacked
 from lockstep.reference.checkpoint.dtypes import FLOATS
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
-Part = Literal["a", "b", "magnitude"]
+# "weight" takes the place of a module's matrix; "base" is the base's own, saved along.
+Part = Literal["a", "b", "magnitude", "weight", "base"]
 Names = dict[Part, str]
-# A projection of a layer: embeddings and heads are looked up by other means than `Run.linear`.
-IN_A_LAYER = re.compile(r".+\.[0-9]+\..+")
-PREFIXES = ("", "model.", "transformer.")
-WRAPPERS = ("language_model.", "model.")
 
 
-class Stored(Protocol):
-    @property
-    def shape(self) -> tuple[int, ...]: ...
+@dataclass(frozen=True)
+class Layout:
+    """How a format holds the two matrices of one form of module.
 
+    `shapes` gives those of a and b in the file for a rank and the shape of the base's matrix;
+    `turned` brings what was read to (R, K) and (N, R), or to those of a stack.
+    """
 
-class Base(Protocol):
-    """What is asked of the checkpoint that is adapted."""
-
-    @property
-    def path(self) -> Path: ...
-    def has(self, name: str) -> bool: ...
-    def stored(self, name: str) -> Any: ...
+    shapes: Callable[[int, tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+    turned: Callable[[Any, Any, Home], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Rules:
     """What a config says of a module: its rank, its factor, and whether rows have lengths.
 
-    `flipped` says that the file holds both matrices transposed.
+    `saved` are the modules that the file holds whole, by the ends of their paths.
     """
 
     rank: Callable[[str], int]
     scale: Callable[[str], float]
     dora: bool
-    flipped: bool
+    layouts: Mapping[Form, Layout]
+    saved: tuple[str, ...] = ()
 
 
 def placed(
-    file: SafetensorsFile,
-    rules: Rules,
-    part_of: Callable[[str], tuple[str, Part] | None],
-    base: Base,
+    file: SafetensorsFile, rules: Rules, parts: Mapping[str, Names], base: Base
 ) -> dict[str, Adapter]:
     """Return the adapter of each module of the base that the file changes.
 
-    `part_of` takes the name of a tensor apart: the path of its module, and which part it is.
-    Raises InputError if a tensor is left over, or a module is not whole, not there, or of another
-    shape, or if there is nothing at all.
+    Raises InputError if a module is not whole, not there, or of another shape.
     """
-    parts = _grouped(file, part_of)
-    if not parts:
-        raise InputError(file.path, "adapter changes no weights: the file holds no tensor")
     homes = _homes(file, parts, base)
     for path, names in parts.items():
-        _check_whole(file, path, names, rules)
-        _check_shapes(file, names, rules.rank(path), rules.flipped, base, homes[path])
-    return {homes[path]: _read(file, path, names, rules) for path, names in parts.items()}
+        _check_whole(file, path, names, rules, homes[path])
+        _check_shapes(file, names, rules, homes[path], base)
+    found: dict[str, Adapter] = {}
+    single: dict[str, dict[int, Adapter]] = {}
+    for path, names in parts.items():
+        home = homes[path]
+        adapter = _read(file, names, rules, home)
+        if home.expert is not None:
+            single.setdefault(home.modules[0], {})[home.expert] = adapter
+        elif len(home.modules) == 1:
+            found[home.modules[0]] = adapter
+        else:  # the rows of gate above those of up; both have the same a
+            for module, b in zip(home.modules, np.split(adapter.b, 2, axis=1), strict=True):
+                found[module] = Adapter(adapter.a, np.ascontiguousarray(b), adapter.scale, None)
+    for module, experts in single.items():
+        found[module] = stacked(experts, base.stored(f"{module}.weight").shape)
+    return found
 
 
-def _grouped(
+def grouped(
     file: SafetensorsFile, part_of: Callable[[str], tuple[str, Part] | None]
 ) -> dict[str, Names]:
+    """Return the tensors of each module, by the path that the file gives it.
+
+    `part_of` takes the name of a tensor apart: the path of its module, and which part it is.
+    Raises InputError if a tensor is left over, or there is none at all.
+    """
     parts: dict[str, Names] = {}
     unknown = []
     for name in file.entries:
@@ -92,40 +99,43 @@ def _grouped(
         parts[path][part] = name
     if unknown:
         what = f"tensors that are no part of a LoRA or DoRA projection: {show_names(unknown)}"
-        raise InputError(file.path, what, "biases, embeddings and whole weights are not supported")
+        raise InputError(file.path, what, "learned biases are not supported")
+    if not parts:
+        raise InputError(file.path, "adapter changes no weights: the file holds no tensor")
     return parts
 
 
-def _homes(file: SafetensorsFile, parts: dict[str, Names], base: Base) -> dict[str, str]:
+def _homes(file: SafetensorsFile, parts: Mapping[str, Names], base: Base) -> dict[str, Home]:
     """Find each module in the base; two may not be the same one."""
-    homes = {path: home for path in parts if (home := home_of(path, base)) is not None}
-    if lost := [path for path in parts if path not in homes]:
+    homes, lost = {}, []
+    for path, names in parts.items():
+        home = home_of(path, base, _sizes(file, names))
+        if home is None:
+            lost.append(path)
+        else:
+            homes[path] = home
+    if lost:
         none = "adapter changes no weights of the base" if not homes else "does not match the base"
         what = f"{none}: it has no projection {show_names(lost)}"
         raise InputError(file.path, what, f"base {base.path.name}")
-    if len(set(homes.values())) < len(homes):
+    taken = [(module, home.expert) for home in homes.values() for module in home.modules]
+    whole = {module for module, expert in taken if expert is None}
+    mixed = any(module in whole for module, expert in taken if expert is not None)
+    if len(set(taken)) < len(taken) or mixed:
         raise InputError(file.path, f"two modules are one in the base: {show_names(sorted(homes))}")
     return homes
 
 
-def home_of(path: str, base: Base) -> str | None:
-    """Return the base's own name of a module, which may have another prefix, or None."""
-    for candidate in _spellings(path):
-        name = f"{candidate}.weight"
-        if IN_A_LAYER.fullmatch(candidate) and base.has(name):
-            return candidate if len(base.stored(name).shape) == 2 else None
-    return None
+def _sizes(file: SafetensorsFile, names: Names) -> tuple[int, int]:
+    """Return the outputs and the inputs of a pair, as PEFT lays them."""
+    a, b = (file.entries[names[part]].shape if part in names else () for part in ("a", "b"))
+    return (b[0] if b else 0), (a[-1] if a else 0)
 
 
-def _spellings(path: str) -> Iterator[str]:
-    bare = path
-    for wrapper in WRAPPERS:
-        yield bare
-        bare = bare.removeprefix(wrapper)
-    yield from (prefix + bare for prefix in PREFIXES)
-
-
-def _check_whole(file: SafetensorsFile, path: str, names: Names, rules: Rules) -> None:
+def _check_whole(file: SafetensorsFile, path: str, names: Names, rules: Rules, home: Home) -> None:
+    if rules.dora and (home.form != "projection" or home.expert is not None):
+        what = f"DoRA of {show(path)} is not supported: projections alone have rows with lengths"
+        raise InputError(file.path, what)
     wanted: set[Part] = {"a", "b", "magnitude"} if rules.dora else {"a", "b"}
     if names.keys() == wanted:
         return
@@ -136,29 +146,46 @@ def _check_whole(file: SafetensorsFile, path: str, names: Names, rules: Rules) -
 
 
 def _check_shapes(
-    file: SafetensorsFile, names: Names, rank: int, flipped: bool, base: Base, home: str
+    file: SafetensorsFile, names: Names, rules: Rules, home: Home, base: Base
 ) -> None:
-    outputs, inputs = base.stored(f"{home}.weight").shape
-    shapes = {"a": (rank, inputs), "b": (outputs, rank), "magnitude": (outputs,)}
+    rank = rules.rank(home.asked)
+    if home.expert is not None and rank > min(home.shape):  # a stack of these could be any size
+        what = f"rank {rank} of one expert is more than its matrix has, {show(home.shape, 40)}"
+        raise InputError(file.path, what, show(home.asked))
+    right = rules.layouts[home.form].shapes(rank, home.shape)
+    shapes = {"a": right[0], "b": right[1], "magnitude": home.shape[:1]}
     for part, name in names.items():
         entry = file.entries[name]
-        shape = entry.shape[::-1] if flipped else entry.shape
-        if shape != shapes[part]:
-            right = shapes[part][::-1] if flipped else shapes[part]
+        if entry.shape != shapes[part]:
             what = f"{show(name)} has shape {show(entry.shape, 40)}, but should have "
-            where = f"rank {rank} on a base of {outputs} outputs and {inputs} inputs"
-            raise InputError(file.path, what + show(right, 40), where)
-        if entry.dtype not in FLOATS:
-            what = f"{show(name)} has dtype {entry.dtype}, {', '.join(FLOATS)} are read"
-            raise InputError(file.path, what)
+            raise InputError(file.path, what + show(shapes[part], 40), _where(rank, home))
+        check_floats(file, name)
 
 
-def _read(file: SafetensorsFile, path: str, names: Names, rules: Rules) -> Adapter:
+def _where(rank: int, home: Home) -> str:
+    outputs, inputs = home.shape[-2:]
+    if home.form == "table":
+        return f"rank {rank} on a table of {outputs} rows of {inputs}"
+    experts = f"{home.shape[0]} experts of " if home.form == "experts" else ""
+    return f"rank {rank} on a base of {experts}{outputs} outputs and {inputs} inputs"
+
+
+def check_floats(file: SafetensorsFile, name: str) -> None:
+    """Raise InputError if a tensor holds no floats."""
+    dtype = file.entries[name].dtype
+    if dtype not in FLOATS:
+        what = f"{show(name)} has dtype {dtype}, {', '.join(FLOATS)} are read"
+        raise InputError(file.path, what)
+
+
+def _read(file: SafetensorsFile, names: Names, rules: Rules, home: Home) -> Adapter:
     values: dict[Part, np.ndarray] = {}
     for part, name in names.items():
         with np.errstate(over="ignore"):  # what float32 cannot hold is no adapter either
             value = file.read(name).astype(np.float32)
         if not np.isfinite(value).all():
             raise InputError(file.path, f"{show(name)} holds values that are not finite")
-        values[part] = np.ascontiguousarray(value.T) if rules.flipped else value
-    return Adapter(values["a"], values["b"], rules.scale(path), values.get("magnitude"))
+        values[part] = value
+    a, b = rules.layouts[home.form].turned(values["a"], values["b"], home)
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    return Adapter(a, b, rules.scale(home.asked), values.get("magnitude"))

@@ -5,17 +5,18 @@ Every key of the architecture is used, ignored for a reason, or refused by name,
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lockstep.reference.checkpoint.architectures import Architecture, architecture_of
 from lockstep.reference.checkpoint.config_fields import Fields
-from lockstep.reference.checkpoint.errors import InputError, show, show_names
-from lockstep.reference.checkpoint.gguf.file import GgufFile
-from lockstep.reference.checkpoint.gguf.metadata import Array
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.gguf.gemma4 import GEMMA4_KEYS, gemma4
+from lockstep.reference.checkpoint.gguf.keys import Keys
 from lockstep.reference.checkpoint.gguf.names import EMBEDDING, FREQUENCIES, HEAD
+from lockstep.reference.checkpoint.gguf.parts import Gguf
 
 # `general.architecture`: the `model_type` whose file in `architectures/` reads the config.
 MODEL_TYPES = {
@@ -24,6 +25,7 @@ MODEL_TYPES = {
     "qwen3": "qwen3",
     "qwen3moe": "qwen3_moe",
     "gpt2": "gpt2",
+    "gemma4": "gemma4_text",
 }
 ARCHITECTURE = "general.architecture"
 KEYS = {
@@ -53,15 +55,13 @@ GPT2_KEYS = {
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
     "vocab_size": "vocab_size",
 }
+SPELLED = {"gpt2": GPT2_KEYS, "gemma4": GEMMA4_KEYS}
 # What llama.cpp does in this architecture, whatever the metadata say.
 FIXED = {
     "gpt2": {"activation_function": "gelu_new"},
     "qwen3moe": {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
-IGNORED = {
-    "tensor_data_layout": "says who wrote the first file; the rows have llama.cpp's order",
-    "rope.scaling.finetuned": "says how the model was trained",
-}
+NULLABLE = ("final_logit_softcapping",)  # absent is something else
 PLAIN, LINEAR, YARN = "none", "linear", "yarn"
 # llama.cpp's own default, where a file says nothing.
 USUAL_THETA = 10_000.0
@@ -70,19 +70,19 @@ USUAL_THETA = 10_000.0
 class Hyperparameters(Fields):
     """The keys of config.json under their own names, and in messages under those of the file."""
 
-    def __init__(self, raw: dict[str, Any], file: GgufFile, kind: str) -> None:
+    def __init__(self, raw: dict[str, Any], file: Gguf, kind: str) -> None:
         super().__init__(raw, file.path)
         self._kind = kind
 
     def refuse(self, key: str, demand: str) -> NoReturn:
-        names = KEYS | EXPERT_KEYS | GPT2_KEYS
+        names = SPELLED.get(self._kind, KEYS | EXPERT_KEYS)
         spelled = f"{self._kind}.{names[key]}" if key in names else key
         found = show(self.raw[key], 60) if key in self.raw else "nothing"
         raise InputError(self.path, f"field {show(spelled)} {demand}", f"found {found}")
 
 
 def read_config(
-    file: GgufFile, *, ignore: Collection[str], warnings: list[str]
+    file: Gguf, *, ignore: Collection[str], warnings: list[str]
 ) -> tuple[Architecture, Any]:
     """Return the architecture that the metadata name, and its config.
 
@@ -92,92 +92,40 @@ def read_config(
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         what = f"unsupported architecture {show(kind, 60)}, {' or '.join(MODEL_TYPES)} is read"
         raise InputError(file.path, what, ARCHITECTURE)
-    reader = _Reader(file, kind)
-    raw = _gpt2(reader) if kind == "gpt2" else _rotary(reader)
+    keys = Keys(file, kind)
+    raw = READERS.get(kind, _rotary)(keys)
+    raw = {key: value for key, value in raw.items() if value is not None or key in NULLABLE}
     raw |= FIXED.get(kind, {}) | {"model_type": MODEL_TYPES[kind]}
-    reader.check_leftovers(ignore, warnings)
-    fields = Hyperparameters({k: v for k, v in raw.items() if v is not None}, file, kind)
+    keys.check_leftovers(ignore, warnings)
+    fields = Hyperparameters(raw, file, kind)
     architecture = architecture_of(fields)
     return architecture, architecture.parse(fields, frozenset(), warnings)
 
 
-class _Reader:
-    """The keys of one architecture, remembered as they are looked at."""
-
-    def __init__(self, file: GgufFile, kind: str) -> None:
-        self.file, self.kind = file, kind
-        self._used: set[str] = set()
-
-    def value(self, name: str) -> Any:
-        """Return a single value, or what all items of an array are; None if there is none."""
-        key = f"{self.kind}.{name}"
-        self._used.add(key)
-        found = self.file.metadata.get(key)
-        if not isinstance(found, Array):
-            return found
-        items = self.file.array(key) if found.count <= 65_536 else []
-        if not items or any(item != items[0] for item in items):
-            what = f"{show(key)} differs between layers, which is not read"
-            raise InputError(self.file.path, what, f"found {show(items)}")
-        return items[0]
-
-    def number(self, name: str, missing: float | None) -> Any:
-        """Return a float32 as the shortest decimal for it: 1e-06, not 9.999999974752427e-07."""
-        found = self.value(name)
-        if found is None:
-            return missing
-        return float(str(np.float32(found))) if type(found) is float else found
-
-    def check_widths(self, head_dim: Any, *names: str) -> None:
-        """Refuse heads of which these keys give another width than `head_dim`."""
-        if type(head_dim) is not int:
-            what = f"field {show(f'{self.kind}.attention.key_length')} must be an integer"
-            raise InputError(self.file.path, what, f"found {show(head_dim, 40)}")
-        for name in names:
-            found = self.value(name)
-            if found is not None and found != head_dim:
-                what = f"field {show(f'{self.kind}.{name}')} must be {show(head_dim, 40)}"
-                raise InputError(self.file.path, what, f"found {show(found, 40)}")
-
-    def check_leftovers(self, ignore: Collection[str], warnings: list[str]) -> None:
-        own = [key for key in self.file.metadata if key.startswith(f"{self.kind}.")]
-        reasons = {f"{self.kind}.{name}" for name in IGNORED}
-        unknown = [key for key in own if key not in self._used | reasons]
-        refused = [key for key in unknown if key not in ignore and self.file.metadata[key]]
-        if refused:
-            way = f"pass --ignore-config {show(refused[0], 60)[1:-1]} if it changes nothing"
-            what = f"unknown metadata {show_names(refused, 2)}; {way}"
-            raise InputError(
-                self.file.path, what, f"found {show(self.file.metadata[refused[0]], 40)}"
-            )
-        if passed := [key for key in unknown if key not in refused]:
-            warnings.append(f"unknown metadata ignored: {show_names(passed)}")
-
-
-def _rotary(reader: _Reader) -> dict[str, Any]:
+def _rotary(keys: Keys) -> dict[str, Any]:
     """Return the keys of config.json of a model that turns its queries and keys."""
-    keys = KEYS | (EXPERT_KEYS if reader.kind == "qwen3moe" else {})
-    raw = {key: reader.value(name) for key, name in keys.items()} | {"hidden_act": "silu"}
-    raw["rope_theta"] = reader.number("rope.freq_base", USUAL_THETA)
-    raw["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon", None)
-    raw |= _usual(raw, reader.file) | _switches(reader.file)
-    reader.check_widths(raw["head_dim"], "attention.value_length", "rope.dimension_count")
-    return raw | {"rope_parameters": _rope(reader, raw)}
+    spelled = KEYS | (EXPERT_KEYS if keys.kind == "qwen3moe" else {})
+    raw = {key: keys.value(name) for key, name in spelled.items()} | {"hidden_act": "silu"}
+    raw["rope_theta"] = keys.number("rope.freq_base", USUAL_THETA)
+    raw["rms_norm_eps"] = keys.number("attention.layer_norm_rms_epsilon", None)
+    raw |= _usual(raw, keys.file) | _switches(keys.file)
+    keys.check_widths(raw["head_dim"], "attention.value_length", "rope.dimension_count")
+    return raw | {"rope_parameters": _rope(keys, raw)}
 
 
-def _gpt2(reader: _Reader) -> dict[str, Any]:
+def _gpt2(keys: Keys) -> dict[str, Any]:
     """Return the keys of config.json of GPT-2, which has a table of positions."""
-    raw = {key: reader.value(name) for key, name in GPT2_KEYS.items()}
-    raw["layer_norm_epsilon"] = reader.number("attention.layer_norm_epsilon", None)
-    if raw["vocab_size"] is None and EMBEDDING in reader.file.entries:
-        raw["vocab_size"] = reader.file.entries[EMBEDDING].shape[0]
+    raw = {key: keys.value(name) for key, name in GPT2_KEYS.items()}
+    raw["layer_norm_epsilon"] = keys.number("attention.layer_norm_epsilon", None)
+    if raw["vocab_size"] is None and EMBEDDING in keys.file.entries:
+        raw["vocab_size"] = keys.file.entries[EMBEDDING].shape[0]
     heads, width = raw["n_head"], raw["n_embd"]
     if type(heads) is int and type(width) is int and heads > 0:
-        reader.check_widths(width // heads, "attention.key_length", "attention.value_length")
-    return raw | {"tie_word_embeddings": HEAD not in reader.file.entries}
+        keys.check_widths(width // heads, "attention.key_length", "attention.value_length")
+    return raw | {"tie_word_embeddings": HEAD not in keys.file.entries}
 
 
-def _usual(raw: dict[str, Any], file: GgufFile) -> dict[str, Any]:
+def _usual(raw: dict[str, Any], file: Gguf) -> dict[str, Any]:
     """Return what llama.cpp takes where a key is absent."""
     found: dict[str, Any] = {}
     heads, width = raw["num_attention_heads"], raw["hidden_size"]
@@ -190,7 +138,7 @@ def _usual(raw: dict[str, Any], file: GgufFile) -> dict[str, Any]:
     return found
 
 
-def _switches(file: GgufFile) -> dict[str, Any]:
+def _switches(file: Gguf) -> dict[str, Any]:
     """Return what the file says by which tensors it has."""
     return {
         "tie_word_embeddings": HEAD not in file.entries,
@@ -199,26 +147,26 @@ def _switches(file: GgufFile) -> dict[str, Any]:
     }
 
 
-def _rope(reader: _Reader, raw: dict[str, Any]) -> dict[str, Any] | None:
+def _rope(keys: Keys, raw: dict[str, Any]) -> dict[str, Any] | None:
     """Return how positions are stretched, in the words of config.json; None if they are not."""
-    kind = reader.value("rope.scaling.type")
-    factor = reader.number("rope.scaling.factor", None)
-    original = reader.value("rope.scaling.original_context_length")
-    if FREQUENCIES in reader.file.entries:
+    kind = keys.value("rope.scaling.type")
+    factor = keys.number("rope.scaling.factor", None)
+    original = keys.value("rope.scaling.original_context_length")
+    if FREQUENCIES in keys.file.entries:
         if kind not in (None, PLAIN):
             what = f"both {FREQUENCIES} and the scaling {show(kind, 30)} are given"
-            raise InputError(reader.file.path, what)
-        return _divided(reader.file, raw)
+            raise InputError(keys.file.path, what)
+        return _divided(keys.file, raw)
     if kind in (None, PLAIN):
         return None
     if kind not in (LINEAR, YARN):
         what = f"rope scaling {show(kind, 40)} is not read, {LINEAR} and {YARN} are"
-        raise InputError(reader.file.path, what, f"{reader.kind}.rope.scaling.type")
+        raise InputError(keys.file.path, what, f"{keys.kind}.rope.scaling.type")
     stretched = {"rope_type": kind, "factor": factor}
     return stretched | ({"original_max_position_embeddings": original} if kind == YARN else {})
 
 
-def _divided(file: GgufFile, raw: dict[str, Any]) -> dict[str, Any]:
+def _divided(file: Gguf, raw: dict[str, Any]) -> dict[str, Any]:
     """Return frequencies that come divided one by one, as those of Llama 3 do.
 
     `rope_freqs.weight` has the divisors: longrope with the same list for short and long texts.
@@ -235,3 +183,7 @@ def _divided(file: GgufFile, raw: dict[str, Any]) -> dict[str, Any]:
         "short_factor": divisors,
         "long_factor": divisors,
     }
+
+
+# `general.architecture`: what reads its keys, if `_rotary` does not.
+READERS: dict[str, Callable[[Keys], dict[str, Any]]] = {"gpt2": _gpt2, "gemma4": gemma4}

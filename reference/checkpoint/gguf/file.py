@@ -33,6 +33,7 @@ from lockstep.reference.checkpoint.safetensors_header import Entry
 MAGIC = b"GGUF"
 FIXED_BYTES = 24  # magic, version, two counts
 VERSIONS = (2, 3)  # they differ in nothing that a little-endian file shows
+COUNT = "split.count"  # of files; see parts.py
 ALIGNMENT, DEFAULT_ALIGNMENT, ALIGNMENT_LIMIT = "general.alignment", 32, 1 << 16
 
 
@@ -49,12 +50,12 @@ class GgufFile:
             cursor = Cursor(descriptor, self.path, self._stamp.size)
             tensors, pairs = _read_start(cursor)
             self.metadata: Metadata = read_metadata(cursor, pairs)
-            infos = read_infos(cursor, tensors)
+            infos = read_infos(cursor, tensors, fewest=0 if _is_part(self.metadata) else 1)
             check_unchanged(descriptor, self.path, self._stamp)
         alignment = _alignment(self.metadata, self.path)
         start = padded(cursor.place, alignment)
         self.entries = place(infos, start, self._stamp.size, alignment, self.path)
-        last = max(entry.stop for entry in self.entries.values())
+        last = max((entry.stop for entry in self.entries.values()), default=start)
         short = (last - start) % alignment and last == self._stamp.size
         self.warnings = ["the padding after the last tensor is missing"] if short else []
 
@@ -123,6 +124,12 @@ def _read_start(cursor: Cursor) -> tuple[int, int]:
         hint = ": its byte order is swapped (big-endian)" if swapped else ", 2 and 3 are read"
         raise InputError(cursor.path, f"unsupported GGUF version {version}{hint}")
     return LENGTH.unpack(head[8:16])[0], LENGTH.unpack(head[16:24])[0]
+
+
+def _is_part(metadata: Metadata) -> bool:
+    """Tell whether the model has other files: one of several may hold metadata alone."""
+    count = metadata.get(COUNT)
+    return type(count) is int and count > 1
 
 
 def _alignment(metadata: Metadata, path: Path) -> int:

@@ -34,11 +34,11 @@ class Info:
     offset: int
 
 
-def read_infos(cursor: Cursor, count: int) -> dict[str, Info]:
+def read_infos(cursor: Cursor, count: int, *, fewest: int) -> dict[str, Info]:
     """Return the tensors by name, in the order of the file."""
     most = min(cursor.remaining // SMALLEST_INFO, TENSOR_LIMIT)
-    if not 0 < count <= most:
-        what = f"impossible count of tensors: {count}, 1 to {most} are possible"
+    if not fewest <= count <= most:
+        what = f"impossible count of tensors: {count}, {fewest} to {most} are possible"
         raise InputError(cursor.path, what)
     infos: dict[str, Info] = {}
     for _ in range(count):
@@ -54,15 +54,15 @@ def place(
 ) -> dict[str, Entry]:
     """Return each tensor's span in the file of `size` bytes, whose data begin at `start`."""
     entries: dict[str, Entry] = {}
-    reached, before = 0, ""
+    reached, before, stop = 0, "", min(start, size)
     for name, info in infos.items():
         if info.offset != reached:
             what = f"bad offset {info.offset} of tensor {show(name)}: it must be {reached}"
             raise InputError(path, what, f"where {show(before)} ends" if before else "the first")
         begin = start + info.offset
-        entries[name] = Entry(info.type, info.shape, begin, begin + info.nbytes)
+        stop = begin + info.nbytes
+        entries[name] = Entry(info.type, info.shape, begin, stop)
         reached, before = padded(info.offset + info.nbytes, alignment), name
-    stop = entries[before].stop
     if stop > size:
         last = next(name for name, entry in entries.items() if entry.stop > size)
         where = f"tensor {show(last)} ends past the end of the file"

@@ -25,6 +25,10 @@ CALLS = {  # the shapes of the arrays, and the call
         [(1, 3, 5), (1, 3, 4), (2, 4), (5, 2)],
         lambda *arrays: ops.add_lora(*arrays, scale=0.5),
     ),
+    "add_lora_rows": (
+        [(1, 3, 4), (2, 4), (5, 2)],
+        lambda y, a, b: ops.add_lora_rows(y, TOKENS, a, b, scale=0.5),
+    ),
     "attention": ([(1, 2, 3, 4)] * 3, lambda q, k, v: ops.attention(q, k, v, BLIND, **OPTIONS)),
     "attention_context": (
         [(1, 2, 3, 3), (1, 2, 3, 4)],

@@ -1,7 +1,9 @@
 """`lockstep bench` from the outside."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,6 +45,15 @@ def test_the_json(lockstep, tied):
 )
 def test_what_is_refused(refuses, tied, core, arguments):
     refuses(core, "bench", tied, *arguments)
+
+
+def test_a_folder_that_llama_cpp_cannot_be_given(lockstep, packed, monkeypatch):
+    """It is left out in one line, and the others run."""
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
+    short = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
+    said = lockstep("bench", packed, "--against", "llama.cpp", *short)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1].startswith("left out: llama.cpp: reads GGUF, and affine_mixed")
 
 
 def test_names_are_checked_before_anything_is_loaded(refuses, tied, monkeypatch):

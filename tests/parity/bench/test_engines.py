@@ -1,5 +1,9 @@
 """Our own engines behind the calls of the benchmark. The peers' are in tests/peers."""
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from lockstep.parity.bench.engines import OURS, PEERS, engine_named
@@ -7,6 +11,7 @@ from lockstep.reference import load
 from lockstep.reference.checkpoint.errors import InputError
 
 PROMPT = [5, 9, 2, 40]
+GGUF = Path(__file__).parents[2] / "witnesses/gguf/qwen3_tied.gguf"
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -41,3 +46,27 @@ def test_a_peer_that_loads_and_cannot_compute_says_so(tied, monkeypatch):
     monkeypatch.setitem(PEERS, "mlx-lm", Broken)
     with pytest.raises(InputError, match=r"^mlx-lm: cannot run .*: 'no kernel'"):
         engine_named("mlx-lm", tied, ignore_config=())
+
+
+@pytest.mark.parametrize("file", [False, True], ids=["folder", "file"])
+def test_llama_cpp_that_is_not_installed(tied, file, monkeypatch):
+    """Nothing is converted for it either."""
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setattr("lockstep.parity.bench.gguf_copy.write", lambda *arguments: 1 / 0)
+    path = GGUF if file else tied
+    with pytest.raises(InputError, match=r"^llama\.cpp: is not installed \(llama_cpp\)"):
+        engine_named("llama.cpp", path, ignore_config=())
+
+
+def test_llama_cpp_on_a_folder_that_has_no_copy(packed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
+    core = r"^llama\.cpp: reads GGUF, and affine_mixed has no exact copy: MLX's packed weights"
+    with pytest.raises(InputError, match=core):
+        engine_named("llama.cpp", packed, ignore_config=())
+
+
+def test_without_the_package_that_writes_the_copy(tied, monkeypatch):
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(InputError, match=r"^llama\.cpp: is not installed \(gguf\)"):
+        engine_named("llama.cpp", tied, ignore_config=())

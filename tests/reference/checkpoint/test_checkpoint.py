@@ -106,6 +106,29 @@ def test_rows_of_plain_and_packed_tensors(model: Any) -> None:
     assert packed.scales.tolist() == model.tensors["model.embed_tokens.scales"][5:9].tolist()
 
 
+def test_some_rows_in_any_order(model: Any) -> None:
+    """By law: rows 7, 0, 7 of the whole."""
+    model.quantize("model.embed_tokens", bits=3, group_size=32)
+    checkpoint, rows = open_checkpoint(model.save()), [7, 0, 7]
+    plain = checkpoint.tensor("lm_head.weight")
+    np.testing.assert_array_equal(checkpoint.tensor_at("lm_head.weight", rows), plain[rows])
+    packed = checkpoint.tensor("model.embed_tokens.weight")
+    found = checkpoint.tensor_at("model.embed_tokens.weight", rows)
+    for part in ("packed", "scales", "biases"):
+        np.testing.assert_array_equal(getattr(found, part), getattr(packed, part)[rows])
+    assert (found.bits, found.group_size) == (packed.bits, packed.group_size)
+
+
+@pytest.mark.parametrize("name", ["qwen3_tied.gguf", "qwen3_mixed.gguf", "gpt2_turned.gguf"])
+def test_some_rows_of_a_gguf_file(name: str) -> None:
+    """By law: blocks or numbers, they are those rows of the whole."""
+    checkpoint = open_checkpoint(Path(__file__).parents[2] / "witnesses" / "gguf" / name)
+    table = checkpoint.names[0]
+    whole, found = checkpoint.tensor(table), checkpoint.tensor_at(table, [5, 0])
+    parts = (found.blocks, whole.blocks) if hasattr(whole, "blocks") else (found, whole)
+    np.testing.assert_array_equal(parts[0], parts[1][[5, 0]])
+
+
 def test_stored_by_hand(model: Any) -> None:
     model.quantize(Q_PROJ, bits=6, group_size=32)
     checkpoint = open_checkpoint(model.save())
@@ -282,7 +305,10 @@ def test_refused(case: str, model: Any, refuses: Refuses) -> None:
 
 def test_an_unknown_key_may_pass_on_request(model: Any) -> None:
     model.config["new_thing"] = 1
-    assert open_checkpoint(model.save(), ignore_config=["new_thing"]).config.hidden_size == 64
+    folder = model.save()
+    assert open_checkpoint(folder, ignore_config=["new_thing"]).config.hidden_size == 64
+    # One text is one key, not its letters.
+    assert open_checkpoint(folder, ignore_config="new_thing").config.hidden_size == 64
 
 
 def test_missing_files(model: Any, refuses: Refuses) -> None:

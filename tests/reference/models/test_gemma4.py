@@ -126,3 +126,20 @@ def test_numbers_of_a_cache(folder):
     expected = {"dense": 2 * (2 * 12 + 16 + 16), "sparse": 2 * (2 * 12 + 16)}
     expected["effective"] = 2 * (2 * 12 + 2 * 16)
     assert open_checkpoint(folder).config.cached_per_token == expected[folder.name]
+
+
+def test_no_more_of_a_table_is_read_than_is_asked_for(monkeypatch):
+    """By hand: three tokens, three rows of the layers' own table, which is larger than all else."""
+    runner, read, rows = Runner("reference", FOLDER / "effective"), [], []
+    checkpoint = runner.model.checkpoint
+    whole, some = checkpoint.tensor, checkpoint.tensor_at
+
+    def tensor_at(name, asked):
+        rows.append((name, list(asked)))
+        return some(name, asked)
+
+    monkeypatch.setattr(checkpoint, "tensor", lambda name: read.append(name) or whole(name))
+    monkeypatch.setattr(checkpoint, "tensor_at", tensor_at)
+    runner.logits(np.array([[7, 3, 7, 100]]))
+    assert "model.embed_tokens_per_layer.weight" not in read
+    assert ("model.embed_tokens_per_layer.weight", [3, 7, 100]) in rows

@@ -120,11 +120,12 @@ def test_how_digits_are_cut(tmp_path):
     more = [merges("1 1", "11 1", "11 11", "111 1"), flag("add_bos_token", 0)]
     found = {
         pre: tokenizer(tmp_path, "gpt2", tokens, *more, pre=pre).encode("1111")
-        for pre in ("gpt-2", "qwen2", "llama-bpe", "default")
+        for pre in ("gpt-2", "qwen2", "deepseek-r1-qwen", "llama-bpe", "default")
     }
     assert found == {
         "gpt-2": [3],
         "qwen2": [0, 0, 0, 0],
+        "deepseek-r1-qwen": [0, 0, 0, 0],
         "llama-bpe": [2, 0],
         "default": [2, 0],
     }

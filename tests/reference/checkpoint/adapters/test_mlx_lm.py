@@ -74,3 +74,18 @@ def test_an_unknown_key_may_be_waived(mlx):
 def test_lengths_that_no_lora_has(mlx, refuses):
     mlx.tensors[f"{QUERY}.m"] = draw(128)
     refuses(mlx.open, "is not whole: LoRA needs two matrices")
+
+
+def test_a_table_is_not_transposed_and_its_factor_is_not_divided(mlx):
+    """lora_a has a row for each token; scale 20 at rank 2 is 20. A tied head has it too."""
+    rows = mlx.base.stored("model.embed_tokens.weight").shape[0]
+    mlx.tensors |= {
+        "model.embed_tokens.lora_a": draw(rows, 2),
+        "model.embed_tokens.lora_b": draw(2, 64),
+    }
+    found = mlx.open().modules
+    one = found["model.embed_tokens"]
+    np.testing.assert_array_equal(one.b, mlx.tensors["model.embed_tokens.lora_a"])
+    np.testing.assert_array_equal(one.a, mlx.tensors["model.embed_tokens.lora_b"])
+    assert one.scale == 20.0
+    assert (found.get("lm_head") is one) == (not mlx.base.has("lm_head.weight"))

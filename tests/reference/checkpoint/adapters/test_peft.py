@@ -76,8 +76,8 @@ BAD = {
     "alpha a text": ({"lora_alpha": "16"}, "field 'lora_alpha' must be a number"),
     "no alpha": ({"lora_alpha": None}, "field 'lora_alpha' must be a number"),
     "biases": ({"bias": "all"}, "field 'bias' is not supported"),
-    "modules to save": ({"modules_to_save": ["lm_head"]}, "'modules_to_save' is not supported"),
-    "parameters": ({"target_parameters": ["x"]}, "'target_parameters' is not supported"),
+    "modules to save": ({"modules_to_save": ["lm_head"]}, "holds no weight of a module, but ada"),
+    "a text of modules": ({"modules_to_save": "lm_head"}, "must be a list of names"),
     "a bias of its own": ({"lora_bias": True}, "field 'lora_bias' is not supported"),
     "layers twice": ({"layer_replication": [[0, 2]]}, "'layer_replication' is not supported"),
     "a changed base": ({"init_lora_weights": "pissa"}, "changes the base's weights"),
@@ -96,9 +96,7 @@ def test_refused_configs(case, peft, refuses):
     refuses(peft.open, core)
 
 
-@pytest.mark.parametrize(
-    "name", ["lora_B.bias", "weight", "lora_embedding_A", "lora_A.default.weight"]
-)
+@pytest.mark.parametrize("name", ["lora_B.bias", "bias", "lora_embedding_C"])
 def test_refused_tensors(name, peft, refuses):
     peft.tensors[f"base_model.model.{QUERY}.{name}"] = draw(128)
     refuses(peft.open, "tensors that are no part of a LoRA or DoRA projection: 'base_model.")
@@ -107,3 +105,73 @@ def test_refused_tensors(name, peft, refuses):
 def test_a_tensor_without_the_prefix(peft, refuses):
     peft.tensors[f"{QUERY}.{A}"] = draw(2, 64)
     refuses(peft.open, "tensors that are no part")
+
+
+def table(peft, path: str, rank: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Put an adapter of an embedding into the file: 160 tokens of width 64."""
+    rows = peft.base.stored("model.embed_tokens.weight").shape[0]
+    one, other = draw(rank, rows), draw(64, rank)
+    peft.tensors[f"base_model.model.{path}.lora_embedding_A"] = one
+    peft.tensors[f"base_model.model.{path}.lora_embedding_B"] = other
+    return one, other
+
+
+def test_a_table_is_transposed_and_its_factor_is_divided_once(peft):
+    """6 / 2, and neither 6 nor 6 / 2 / 2."""
+    one, other = table(peft, "model.embed_tokens")
+    found = peft.open().modules
+    np.testing.assert_array_equal(found["model.embed_tokens"].b, one.T)
+    np.testing.assert_array_equal(found["model.embed_tokens"].a, other.T)
+    assert found["model.embed_tokens"].scale == 3.0 and "lm_head" not in found
+
+
+def test_a_table_whose_matrices_are_exchanged(peft, refuses):
+    one, _ = table(peft, "model.embed_tokens")
+    peft.tensors["base_model.model.model.embed_tokens.lora_embedding_A"] = one.T
+    refuses(peft.open, "of 64")
+
+
+def test_a_saved_module_is_its_user_s_alone(peft):
+    head = draw(*peft.base.stored("model.embed_tokens.weight").shape)
+    peft.tensors["base_model.model.lm_head.weight"] = head
+    peft.config["modules_to_save"] = ["lm_head"]
+    assert list(peft.open().weights) == ["lm_head.weight"]
+
+
+def test_a_table_that_was_saved_along_is_both(peft):
+    """PEFT saves the base of an adapted table; with a tied head it is one tensor in memory."""
+    table(peft, "model.embed_tokens")
+    name = "base_model.model.model.embed_tokens.base_layer.weight"
+    peft.tensors[name] = draw(*peft.base.stored("model.embed_tokens.weight").shape)
+    tied = not peft.base.has("lm_head.weight")
+    users = ["model.embed_tokens.weight"] + ["lm_head.weight"] * tied
+    assert list(peft.open().weights) == users
+
+
+SAVED = {
+    "of another size": ("model.embed_tokens", (7, 64), "but the base has"),
+    "of a projection": (QUERY, (128, 64), "only embeddings, heads and norms of the base are"),
+    "of nobody": ("score", (2, 64), "only embeddings, heads and norms of the base are"),
+}
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_refused_whole_weights(case, peft, refuses):
+    path, shape, core = SAVED[case]
+    peft.tensors[f"base_model.model.{path}.weight"] = draw(*shape)
+    peft.config["modules_to_save"] = [path.rpartition(".")[2]]
+    refuses(peft.open, core)
+
+
+def test_a_saved_weight_that_is_not_finite(peft, refuses):
+    value = draw(*peft.base.stored("model.embed_tokens.weight").shape)
+    value[0, 0] = np.nan
+    peft.tensors["base_model.model.lm_head.weight"] = value
+    peft.config["modules_to_save"] = ["lm_head"]
+    refuses(peft.open, "holds values that are not finite")
+
+
+def test_dora_of_a_table(peft, refuses):
+    table(peft, "model.embed_tokens")
+    peft.config["use_dora"] = True
+    refuses(peft.open, "is not supported: projections alone have rows with lengths")

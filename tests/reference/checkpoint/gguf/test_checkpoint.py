@@ -148,10 +148,15 @@ def test_rows_go_back_to_where_they_were():
 
 
 def test_names():
-    assert stored_name("model.layers.31.mlp.down_proj.weight") == "blk.31.ffn_down.weight"
-    assert stored_name("model.layers.0.post_attention_layernorm.weight") == "blk.0.ffn_norm.weight"
-    with pytest.raises(KeyError):
-        stored_name("model.layers.0.mlp.router.weight")
+    layer = "model.layers.31"
+    assert stored_name(f"{layer}.mlp.down_proj.weight", "llama") == "blk.31.ffn_down.weight"
+    norm = f"{layer}.post_attention_layernorm.weight"
+    assert stored_name(norm, "llama") == "blk.31.ffn_norm.weight"
+    assert stored_name(norm, "gemma4") == "blk.31.post_attention_norm.weight"
+    assert stored_name(f"{layer}.router.scale", "gemma4") == "blk.31.ffn_gate_inp.scale"
+    for name in (f"{layer}.mlp.router.weight", f"{layer}.layer_scalar", "model.norm"):
+        with pytest.raises(KeyError):
+            stored_name(name, "qwen3")
 
 
 GPT2 = {

@@ -40,6 +40,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         pairs(g.pair(NAME, g.STRING, "falcon")),
         "unsupported architecture 'falcon', lla",
     ),
+    "G25 WeDLM, which llama.cpp has not": (
+        pairs(g.pair(NAME, g.STRING, "wedlm")),
+        "unsupported architecture 'wedlm', llama or qwen2 or qwen3 or qwen3moe or gpt2 or gemma4",
+    ),
     "G25 none": (pairs(KEY), "unsupported architecture null"),
     "G25 a number": (pairs(g.pair(NAME, g.U32, 3)), "unsupported architecture 3"),
     "G25 a path": (
@@ -137,9 +141,22 @@ CASES: dict[str, tuple[bytes, str]] = {
         g.model(tensors={"output_norm.weight": ((32,), 8)}),
         "'output_norm.weight' must be plain, not Q8_0",
     ),
-    "G28 2 parts": (g.model({"split.count": (g.U16, 2)}), "is one of 2 parts: join them with"),
-    "G28 65535 parts": (g.model({"split.count": (g.U16, 65535)}), "is one of 65535 parts"),
-    "G28 text": (g.model({"split.count": (g.STRING, "2")}), "is one of '2' parts"),
+    "G28 2 parts": (
+        g.model({"split.count": (g.U16, 2), "split.no": (g.U16, 0)}),
+        "is part 1 of 2, its name must end with -00001-of-00002.gguf",
+    ),
+    "G28 no number": (
+        g.model({"split.count": (g.U16, 2)}),
+        "split.no must be an integer from 0 to 1 (found nothing)",
+    ),
+    "G28 65535 parts": (
+        g.model({"split.count": (g.U16, 65535)}),
+        "split.count must be an integer from 0 to 1000 (found 65535)",
+    ),
+    "G28 text": (
+        g.model({"split.count": (g.STRING, "2")}),
+        "split.count must be an integer from 0 to 1000 (found '2')",
+    ),
     "rope_freqs of another width": (
         g.model(tensors={"rope_freqs.weight": ((9,), 0)}),
         "rope_freqs.weight is F32 [9], it must be F32 [8]",
