@@ -28,7 +28,7 @@ def convention_of(
 ) -> tuple[Evaluator, float]:
     """Return the convention that gives most of the port's bits in some like pieces, and how many.
 
-    Each operation's choice is settled in turn, so that a piece of many costs no more than their sum.
+    Each operation's choice is settled in turn, so that the cost is that of their sum.
     """
     taken = [choice[0] for choice in choices(trial.dtype)]
     best, share = evaluator(trial, taken), 0.0

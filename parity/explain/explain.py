@@ -124,6 +124,8 @@ class Case:
             checkpoint = self.model.checkpoint
             if tensor.stacked:
                 self.tensors[tensor] = checkpoint.stack(tensor.name)
+            elif tensor.rows is not None:
+                self.tensors[tensor] = checkpoint.tensor_at(tensor.name, tensor.rows)
             else:
                 self.tensors[tensor] = checkpoint.tensor(tensor.name)
         return self.tensors[tensor]
@@ -198,7 +200,7 @@ class Case:
         }
 
     def subtle(self, chosen: dict[Key, Chosen]) -> list[tuple[Chosen, Votes]]:
-        """Return the bugs that move nothing by more than a rounding, and whose bits the port has."""
+        """Return the bugs that no value shows beyond rounding, and whose bits the port has."""
         if self.trial.dtype.itemsize > 2:
             return []  # sums in float32 have too many legal orders for bits to tell
         known: dict[int, frozenset[Atom]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.rewrites import either, rewrite
 from lockstep.parity.faults.tensors import once
 from lockstep.parity.graph import Call, Derived, Graph
 
@@ -91,28 +91,41 @@ def windows_of(graph: Graph) -> list[int | None]:
     return [graph.source(call, MASK).options["window"] for call in calls]
 
 
-def window_of(layer: Callable[[int, int], int]) -> Rewrite:
-    """See as another layer does: `layer(number, count)`."""
+def moved(windows: list[int | None], by: int) -> list[int | None]:
+    return windows[by:] + windows[:by]
+
+
+def pattern_moved(by: int) -> Rewrite:
+    """See as the layer `by` further on does. Where both ways are the same one, that is forwards."""
 
     def changed(sight: Sight, call: Call, graph: Graph) -> Sight | None:
         windows = windows_of(graph)
         if call.layer is None or len(windows) <= call.layer:
             return None
-        return replace(sight, window=windows[layer(call.layer, len(windows)) % len(windows)])
+        if by < 0 and moved(windows, by) == moved(windows, -by):
+            return None
+        return replace(sight, window=moved(windows, by)[call.layer])
 
     return sighted(changed)
 
 
-def of_full_layers(*, sliding: bool) -> Rewrite:
-    """Give full layers the window, and sliding ones none where `sliding` says so."""
+@rewrite("softmax")
+def never_on_sliding(call: Call, graph: Graph) -> Call | None:
+    """Give each kind of layer the window of the other, unless the pattern is merely moved by that."""
+    windows = windows_of(graph)
+    window = next((one for one in windows if one is not None), None)
+    exchanged = [window if one is None else None for one in windows]
+    if None not in windows or exchanged in (moved(windows, 1), moved(windows, -1)):
+        return None
+    return either(on_full_layers, windowed(lambda window: None))(call, graph)
 
-    def changed(sight: Sight, call: Call, graph: Graph) -> Sight | None:
-        window = next((one for one in windows_of(graph) if one is not None), None)
-        if sight.window is not None:
-            return replace(sight, window=None) if sliding and None in windows_of(graph) else None
-        return replace(sight, window=window)
 
-    return sighted(changed)
+def windowed_too(sight: Sight, call: Call, graph: Graph) -> Sight | None:
+    window = next((one for one in windows_of(graph) if one is not None), None)
+    return replace(sight, window=window) if sight.window is None else None
+
+
+on_full_layers = sighted(windowed_too)
 
 
 def barred(score: Callable[[Any, Any], Any]) -> Rewrite:
@@ -209,8 +222,8 @@ FAULTS = (
         fix="take the kind from layer_types; in a pattern, check which layer is the first full one",
         evidence=("EricLBuehler/mistral.rs#554",),
         variants={
-            "one layer early": window_of(lambda layer, count: layer + 1),
-            "one layer late": window_of(lambda layer, count: layer - 1),
+            "one layer early": pattern_moved(1),
+            "one layer late": pattern_moved(-1),
         },
     ),
     Fault(
@@ -222,8 +235,8 @@ FAULTS = (
         fix="keep one mask a kind; do not reuse the variable of the first layer",
         evidence=("ml-explore/mlx-lm#465", "ml-explore/mlx-lm#39"),
         variants={
-            "on every layer": of_full_layers(sliding=False),
-            "exchanged": of_full_layers(sliding=True),
+            "on every layer": on_full_layers,
+            "exchanged": never_on_sliding,
         },
     ),
     Fault(

@@ -16,10 +16,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the checkpoint, or a stack of them that is read one matrix at a time."""
+    """A tensor of the checkpoint, or a stack of them that is read one matrix at a time.
+
+    `rows` are those of a table that are asked for, None if all are.
+    """
 
     name: str
     stacked: bool = False
+    rows: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from lockstep.parity.graph.call import Call, Derived, Ref, Tensor, Value
+from lockstep.parity.graph.call import Call, Constant, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
 Rewritten = Mapping[int, Call]  # the calls that a fault changes, by number
@@ -114,7 +114,7 @@ class Evaluator:
 
     def compute(self, call: Call, values: Mapping[int, np.ndarray]) -> np.ndarray:
         """Call an operation, or what stands in its place."""
-        inputs = [self.resolved(ref, values) for ref in call.inputs]
+        inputs = [self.resolved(ref, values) for ref in self.read_sparingly(call)]
         options = dict(call.options) | ({"dtype": self.dtype} if "dtype" in call.options else {})
         if call.instead is None:
             value = getattr(self.ops, call.op)(*inputs, **options)
@@ -123,6 +123,15 @@ class Evaluator:
         for change in call.after:
             value = change(self.ops, value)
         return value
+
+    def read_sparingly(self, call: Call) -> tuple[Ref, ...]:
+        """Ask for no more rows of a table than a lookup needs: it may be larger than all else."""
+        match call.op, call.inputs:
+            case "embedding", (Constant(value=ids, rows=rows), Tensor() as table):
+                asked, places = np.unique(ids, return_inverse=True)
+                some = replace(table, rows=tuple(asked.tolist()))
+                return Constant(places.reshape(ids.shape), rows), some
+        return call.inputs
 
     def resolved(self, ref: Ref, values: Mapping[int, np.ndarray]) -> Any:
         """Return what a reference stands for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class Named:
 
     def tensor(self, name: str) -> np.ndarray:
         return self.noted(blank(*self.checkpoint.stored(name).shape), Tensor(name))
+
+    def tensor_at(self, name: str, rows: list[int]) -> np.ndarray:
+        shape = len(rows), *self.checkpoint.stored(name).shape[1:]
+        return self.noted(blank(*shape), Tensor(name, rows=tuple(rows)))
 
     def stack(self, name: str) -> Any:
         return self.noted(self.checkpoint.stack(name), Tensor(name, stacked=True))
@@ -106,10 +110,18 @@ def calls_of(stage: Stage, named: dict[int, Ref], prompt: tuple[int, ...]) -> li
         return named.get(id(value)) or Constant(value, rows)
 
     return [
-        Call(number, node.op, tuple(map(reference, node.inputs)), node.options,
+        Call(number, node.op, of_whole_table(tuple(map(reference, node.inputs))), node.options,
              tuple(taps.get(number, ())), *parted(places[number]))
         for number, node in enumerate(stage.nodes)
     ]  # fmt: skip
+
+
+def of_whole_table(inputs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    """Let a lookup take its ids from the whole table, whatever rows of it were read."""
+    match inputs:
+        case (Constant(value=places), Tensor(rows=tuple(rows)) as table):
+            return Constant(np.array(rows)[places], 1), replace(table, rows=None)
+    return inputs
 
 
 def places_of(
