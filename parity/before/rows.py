@@ -54,7 +54,7 @@ def row_verdict(both: Pair, order: np.ndarray) -> Verdict:
 def in_blocks(order: np.ndarray) -> bool:
     """Tell whether whole blocks of neighbouring rows were moved, such as heads."""
     starts = np.flatnonzero(np.diff(order) != 1) + 1
-    return len(starts) > 0 and int(np.gcd.reduce([*starts, len(order)])) > 1
+    return len(starts) > 0 and int(np.gcd.reduce(np.append(starts, len(order)))) > 1
 
 
 def first_moved(order: np.ndarray) -> int:

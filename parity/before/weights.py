@@ -1,7 +1,7 @@
 """A port's weights against the checkpoint's, tensor by tensor, before anything is run."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -159,7 +159,7 @@ class Comparison:
         if not self.names:
             what = "none of its tensors is one of the checkpoint's, by name, shape or values"
             raise InputError(self.port.path, what)
-        found = one_sided(list(self.singles()))
+        found = one_sided(list(self.singles()), self.theirs)
         found += self.displaced()
         missing = [name for name in self.own.checkpoint.names if name not in self.parts_given()]
         rest = [theirs for theirs in self.port.shapes if theirs not in self.names]
@@ -296,14 +296,17 @@ def finding(tensor: tuple[str | None, str | None], one: Verdict) -> WeightFindin
     )
 
 
-def one_sided(found: list[WeightFinding]) -> list[WeightFinding]:
-    """Turn a rope layout into a fault where q has it and k has not, or the other way round."""
+def one_sided(found: list[WeightFinding], compared: Collection[str]) -> list[WeightFinding]:
+    """Turn a rope layout into a fault where q has it and k has not, or the other way round.
+
+    A layer that takes its keys from another has no k; `compared` has our names that there are.
+    """
     sides = {one.tensors[0][0] or "" for one in found if one.kind == "rope layout"}
     done = []
     for one in found:
         name = one.tensors[0][0] or ""
         other = OTHER_SIDE.sub(lambda m: "k_proj" if m[0] == "q_proj" else "q_proj", name)
-        if one.kind == "rope layout" and other not in sides:
+        if one.kind == "rope layout" and other in compared and other not in sides:
             text = f"{one.text.partition(':')[0]}, and those of {other} are not"
             one = replace(one, text=text, harmless=False, fix="lay out the rows of both alike")
         done.append(one)

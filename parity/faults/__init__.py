@@ -32,4 +32,4 @@ def families() -> tuple[str, ...]:
 
 
 def module(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name}")
+    return import_module(f"lockstep.parity.faults.{name}")

@@ -20,7 +20,7 @@ from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
 from lockstep.reference.precision import dtype_named, rounded
 
 # Where an operation takes the two factors.
-FACTORS = {"add_lora": (2, 3), "dora_rescale": (3, 4)}
+FACTORS = {"add_lora": (2, 3), "add_lora_rows": (2, 3), "dora_rescale": (3, 4)}
 Placed = dict[tuple[str, int], tuple[Constant, Constant, float]]
 
 
@@ -71,9 +71,13 @@ def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: 
 
 
 def not_applied(call: Call, graph: Graph) -> Call | None:
+    """Leave what the base gives; with DoRA, at the call that gives the module's result."""
     if call.op == "dora_rescale":
-        return call.replaced(without_length)
-    return call.with_options(scale=0.0) if call.op == "add_lora" else None
+        base = graph.source(call, 0).inputs[0]
+        return call.with_changed(0, lambda ops, y, base: base, base).replaced(without_length)
+    if call.op not in FACTORS or has_lengths(call, graph):
+        return None
+    return call.with_options(scale=0.0)
 
 
 @once

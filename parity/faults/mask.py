@@ -111,7 +111,7 @@ def pattern_moved(by: int) -> Rewrite:
 
 @rewrite("softmax")
 def never_on_sliding(call: Call, graph: Graph) -> Call | None:
-    """Give each kind of layer the window of the other, unless the pattern is merely moved by that."""
+    """Give each kind of layer the window of the other; not if that merely moves the pattern."""
     windows = windows_of(graph)
     window = next((one for one in windows if one is not None), None)
     exchanged = [window if one is None else None for one in windows]

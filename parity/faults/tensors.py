@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import is_at
 from lockstep.parity.graph import Call, Conflict, Derived, Graph, Ref, Tensor
+from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.stack import Stack
@@ -33,7 +34,10 @@ Change = Callable[..., Any]  # change(ops, matrix)
 
 
 def dense(ops: Any, weight: Any, dtype: Any = np.float32) -> np.ndarray:
-    """Return a matrix as plain numbers, unpacked if it is packed."""
+    """Return a matrix as plain numbers: unpacked if it is packed, with an adapter that it has."""
+    if isinstance(weight, Adapted):
+        a, b, scale = weight.adapter.a, weight.adapter.b, weight.adapter.scale
+        return dense(ops, weight.weight, dtype) + np.dtype(dtype).type(scale) * (b @ a)
     if isinstance(weight, Packed):
         return ops.dequantize(weight, rows=slice(None), dtype=np.dtype(dtype))
     return weight.astype(dtype)
@@ -134,8 +138,8 @@ def named(ref: Ref) -> str | None:
 
 def renamed(ref: Ref, name: str) -> Ref:
     """Return a reference that begins with another tensor and changes it as before."""
-    stacked = isinstance(root := root_of(ref), Tensor) and root.stacked
-    return rerooted(ref, Tensor(name, stacked))
+    root = root_of(ref)
+    return rerooted(ref, replace(root, name=name)) if isinstance(root, Tensor) else ref
 
 
 def root_of(ref: Ref) -> Ref:

@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from lockstep import reference
-from tests.proof import builds, combos, ports, selfcheck
+from tests.proof import builds, combos, ports, seams, selfcheck
+from tests.proof.norms import norm_seam
 from tests.proof.registry import FAMILIES, Bug, applicable, every_bug, named
+from tests.proof.routing import routing
 from tests.witnesses import build
 
 PROOF = Path(builds.__file__).parent
@@ -90,6 +92,26 @@ def test_every_bug_shows_in_float32(name, run_seed, tmp_path):
     silent = {one.bug.id for one in found if not (one.seen or one.bug.benign)}
     assert silent <= SMALL
     assert not [one.bug.name for one in found if one.bug.benign and one.floors > 10]
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", SAMPLE)
+def test_an_open_seam_changes_no_bit(name, dtype, attention, made):
+    """By law: what a bug does not change is what transformers computes."""
+    ids, options = builds.tokens(0, made(name)), {"dtype": dtype, "attention": attention}
+    right = ports.dump(ports.load(made(name), **options), ids)
+    port = ports.load(made(name), **options)
+    for part in port.attentions():
+        seams.attention_seam(part)
+    for mlp in port.dense_mlps():
+        seams.opened(mlp)
+    for router in port.routers():
+        routing(router)
+    for norm in port.norms() if name != "gpt2" else []:
+        norm_seam(norm)
+    found = ports.dump(port, ids)
+    assert [tap for tap in right if not np.array_equal(found[tap], right[tap])] == []
 
 
 def test_a_missing_embedding_scale_is_the_root_of_the_width(made):

@@ -10,11 +10,14 @@ Unit = Callable[[torch.Tensor, float], torch.Tensor]
 
 
 class NormSeam:
-    """The forward of one norm: `unit(x, eps)` of float32 rows, then `gain(unit, dtype)`."""
+    """The forward of one norm: `unit(x, eps)` of float32 rows, then `gain(unit, dtype)`.
+
+    The statistics are an RMSNorm's unless others are given, also in the place of a LayerNorm.
+    """
 
     def __init__(self, norm: Any):
         self.norm = norm
-        self.unit: Unit = scaled
+        self.unit: Unit = powered if hasattr(norm, "with_scale") else scaled
         self.gain = self.gain_after if rounds_last(norm) else self.gain_before
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -51,6 +54,11 @@ def set_eps(norm: Any, eps: float) -> None:
 
 def mean_square(x: torch.Tensor) -> torch.Tensor:
     return x.pow(2).mean(-1, keepdim=True)
+
+
+def powered(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """Divide rows by their root mean square, in the operations of Gemma."""
+    return x * torch.pow(mean_square(x) + eps, -0.5)
 
 
 def scaled(x: torch.Tensor, eps: float) -> torch.Tensor:

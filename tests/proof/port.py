@@ -13,9 +13,9 @@ from tests.proof.traits import kinds
 
 @dataclass
 class Port:
-    """A model with bugs planted in it. `outer` is what is called: the model, or PEFT's around it.
+    """A model with bugs planted in it.
 
-    `folder` is what it was loaded from, `restart` what a run does first.
+    `outer` is what is called: the model, or PEFT's around it. `folder` is what it was loaded from.
     """
 
     model: Any

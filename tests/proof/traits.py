@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.proof.registry import Subject
 
+SLIDING, FULL = "sliding_attention", "full_attention"
 RMS_NORM = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma4_text")
 PLAIN_SCALE = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gpt2")
 
@@ -87,9 +88,6 @@ def kinds(config: Any) -> list[str]:
     alike = SLIDING if getattr(config, "sliding_window", None) else FULL
     named = getattr(config, "layer_types", None)
     return list(named) if named else [alike] * config.num_hidden_layers
-
-
-SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 def window(subject: Subject, **_: Any) -> bool:

@@ -21,6 +21,7 @@ from lockstep.parity.faults.tensors import (
 )
 from lockstep.parity.graph import Call, Conflict, Derived, Graph, Tensor
 from lockstep.reference import ops
+from lockstep.reference.checkpoint.adapters import Adapted, Adapter
 from lockstep.reference.checkpoint.stack import Stack
 
 WEIGHT = np.random.default_rng(13).standard_normal((6, 64)).astype(np.float32)
@@ -65,6 +66,13 @@ def test_dense_is_what_is_multiplied_by():
         ops.linear(x, dense(ops, packed, np.float64), None), ops.linear(x, packed, None)
     )
     np.testing.assert_array_equal(dense(ops, WEIGHT), WEIGHT)
+
+
+def test_dense_has_the_adapter_in_it():
+    """By formula: W + s B A."""
+    a, b = np.ones((2, 64), np.float32), np.full((6, 2), 0.5, np.float32)
+    adapted = Adapted(WEIGHT, Adapter(a, b, 3.0, None))
+    np.testing.assert_allclose(dense(ops, adapted), WEIGHT + 3, rtol=1e-6)
 
 
 def graph_with(**shapes: tuple[int, ...]) -> Graph:
