@@ -170,7 +170,7 @@ class Case:
             explanations = search.explanations(before, settled, deep=kind not in hopeless)
             if explanations:
                 self.explained.append((piece, explanations))
-                known.update({atom.hypothesis for atom in explanations[0].atoms})
+                known.update({atom.hypothesis for one in explanations for atom in one.atoms})
             else:
                 self.open.append(piece)
                 hopeless.add(kind)

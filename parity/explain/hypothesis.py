@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
 
+# Norms before attention and the MLP; after them, where there are such; and parts of a layer.
+BEFORE = r"input_layernorm|post_attention_layernorm|ln_[12]"
+BEFORE_SANDWICHED = r"input_layernorm|pre_feedforward_layernorm"
+AFTER = r"post_attention_layernorm|post_feedforward_layernorm"
+ROLES = (
+    r"(self_)?attn\..*",
+    r"(self_)?attn\.[qk]_.*",
+    r"mlp\..*",
+    r"experts|router.*",
+    r".*norm.*",
+)
 FEW = 8  # calls that a hypothesis may change in a piece, for each to be thought of alone
 
 
@@ -65,11 +77,20 @@ def atoms_in(
     groups: dict[frozenset[int], None] = {}
     for group in (here, *layers.values(), *kinds(here, graph)):
         groups |= dict.fromkeys((group, group & frozenset(early), group - frozenset(early)))
-    for group in places.values():
+    for group in (*places.values(), *roles(places)):
         groups |= dict.fromkeys((group, *kinds(group, graph)))
     if len(here) <= FEW:
         groups |= dict.fromkeys(frozenset([number]) for number in here)
     yield from (Atom(hypothesis, group) for group in groups if group)
+
+
+def roles(places: Mapping[str, frozenset[int]]) -> Iterator[frozenset[int]]:
+    """Yield the calls of the modules that play one part, as a port's author thinks of them."""
+    sandwiched = "pre_feedforward_layernorm" in places
+    for pattern in (*ROLES, BEFORE_SANDWICHED if sandwiched else BEFORE, AFTER):
+        yield frozenset().union(
+            *(calls for place, calls in places.items() if re.fullmatch(pattern, place))
+        )
 
 
 def grouped(

@@ -20,6 +20,7 @@ class Look:
     port: np.ndarray
     wrong: np.ndarray
     cross: np.ndarray
+    aside: np.ndarray
     moved: np.ndarray
     right: np.ndarray
     noise: float
@@ -35,8 +36,8 @@ class Look:
             return np.einsum("tn,tn->t", left, other)
 
         off, moved = port - wrong, wrong - right
-        return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(moved, moved),
-                   sums(right, right), noise, careful)  # fmt: skip
+        return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(off, right),
+                   sums(moved, moved), sums(right, right), noise, careful)  # fmt: skip
 
     def raw(self, first: int, last: int | None) -> float:
         """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
@@ -48,6 +49,25 @@ class Look:
         gain = cross.sum() / wrong.sum()
         return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
 
+    def mixed(self, first: int, last: int | None) -> float:
+        """Return the same after the best mixture of the hypothesis and the right value.
+
+        A bug among others often moves a value in its own direction, but not as far.
+        """
+        parts = (self.port, self.wrong, self.cross, self.aside, self.moved, self.right)
+        off, wrong, cross, aside, moved, right = (part[first:last].sum() for part in parts)
+        shared = (wrong + right - moved) / 2
+        square = np.array([[wrong, shared], [shared, right]])
+        if not np.isfinite(square).all():
+            return FAR
+        gains = np.linalg.lstsq(square, np.array([cross, aside]), rcond=1e-12)[0]
+        return over(off - gains @ [cross, aside], wrong, self.noise)
+
+    def fingerprint(self, first: int, last: int | None) -> tuple[float, ...]:
+        """Return what two hypotheses share that do the same to a stretch of tokens."""
+        parts = (self.port, self.wrong, self.cross, self.moved)
+        return tuple(float(f"{part[first:last].sum():.9g}") for part in parts)
+
     def effect(self, first: int, last: int | None) -> float:
         """Return how far the hypothesis moves the right value, over the noise."""
         return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
@@ -56,6 +76,8 @@ class Look:
         if self.careful or len(error) <= 3:
             return over(error.sum(), size.sum(), self.noise)
         share = error / size
+        if not np.isfinite(share).all():
+            return FAR
         kept = share <= np.quantile(share, 1 - TRIMMED)
         return over(error[kept].sum(), size[kept].sum(), self.noise)
 
@@ -63,7 +85,8 @@ class Look:
 def nowhere(tokens: int) -> Look:
     """Return the look of something of another shape: as far as can be."""
     far, none = np.full(tokens, np.inf), np.ones(tokens)
-    return Look(far, none, np.zeros(tokens), far, none, 1.0, careful=True)
+    zero = np.zeros(tokens)
+    return Look(far, none, zero, zero, far, none, 1.0, careful=True)
 
 
 def over(error: float, size: float, noise: float) -> float:

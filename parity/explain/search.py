@@ -16,11 +16,11 @@ Atoms = frozenset[Atom]
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
-BEAM = 10
+BEAM = 8
 PAIRS = 60  # candidates of which every pair is tried
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
-BUDGET = 4000  # computations of a value, until a piece is left unexplained
+BUDGET = 12000  # computations of a value, until a piece is left unexplained
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,13 @@ class Search:
         found = self.look(frozenset([atom]), None)
         return found.effect(first, last) if found else 0.0
 
-    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, float]:
-        """Return how far the port is from a set of bugs, before and after the best factor."""
-        found = self.look(atoms, None if len(atoms) < 2 else last)
-        return (found.raw(first, last), found.scaled(first, last)) if found else (FAR, FAR)
+    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
+        """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
+        acausal = any(atom.hypothesis.fault.acausal for atom in atoms)
+        found = self.look(atoms, None if len(atoms) < 2 or acausal else last)
+        if found is None:
+            return (FAR,) * 3
+        return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
 
     def explains(self, atoms: Atoms) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges."""
@@ -120,7 +123,7 @@ class Search:
                 if self.effect(atom, before, rows) > VISIBLE
                 and (before == 0 or self.effect(atom, 0, before) < VISIBLE)
             ]  # fmt: skip
-            solutions = self.stage(solutions, some, rows, before)
+            solutions = self.stage(solutions, self.distinct(some, before, rows), rows, before)
             if not solutions:
                 return []
             before = rows or 0
@@ -128,6 +131,15 @@ class Search:
         smallest = [self.needed(atoms) for atoms in found]
         least = min(map(count, smallest), default=0)
         return list({atoms: None for atoms in smallest if count(atoms) == least})
+
+    def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
+        """Return one of those that do the same to a stretch of tokens, that of fewest calls."""
+        found: dict[tuple[float, ...], Atom] = {}
+        for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
+            look = self.look(frozenset([atom]), None)
+            if look is not None:
+                found.setdefault(look.fingerprint(first, last), atom)
+        return list(found.values())
 
     def stages(self) -> list[int | None]:
         """Return how many tokens each stage looks at: one, a window's worth, all."""
@@ -162,17 +174,21 @@ class Search:
     def grown(
         self, beam: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int, keep: int
     ) -> list[Atoms]:
-        """Add each candidate to each set; keep the best by either measure."""
-        larger = {atoms | {atom} for atoms in beam for atom in candidates if atom not in atoms}
+        """Add each candidate to each set; keep the best by each measure."""
+        larger = {
+            atoms | {atom}: None for atoms in beam for atom in candidates if atom not in atoms
+        }
         fits = {}
         for atoms in larger:
             if self.spent:
                 break
             fits[atoms] = self.fit(atoms, skip, rows)
         possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
-        by_raw = sorted(possible, key=lambda atoms: fits[atoms][0])[:keep]
-        by_gain = sorted(possible, key=lambda atoms: fits[atoms][1])[:keep]
-        return list(dict.fromkeys((*by_raw, *by_gain)))
+        best: dict[Atoms, None] = {}
+        for measure in range(3):
+            ranked = sorted(possible, key=lambda atoms: fits[atoms][measure])
+            best |= dict.fromkeys(ranked[:keep])
+        return list(best)
 
     def needed(self, atoms: Atoms) -> Atoms:
         """Leave out what can be left out."""

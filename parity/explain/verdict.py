@@ -70,12 +70,15 @@ def decide(
 def worth_of(
     one: Explanation, *, support: Mapping[Key, int], contradictions: Mapping[Key, int]
 ) -> tuple[float, ...]:
-    """Return what speaks for an explanation: fewer bugs, that explain more, and nothing wrongly."""
+    """Return what speaks for an explanation: fewer bugs, that explain more, and nothing wrongly.
+
+    Of two that do as well, that which claims less; then that of the catalogue's first.
+    """
     keys = keys_of(one.atoms)
     held = sum(support.get(key, 0) - CONTRADICTED * contradictions.get(key, 0) for key in keys)
-    wide = sum(len(atom.calls) for atom in one.atoms)
+    claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
     first = sum(atom.hypothesis.order for atom in one.atoms)
-    return -len(keys), held, wide, -first
+    return -len(keys), held, -claimed, -first
 
 
 def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Key]:
