@@ -22,6 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="what the port computes in"
     )
+    parser.add_argument("--map", metavar="FILE", help="which tap each name of the dump means")
+    parser.add_argument("--config", metavar="FILE", help="the port's config.json, compared first")
+    parser.add_argument("--weights", metavar="FILE", help="the port's weights, compared first")
     add_adapter(parser)
     add_ignore_config(parser)
 
@@ -36,6 +39,15 @@ def run(options: Namespace) -> int:
     dump = open_dump(options.dump)
     model = load(options, "reference", "float32")
     with Progress(2 * len(dump.shapes)) as progress:
-        found = explain(model, dump, tokens=options.tokens, dtype=options.dtype, progress=progress)
+        found = explain(
+            model,
+            dump,
+            tokens=options.tokens,
+            dtype=options.dtype,
+            names=options.map,
+            config=options.config,
+            weights=options.weights,
+            progress=progress,
+        )
     emit(options, found.to_json, lambda: report(found))
     return 0 if found.verdict == "clean" else 1

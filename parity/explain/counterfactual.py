@@ -13,7 +13,7 @@ from lockstep.parity.graph import Evaluator
 from lockstep.parity.metrics import difference, rms
 
 if TYPE_CHECKING:
-    from lockstep.parity.explain.explain import Case
+    from lockstep.parity.explain.case import Case
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -10,7 +10,7 @@ from lockstep.parity.explain.verdict import Chosen
 from lockstep.parity.explain.votes import Votes
 
 if TYPE_CHECKING:
-    from lockstep.parity.explain.explain import Case
+    from lockstep.parity.explain.case import Case
 
 MOST_TIES = 4
 SURE = 0.99

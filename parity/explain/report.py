@@ -12,7 +12,8 @@ LISTED = 4
 
 def report(found: Diagnosis) -> str:
     """Return the report as text; nothing in it can steer a terminal, nor feign a line."""
-    parts = [headline(found), fixes(found), details(found), unknowns(found), what_if(found)]
+    parts = [headline(found), files(found), fixes(found), details(found), unknowns(found)]
+    parts.append(what_if(found))
     return printable("\n\n".join(part for part in (*parts, remarks(found)) if part))
 
 
@@ -24,6 +25,13 @@ def headline(found: Diagnosis) -> str:
         f"{HEADLINES[found.verdict]}  {escape(found.dump)}  as a port of  {escape(found.model)}\n"
         f"{bugs}{left}; {found.compared} taps compared, computed in {found.dtype}"
     )
+
+
+def files(found: Diagnosis) -> str:
+    """List what is otherwise with the port's config and weights: it comes before all else."""
+    lines = [f"  config: {escape(str(one))}" for one in found.config]
+    lines += [f"  weights: {escape(str(one))}" for one in found.weights]
+    return "\n".join(["before any activation:", *lines]) if lines else ""
 
 
 def fixes(found: Diagnosis) -> str:

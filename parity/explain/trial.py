@@ -33,7 +33,7 @@ class Trial:
     graph: Graph
     ops: Any
     dtype: np.dtype
-    dumped: Mapping[int, np.ndarray]
+    dumped: dict[int, np.ndarray]
     read: Read
     centres: dict[int | None, Evaluator] = field(default_factory=dict)
     rounding: dict[int | None, list[Evaluator]] = field(default_factory=dict)
@@ -55,6 +55,15 @@ class Trial:
 
     def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
         return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows)
+
+    def over(self, dumped: dict[int, np.ndarray]) -> Trial:
+        """Return the same trial of another dump."""
+        return Trial(self.graph, self.ops, self.dtype, dumped, self.read)
+
+    def forget(self) -> None:
+        """Drop what was computed from the dump, since it was changed."""
+        for known in (self.centres, self.rounding, self.usual):
+            known.clear()
 
     def port(self, target: int, rows: int | None = None) -> np.ndarray:
         return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
@@ -113,8 +122,8 @@ class Trial:
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
         if wrong.shape != port.shape:
             return nowhere(right.shape[self.graph.token_axes[piece.target][0]])
-        by_token = (self.tokens(value, piece.target) for value in (port, wrong, right))
-        return Look.of(*by_token, noise, careful=not self.routers.get(piece.target))
+        port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
+        return Look.of(port, wrong, right, noise, careful=not self.routers.get(piece.target))
 
     def tokens(self, value: np.ndarray, target: int) -> np.ndarray:
         """Return the values of each token in a row, in float64."""

@@ -53,6 +53,10 @@ class Graph:
                 found[number].append(call.number)
         return tuple(map(tuple, found))
 
+    def sources(self, number: int) -> frozenset[int]:
+        """Return the values that a call takes."""
+        return frozenset(values_of(self.calls[number]))
+
     def piece(self, target: int, dumped: Collection[int]) -> Piece:
         """Return what lies between a value and the dumped values before it."""
         needed, waiting = {target}, [target]

@@ -131,10 +131,9 @@ def places_of(
     places = [""] * len(nodes)
     for number in reversed(range(len(nodes))):
         node = nodes[number]
-        weights = [
-            named[id(value)] for value in node.inputs if isinstance(named.get(id(value)), Tensor)
-        ]
-        own = taps.get(number) or [ref.name.rpartition(".")[0] for ref in weights]  # pyright: ignore[reportAttributeAccessIssue]
+        found = (named.get(id(value)) for value in node.inputs)
+        weights = [ref.name.rpartition(".")[0] for ref in found if isinstance(ref, Tensor)]
+        own = taps.get(number) or weights
         places[number] = own[0] if own else places[number]
         for value in node.inputs:
             if id(value) in numbers:

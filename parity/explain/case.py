@@ -1,0 +1,122 @@
+"""One dump against one model: which pieces are wrong, and what explains each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lockstep.parity.align import Alignment
+from lockstep.parity.explain.contradiction import contradictions
+from lockstep.parity.explain.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
+from lockstep.parity.explain.reach import shown_by_first_token
+from lockstep.parity.explain.search import Explanation, Search
+from lockstep.parity.explain.tensors import Tensors
+from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explain.verdict import Key, key_of
+from lockstep.parity.faults.fault import Fault
+from lockstep.parity.graph import Graph
+from lockstep.parity.graph.graph import Piece
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.model import Model
+from lockstep.reference.precision import dtype_named
+
+Progress = Callable[[str], None]
+NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
+MOST_CONTRADICTIONS = 3
+SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
+
+
+class Case:
+    """The pieces of a dump, and the hypotheses that may explain them.
+
+    Raises: InputError if nothing in the dump can be compared.
+    """
+
+    def __init__(
+        self, model: Model, graph: Graph, sides: Alignment, dtype: str, faults: Sequence[Fault]
+    ):
+        self.model, self.graph, self.sides, self.dtype = model, graph, sides, dtype
+        self.misshapen: list[str] = []
+        self.dumped = self.values()
+        self.read = Tensors(model.checkpoint)
+        self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
+        self.hypotheses = hypotheses(faults, graph)
+        self.right: list[Piece] = []
+        self.wrong: list[Piece] = []
+        self.explained: list[tuple[Piece, list[Explanation]]] = []
+        self.open: list[Piece] = []
+        self.atoms: dict[int, list[Atom]] = {}
+
+    def values(self) -> dict[int, np.ndarray]:
+        """Read what the dump has of each value of the graph."""
+        found: dict[int, np.ndarray] = {}
+        for tap, number in self.graph.taps.items():
+            if tap not in self.sides.names or number in found:
+                continue
+            value = self.sides.read(tap, self.graph.shapes[number])
+            if value.shape == self.graph.shapes[number] and value.dtype.kind not in "iubc":
+                found[number] = value
+            else:
+                self.misshapen.append(tap)
+        if not found:
+            raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
+        return found
+
+    def sort(self, progress: Progress) -> None:
+        """Tell the pieces that are right from those that are wrong."""
+        for piece in self.graph.pieces(self.dumped):
+            passed = self.trial.judge(piece).passed
+            (self.right if passed else self.wrong).append(piece)
+            progress(self.tap(piece))
+
+    def search(self, progress: Progress) -> None:
+        """Explain the wrong pieces, those of few candidates first: they teach what to try next.
+
+        Where a search found nothing, that over a like piece of another layer stays shallow.
+        """
+        known: Counter[Hypothesis] = Counter()
+        hopeless: set[tuple[str, ...]] = set()
+        for piece in sorted(self.wrong, key=lambda piece: len(self.candidates(piece))):
+            search = Search(self.trial, piece, self.candidates(piece))
+            before = [atom for atom in search.atoms if atom.hypothesis in known]
+            settled = [one for one, times in known.items() if times >= SETTLED]
+            kind = tuple(self.graph.calls[number].place for number in piece.calls)
+            explanations = search.explanations(before, settled, deep=kind not in hopeless)
+            if explanations:
+                self.explained.append((piece, explanations))
+                known.update({atom.hypothesis for one in explanations for atom in one.atoms})
+            else:
+                self.open.append(piece)
+                hopeless.add(kind)
+            progress(self.tap(piece))
+
+    def candidates(self, piece: Piece) -> list[Atom]:
+        """Return every hypothesis that touches a piece, wherever it may act there."""
+        if piece.target not in self.atoms:
+            early = shown_by_first_token(self.trial, piece)
+            self.atoms[piece.target] = [
+                atom
+                for one in self.hypotheses
+                for atom in atoms_in(one, piece.calls, early, self.graph)
+            ]
+        return self.atoms[piece.target]
+
+    def contradicted(self) -> dict[Key, int]:
+        """Count for each bug found where it should have been seen too, and was not."""
+        suspects = {
+            key_of(atom): atom.hypothesis
+            for _, explanations in self.explained
+            for one in explanations
+            for atom in one.atoms
+        }
+        return {
+            key: len(contradictions(one, self.trial, self.right, MOST_CONTRADICTIONS))
+            for key, one in suspects.items()
+        }
+
+    def tap(self, piece: Piece) -> str:
+        """Return the name that the port's dump has for a piece."""
+        taps = self.graph.calls[piece.target].taps
+        return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)

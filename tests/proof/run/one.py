@@ -1,0 +1,89 @@
+"""Run one case: plant, dump, explain, score."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.dump import Dump
+from lockstep.parity.explain.explain import explain
+from lockstep.parity.faults import catalogue
+from tests.proof.run.alike import are_alike
+from tests.proof.run.case import Case
+from tests.proof.run.memory import forget_worst, megabytes
+from tests.proof.run.places import Places
+from tests.proof.run.planted import at, dump
+from tests.proof.run.score import Scored, score
+from tests.proof.run.seen import is_seen
+
+Outcome = dict[str, Any]
+
+
+class TooLong(Exception):
+    """A call took longer than it may."""
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooLong(f"took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(case: Case, places: Places, *, limit: int) -> list[Outcome]:
+    """Return what came of a case at each granularity. An error of `explain` is an outcome too."""
+    taken = dump(case, places)
+    seen = {bug: is_seen(case, bug, places) for bug in case.bugs} if case.kind != "benign" else {}
+    return [
+        {"granularity": one, "seen": {bug: shows[one] for bug, shows in seen.items()}}
+        | explained(case, at(taken, one), one, places, limit)
+        for one in case.granularities
+    ]
+
+
+def explained(
+    case: Case, taken: dict[str, np.ndarray], granularity: str, places: Places, limit: int
+) -> Outcome:
+    ids = {bug: bug.partition(" (")[0] for bug in case.bugs}
+    shapes = {name: value.shape for name, value in taken.items()}
+    given = Dump(Path("dump"), shapes, taken.__getitem__)
+    tokens = places.tokens(case.build, case.seed, case.length, case.rows)[0].tolist()
+    out = {*ids.values()} if case.kind == "without" else set()
+    faults = [fault for fault in catalogue() if fault.id not in out]
+    before = forget_worst()
+    try:
+        with limited(limit):
+            diagnosis = explain(
+                places.model(case.build, case.seed), given, tokens=tokens, faults=faults
+            )
+    except TooLong:
+        return {"verdict": "too long", "status": dict.fromkeys(ids, "too long"), "wrong": []}
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"[:200]
+        return {"verdict": "error", "status": dict.fromkeys(ids, "error"), "wrong": [said]}
+    peak = megabytes("VmHWM") - before
+    if case.kind in ("benign", "clean"):
+        scored = Scored(wrong=[one.id for one in diagnosis.faults])
+    else:
+        alike = partial(are_alike, case, granularity=granularity, places=places)
+        scored = score(ids, diagnosis, lambda bug, id: alike(bug, id))
+    return {
+        "verdict": diagnosis.verdict,
+        "status": scored.status,
+        "wrong": scored.wrong,
+        "sets": [[one.id, *one.also_fits] for one in diagnosis.faults],
+        "unexplained": [f"{one.tap}: {one.shape}" for one in diagnosis.unexplained[:2]],
+        "seconds": round(diagnosis.seconds, 3),
+        "megabytes": round(max(peak, 0.0), 1),
+    }

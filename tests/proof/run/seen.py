@@ -1,0 +1,40 @@
+"""Whether a port's own numbers show a bug at all: asked of the port, never of `explain`.
+
+In float32 a bug is seen where it moves a tap by more than `selfcheck.MARGIN` floors: a floor is how
+far right ports of eager and SDPA attention are apart there, and at least a quarter of a step. In
+half precision it is below rounding if it moves no tap of the same port in float32 by half a step of
+that precision, which is what so many floors are there; so another bug's noise does not excuse it.
+What exists in half precision alone is measured there, in floors.
+"""
+
+from tests.proof.combos import Dump, distances
+from tests.proof.registry import named
+from tests.proof.run.case import Case
+from tests.proof.run.places import Places
+from tests.proof.run.planted import at, dump
+from tests.proof.selfcheck import MARGIN, STEP
+
+
+def is_seen(case: Case, bug: str, places: Places) -> dict[str, bool]:
+    """Say at each granularity whether a bug shows, among the others of its case."""
+    others = [name for name in case.bugs if name != bug]
+    half_alone = case.kind != "own" and "float32" not in named(bug).dtypes
+    dtype = case.dtype if half_alone else "float32"
+    with_it = dump(case, places, dtype=dtype)
+    without = dump(case, places, others, dtype=dtype)
+    rounding = {}
+    if dtype == case.dtype and case.kind != "own":
+        other = "sdpa" if case.attention == "eager" else "eager"
+        rounding = distances(dump(case, places, others, dtype=dtype, attention=other), without)
+    least = STEP[case.dtype] / 4
+    return {
+        one: any(
+            move > MARGIN * max(rounding.get(tap, 0.0), least)
+            for tap, move in moves(with_it, without, one).items()
+        )
+        for one in case.granularities
+    }
+
+
+def moves(found: Dump, right: Dump, granularity: str) -> dict[str, float]:
+    return distances(at(found, granularity), at(right, granularity))
