@@ -64,6 +64,8 @@ def reader(model: Model) -> Any:
 
     def read(tensor: Tensor) -> Any:
         checkpoint = model.checkpoint
+        if tensor.rows is not None:
+            return checkpoint.tensor_at(tensor.name, tensor.rows)
         return (checkpoint.stack if tensor.stacked else checkpoint.tensor)(tensor.name)
 
     return read

@@ -48,7 +48,7 @@ def make_checkpoint(out: Path, *, threads: int) -> None:
         raise SystemExit(f"{out}: already exists")
     torch.set_num_threads(threads)
     corpus = make_corpus(CORPUS_SEED)
-    tokenizer = make_tokenizer.make_tokenizer(_texts(corpus), TOKENS)
+    tokenizer = make_tokenizer.make_tokenizer(texts(corpus), TOKENS)
     ids = [tokenizer.token_to_id(token) for token in make_tokenizer.SPECIAL_TOKENS]
     model = make_model(ROWS, end_ids=(ids[2], ids[0]), seed=RECIPE.seed)
     train(model, tokenizer, corpus, RECIPE)
@@ -65,7 +65,8 @@ def make_checkpoint(out: Path, *, threads: int) -> None:
         raise SystemExit("\n".join(wrong))
 
 
-def _texts(corpus: Sequence[Example]) -> list[str]:
+def texts(corpus: Sequence[Example]) -> list[str]:
+    """Every text that training shows."""
     return [
         make_tokenizer.prompt(example.question) + example.answer
         for example in corpus

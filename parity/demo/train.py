@@ -18,7 +18,7 @@ from lockstep.parity.demo.make_tokenizer import END_OF_TEXT, TURN_END, prompt
 # Arithmetic has to be worked out, so it is asked most often; facts are learnt by heart.
 SHARES = {
     "sum": 8.0, "difference": 8.0, "count": 2.0, "number": 1.0, "day": 0.7, "month": 1.0,
-    "opposite": 1.2, "colour": 0.8, "plural": 1.0, "capital": 1.0, "talk": 0.5,
+    "opposite": 1.2, "colour": 0.8, "plural": 1.0, "capital": 1.0, "talk": 0.5, "story": 1.0,
 }  # fmt: skip
 
 IGNORED = -100
@@ -26,7 +26,10 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast to train; the last `quantized_steps` see the quantised weights."""
+    """How long and how fast to train; the last `quantized_steps` see the quantised weights.
+
+    Matrices whose names contain one of `wide` are stored in 8 bits, whatever the others are.
+    """
 
     steps: int
     quantized_steps: int
@@ -36,6 +39,10 @@ class Recipe:
     bits: int
     group_size: int
     seed: int
+    wide: tuple[str, ...] = ()
+
+    def bits_of(self, name: str) -> int:
+        return 8 if any(part in name for part in self.wide) else self.bits
 
 
 def make_model(vocab_size: int, *, end_ids: tuple[int, int], seed: int) -> Any:
@@ -110,11 +117,11 @@ def train(model: Any, tokenizer: Any, examples: Sequence[Example], recipe: Recip
 
 
 def quantized_parameters(model: Any, recipe: Recipe) -> dict[str, Any]:
-    """Every matrix of the model, by name, with the values that the 4-bit checkpoint will hold."""
+    """Every matrix of the model, by name, with the values that the packed checkpoint will hold."""
     return {
-        name: fake_quantize(parameter, bits=recipe.bits, group_size=recipe.group_size)
+        name: fake_quantize(parameter, bits=recipe.bits_of(name), group_size=recipe.group_size)
         for name, parameter in model.named_parameters()
-        if parameter.ndim == 2
+        if parameter.ndim >= 2
     }
 
 
@@ -149,8 +156,8 @@ def _sampling_weights(examples: Sequence[Example]) -> list[float]:
 def _make_optimizer(model: Any, recipe: Recipe) -> Any:
     import torch
 
-    matrices = [p for p in model.parameters() if p.ndim == 2]
-    vectors = [p for p in model.parameters() if p.ndim != 2]
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": recipe.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from lockstep import reference
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.left_out import left_out
-from lockstep.parity.planting import plant
+from lockstep.parity.graph import Evaluator, record
+from lockstep.parity.planting import plant, reader
+from lockstep.reference import ops
 from tests.parity.conftest import DEMO, ROOT
 
 GEMMA = ROOT / "tests/witnesses/gemma4/sparse"
@@ -67,6 +70,16 @@ def test_an_id_that_is_not_there_is_refused(refuses):
 
 def test_a_model_that_is_not_there_is_refused(refuses):
     refuses("nowhere", "faults", "qk-norm-missing", "--model", "nowhere")
+
+
+@pytest.mark.parametrize("folder", [DEMO, GEMMA, ROOT / "tests/witnesses/gpt2/original"])
+def test_a_graph_that_is_read_so_is_the_model(folder):
+    """By law: without any bug its logits are those of a forward pass, to the bit."""
+    model = reference.load(folder)
+    tokens = np.array([[7, 3, 3, 60, 1]])
+    graph = record(model, tokens)
+    run = Evaluator(graph, ops, np.dtype(np.float32), {}, reader(model))
+    np.testing.assert_array_equal(run.target(graph.taps["logits"]), model.forward(tokens))
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,15 @@ from typing import Any
 
 from tests.proof import builds
 
-KINDS = ("single", "combination", "without", "own", "benign", "clean")
+KINDS = ("single", "logits", "combination", "without", "own", "benign", "clean")
 
 
 @dataclass(frozen=True)
 class Case:
     """A port and its prompt.
 
-    `single` has one bug, `combination` several. `without` has one whose class is taken out of the
+    `single` has one bug, and so has `logits`, whose dump is the logits alone; `combination` has
+    several. `without` has one whose class is taken out of the
     catalogue, so that nobody can name it. `own` is our own graph with its calls rewritten, for what
     cannot be patched into torch. `benign` has a change that is no bug, `clean` none at all.
     `build` is a build, or `build+adapter`; a batch has several `rows`, of which the first is dumped.

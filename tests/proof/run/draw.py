@@ -16,9 +16,11 @@ from tests.proof.run.places import Places
 ATTENTIONS = ("eager", "sdpa")
 SIZES = (2, 3, 5, 7, 10)
 LENGTHS = (6, builds.SHORT, builds.LONG)  # the windows are of 8 tokens
-COMBINED = ("modules", "layers")  # a combination is not asked for from logits alone
+FINE = ("modules", "layers")  # what all but singles are asked for from
 # Of the time that a stopped run had; a kind that is done leaves its share to the others.
-SHARES = {"single": 6, "combination": 3, "without": 2, "own": 1, "benign": 1, "clean": 7}
+SHARES = {
+    "single": 6, "logits": 1, "combination": 2, "without": 2, "own": 1, "benign": 1, "clean": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,44 @@ def exist(build: str, seed: int, dtype: str, places: Places) -> list[Bug]:
     return [one for one in found if adapter is None or one.id.startswith(("lora", "dora"))]
 
 
-def patched(asked: Asked, places: Places, kind: str, wanted: Iterable[Bug]) -> Iterator[Case]:
+def fine(asked: Asked) -> tuple[str, ...]:
+    return tuple(one for one in asked.granularities if one in FINE)
+
+
+def patched(
+    asked: Asked,
+    places: Places,
+    kind: str,
+    wanted: Iterable[Bug],
+    granularities: tuple[str, ...] | None = None,
+) -> Iterator[Case]:
+    """Yield a case for each bug alone, where it exists."""
     names = {one.name for one in wanted}
+    granularities = fine(asked) if granularities is None else granularities
+    if not granularities:
+        return
     for build, seed, dtype in ports_of(asked):
         for one in exist(build, seed, dtype, places):
             if one.name in names:
                 length = builds.SHORT if one.prompt == "short" else builds.LONG
                 for attention in ATTENTIONS:
                     port = (kind, build, seed, dtype, attention)
-                    yield Case(*port, (one.name,), tuple(asked.granularities), length)
+                    yield Case(*port, (one.name,), granularities, length)
+
+
+def nameable() -> list[Bug]:
+    known = {fault.id for fault in catalogue()}
+    return [one for one in every_bug() if one.id in known and not one.benign]
 
 
 def singles(asked: Asked, places: Places) -> Iterator[Case]:
-    known = {fault.id for fault in catalogue()}
-    bugs = [one for one in every_bug() if one.id in known and not one.benign]
-    return patched(asked, places, "single", bugs)
+    return patched(asked, places, "single", nameable())
+
+
+def logits(asked: Asked, places: Places) -> Iterator[Case]:
+    if "logits" not in asked.granularities:
+        return iter(())
+    return patched(asked, places, "logits", nameable(), ("logits",))
 
 
 def without(asked: Asked, places: Places) -> Iterator[Case]:
@@ -101,12 +126,11 @@ def conventions() -> set[str]:
 def combinations(asked: Asked, places: Places) -> Iterator[Case]:
     """Draw bugs that can stand together; a build that has not enough of them is left out."""
     known = {fault.id for fault in catalogue()} - conventions()
-    granularities = tuple(one for one in asked.granularities if one in COMBINED)
     for number, (build, seed, dtype) in enumerate(ports_of(asked)):
         folder, adapter = places.folder(build, seed)
         subject = ports.subject(folder, dtype=dtype, adapter=adapter)
         bugs = [one for one in applicable(subject) if one.id in known]
-        for size in SIZES if granularities else ():
+        for size in SIZES if fine(asked) else ():
             rng = np.random.default_rng([seed, number, size])
             for turn in range(asked.combinations):
                 try:
@@ -115,7 +139,7 @@ def combinations(asked: Asked, places: Places) -> Iterator[Case]:
                     break
                 names = tuple(one.name for one in drawn)
                 port = ("combination", build, seed, dtype, ATTENTIONS[turn % 2])
-                yield Case(*port, names, granularities)
+                yield Case(*port, names, fine(asked))
 
 
 def own(asked: Asked, places: Places) -> Iterator[Case]:
@@ -125,11 +149,11 @@ def own(asked: Asked, places: Places) -> Iterator[Case]:
     for build in asked.builds:
         for seed in asked.seeds:
             graph = places.graph(build, seed, builds.LONG)
-            for one in hypotheses(rest, graph):
+            for one in hypotheses(rest, graph) if fine(asked) else ():
                 name = f"{one.id} ({one.variant})" if one.variant else one.id
                 for dtype in asked.dtypes:
                     port = ("own", build, seed, dtype, "eager")
-                    yield Case(*port, (name,), tuple(asked.granularities))
+                    yield Case(*port, (name,), fine(asked))
 
 
 def clean(asked: Asked, places: Places) -> Iterator[Case]:
@@ -146,6 +170,6 @@ def clean(asked: Asked, places: Places) -> Iterator[Case]:
 
 
 MAKERS = {
-    "single": singles, "combination": combinations, "without": without, "own": own,
+    "single": singles, "logits": logits, "combination": combinations, "without": without, "own": own,
     "benign": benign, "clean": clean,
 }  # fmt: skip
