@@ -70,7 +70,7 @@ BUGS = (
     ("no embedding scale", "embed-scale-missing", no_embed_scale),
     ("SiLU for GELU", "act-silu-vs-gelu", silu),
     ("scores scaled by 1/sqrt(d)", "attn-scale-should-be-one", scaled_scores),
-    ("plain RoPE on full layers", "proportional-rope-denominator", plain_rope),
+    ("plain RoPE on full layers", "rope-proportional-missing", plain_rope),
     ("lowest experts, not highest", "moe-selects-lowest", lowest_experts),
     ("no softcap of the logits", "final-softcap-missing", no_softcap),
     ("no layer scalar", "layer-scalar-missing", no_layer_scalar),

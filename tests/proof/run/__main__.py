@@ -13,6 +13,7 @@ import secrets
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict
@@ -111,9 +112,7 @@ def results(
             yield outcome_of(case, options.limit)
         return
     waiting = iter(cases)
-    with ProcessPoolExecutor(
-        options.workers, get_context("spawn"), prepare, (folder,)
-    ) as pool:
+    with ProcessPoolExecutor(options.workers, get_context("spawn"), prepare, (folder,)) as pool:
         running = {
             pool.submit(outcome_of, case, options.limit)
             for case in islice(waiting, 2 * options.workers)
@@ -132,6 +131,7 @@ def results(
 def prepare(folder: str) -> None:
     """Make a process ready: one thread, no messages, and checkpoints of its own."""
     build.settle()
+    warnings.simplefilter("ignore")  # a broken port overflows
     torch.set_num_threads(1)
     PLACES[:] = [Places(Path(tempfile.mkdtemp(dir=folder)))]
 

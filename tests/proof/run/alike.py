@@ -1,15 +1,15 @@
 """Whether two bugs are truly one in a port: the dumps that they give are the same."""
 
-import numpy as np
+from collections.abc import Iterator
 
-from lockstep.parity.explain.hypothesis import hypotheses
+from lockstep.parity.explain.hypothesis import atoms_in, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
 from tests.proof import ports
-from tests.proof.combos import moved
+from tests.proof.combos import Dump, moved
 from tests.proof.registry import applicable, named
 from tests.proof.run.case import Case
 from tests.proof.run.places import Places
-from tests.proof.run.planted import at, called, dump, from_graph
+from tests.proof.run.planted import at, dump, from_graph
 from tests.proof.selfcheck import ALIKE
 
 ROUNDING = 2e-6  # of a tap's deviation: two ways to compute the same in float32
@@ -36,16 +36,20 @@ def are_alike(case: Case, bug: str, id: str, granularity: str, places: Places) -
         if others:
             return False
     return any(
-        moved(at(found, granularity), truth) <= near for found in rewritings(case, id, places)
+        moved(at(found, granularity), truth) <= near for found in dumps_of(case, id, places, truth)
     )
 
 
-def rewritings(case: Case, id: str, places: Places):
-    """Yield what our own graph dumps with each variant of a class, everywhere that it can be."""
+def dumps_of(case: Case, id: str, places: Places, truth: Dump) -> Iterator[Dump]:
+    """Yield what our own graph dumps with a class in any of its variants, and wherever it acts."""
     graph = places.graph(case.build, case.seed, case.length)
+    every = range(len(graph.calls))
     for one in hypotheses([fault for fault in catalogue() if fault.id == id], graph):
-        try:
-            found = from_graph(case, places, [called(one)], "float32")
-        except ValueError:  # shapes that this model does not have
-            continue
-        yield {name: np.asarray(value) for name, value in found.items()}
+        for atom in atoms_in(one, every, (), graph):
+            calls = rewritten([atom], graph)
+            try:
+                found = calls and from_graph(case, places, graph, calls, "float32", truth)
+            except ValueError:  # shapes that this model does not have
+                continue
+            if found and truth.keys() & found.keys() == truth.keys() & graph.taps.keys():
+                yield found
