@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from lockstep.parity.arrays import to_numpy
     from lockstep.parity.check import check
     from lockstep.parity.diff import diff
-    from lockstep.parity.explain.explain import explain
+    from lockstep.parity.explain import explain
 
 _HOMES = {
     "check": "check",
     "diff": "diff",
-    "explain": "explain.explain",
+    "explain": "explain",
     "to_numpy": "arrays",
 }
 __all__ = ["check", "diff", "explain", "to_numpy"]
@@ -37,7 +37,7 @@ class _Package(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _HOMES and isinstance(value, ModuleType):
-            value = getattr(import_module(f"lockstep.parity.{_HOMES[name]}"), name)
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
 

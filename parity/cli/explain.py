@@ -32,8 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from lockstep.parity.cli.loading import load
     from lockstep.parity.dump import open_dump
-    from lockstep.parity.explain.explain import explain
-    from lockstep.parity.explain.report import report
+    from lockstep.parity.explain import explain
+    from lockstep.parity.explaining.report import report
     from lockstep.parity.progress import Progress
 
     dump = open_dump(options.dump)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 
@@ -51,7 +52,19 @@ Ref = Value | Tensor | Constant | Derived
 
 
 class Conflict(Exception):
-    """Two rewrites replace the same operation, and nothing says which of them stands."""
+    """Two rewrites that cannot both be there: nothing says which of them stands."""
+
+
+@dataclass(frozen=True)
+class Replacing:
+    """A namespace of operations in which one is another."""
+
+    ops: Any
+    name: str
+    operation: Callable[..., Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return self.operation if name == self.name else getattr(self.ops, name)
 
 
 @dataclass(frozen=True)
@@ -76,11 +89,16 @@ class Call:
     def replaced(self, instead: Callable[..., Any]) -> Call:
         """Return this call with another operation: `instead(ops, *inputs, **options)`.
 
-        Raises: Conflict if it has another one already.
+        Where there is one already, the new one finds it in the place of the right operation.
         """
-        if self.instead is not None:
-            raise Conflict(self.place)
-        return replace(self, instead=instead)
+        if self.instead is None:
+            return replace(self, instead=instead)
+        before = self.instead
+
+        def both(ops: Any, *inputs: Any, **options: Any) -> Any:
+            return instead(Replacing(ops, self.op, partial(before, ops)), *inputs, **options)
+
+        return replace(self, instead=both)
 
     def followed(self, after: Callable[..., Any]) -> Call:
         """Return this call with something done to its result: `after(ops, result)`."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, Graph, record
 from lockstep.parity.planting import changed, reader

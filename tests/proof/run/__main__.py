@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.proof import builds, ports
+from tests.proof import ports
 from tests.proof.registry import EVERY_DTYPE
 from tests.proof.run.case import KINDS, Case
 from tests.proof.run.draw import Asked, every_case

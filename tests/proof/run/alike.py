@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lockstep.parity.explain.hypothesis import atoms_in, hypotheses, rewritten
+from lockstep.parity.explaining.hypothesis import atoms_in, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
 from tests.proof import ports
 from tests.proof.combos import Dump, moved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.parity.cli.output import printable, table
-from lockstep.parity.explain.diagnosis import Diagnosis, Named
+from lockstep.parity.explaining.diagnosis import Diagnosis, Named
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.parity.explain.hypothesis import Atom, rewritten
-from lockstep.parity.explain.verdict import Chosen, Key
+from lockstep.parity.explaining.hypothesis import Atom, rewritten
+from lockstep.parity.explaining.verdict import Chosen, Key
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.metrics import difference, rms
 
 if TYPE_CHECKING:
-    from lockstep.parity.explain.case import Case
+    from lockstep.parity.explaining.case import Case
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 MOST = 0.9  # of the error that a description must account for

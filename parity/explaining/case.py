@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lockstep.parity.align import Alignment
-from lockstep.parity.explain.contradiction import contradictions
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
-from lockstep.parity.explain.reach import shown_by_first_token
-from lockstep.parity.explain.search import Explanation, Search
-from lockstep.parity.explain.tensors import Tensors
-from lockstep.parity.explain.trial import Trial
-from lockstep.parity.explain.verdict import Key, key_of
+from lockstep.parity.explaining.contradiction import contradictions
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
+from lockstep.parity.explaining.reach import shown_by_first_token
+from lockstep.parity.explaining.search import Explanation, Search
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.explaining.trial import Trial
+from lockstep.parity.explaining.verdict import Key, key_of
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.graph import Piece

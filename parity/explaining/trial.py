@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.explain.flips import routers_between, unsure_tokens
-from lockstep.parity.explain.look import FAR, Look, nowhere
+from lockstep.parity.explaining.flips import routers_between, unsure_tokens
+from lockstep.parity.explaining.look import FAR, Look, nowhere
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece

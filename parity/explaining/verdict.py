@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis
-from lockstep.parity.explain.search import Explanation
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 Key = tuple[str, str]  # a fault's id and its variant

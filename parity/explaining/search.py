@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
-from lockstep.parity.explain.look import FAR, Look
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.look import FAR, Look
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import Judgement
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.parity.explain.convention import bits, convention_of
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.convention import bits, convention_of
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 

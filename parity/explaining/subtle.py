@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.parity.explain.case import Case
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
-from lockstep.parity.explain.verdict import Chosen
-from lockstep.parity.explain.votes import Ballot, Votes, atoms, outvoted
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.verdict import Chosen
+from lockstep.parity.explaining.votes import Ballot, Votes, atoms, outvoted
 
 QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from lockstep.parity.dump import Dump, open_dump
-from lockstep.parity.explain.before import config_findings, weight_findings
-from lockstep.parity.explain.case import Case
-from lockstep.parity.explain.counterfactual import counterfactuals
-from lockstep.parity.explain.diagnosis import Diagnosis, Named, Unexplained
-from lockstep.parity.explain.error_shape import shape_of_error
-from lockstep.parity.explain.naming import named, named_by_vote
-from lockstep.parity.explain.port_dtype import port_dtype
-from lockstep.parity.explain.readings import read_as_meant
-from lockstep.parity.explain.subtle import subtle
-from lockstep.parity.explain.verdict import decide
+from lockstep.parity.explaining.before import config_findings, weight_findings
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.counterfactual import counterfactuals
+from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
+from lockstep.parity.explaining.error_shape import shape_of_error
+from lockstep.parity.explaining.naming import named, named_by_vote
+from lockstep.parity.explaining.port_dtype import port_dtype
+from lockstep.parity.explaining.readings import read_as_meant
+from lockstep.parity.explaining.subtle import subtle
+from lockstep.parity.explaining.verdict import decide
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.graph import record
 from lockstep.parity.graph.graph import Piece

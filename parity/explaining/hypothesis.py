@@ -119,19 +119,22 @@ def kinds(calls: Collection[int], graph: Graph) -> Iterator[frozenset[int]]:
 
 
 def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
-    """Return the calls as several atoms together leave them; None if they contradict each other.
+    """Return the calls as several atoms together leave them; None if they cannot all be there.
 
-    Rewrites are functions of a call, so they compose, in the order of the catalogue.
+    Rewrites are functions of a call, so they compose, in the order of the catalogue. Two variants
+    of one bug in one call exclude each other.
     """
     calls: dict[int, Call] = {}
+    changed_by: set[tuple[int, str]] = set()
     ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
-    try:
-        for atom in ordered:
-            for number in atom.calls:
+    for atom in ordered:
+        for number in atom.calls:
+            try:
                 changed = atom.hypothesis.rewrite(calls.get(number, graph.calls[number]), graph)
-                if changed is None:  # another one left nothing that this one could act on
-                    return None
-                calls[number] = changed
-    except Conflict:
-        return None
+            except Conflict:
+                return None
+            if changed is None or (number, atom.hypothesis.id) in changed_by:
+                return None
+            calls[number] = changed
+            changed_by.add((number, atom.hypothesis.id))
     return calls

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lockstep.parity.explain.diagnosis import Named
-from lockstep.parity.explain.hypothesis import rewritten
-from lockstep.parity.explain.verdict import Chosen
-from lockstep.parity.explain.votes import Votes
+from lockstep.parity.explaining.diagnosis import Named
+from lockstep.parity.explaining.hypothesis import rewritten
+from lockstep.parity.explaining.verdict import Chosen
+from lockstep.parity.explaining.votes import Votes
 
 if TYPE_CHECKING:
-    from lockstep.parity.explain.case import Case
+    from lockstep.parity.explaining.case import Case
 
 MOST_TIES = 4
 SURE = 0.99

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"

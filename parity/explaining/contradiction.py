@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.parity.explain.hypothesis import Atom, Hypothesis, rewritten
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 LOUD = 4.0  # noises that a bug would move a right value by, for its absence to be certain

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.explain.trial import Trial
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise import namespace
