@@ -30,7 +30,7 @@ LLAMA_CPP := .venv/.llama-cpp-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint test test-peers wheel format clean
+.PHONY: help demo lint test test-peers proof wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,12 @@ test: lint ## lint, then every test that needs no peer (under ten minutes)
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	$(BIN)/python -m pytest tests/peers
+
+# The figures of docs/parity/proof.md. A run that was stopped goes on: it is in the file. A sample:
+# make proof PROOF='--minutes 20'
+proof: $(PEERS) ## plant every bug, run explain on each and print the tables (hours)
+	$(BIN)/python -m tests.proof.run --json proof.jsonl $(PROOF)
+	$(BIN)/python -m tests.proof.run.table proof.jsonl
 
 wheel: $(TOOLS) ## build the archives into dist/ and test them away from the source
 	.ci/check-wheel

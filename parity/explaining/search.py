@@ -142,11 +142,11 @@ class Search:
         return list(found.values())
 
     def stages(self) -> list[int | None]:
-        """Return how many tokens each stage looks at: one, a window's worth, all."""
+        """Return how many tokens each stage looks at: one, as many as no window cuts off, all."""
         axis = self.trial.graph.token_axes[self.piece.target][0]
         total = self.trial.graph.shapes[self.piece.target][axis]
         windows = {
-            call.options["window"] for call in self.trial.graph.calls
+            call.options["window"] - 1 for call in self.trial.graph.calls
             if call.op == "causal_mask" and call.options["window"] is not None
         }  # fmt: skip
         return [rows for rows in sorted({1, *windows}) if rows < total] + [None]

@@ -83,6 +83,7 @@ class Call:
     taps: tuple[str, ...]
     place: str
     layer: int | None
+    arity: int = 0  # inputs of the operation; a rewrite may bring more of them to its own
     instead: Callable[..., Any] | None = None
     after: tuple[Callable[..., Any], ...] = ()
 
@@ -90,9 +91,12 @@ class Call:
         """Return this call with another operation: `instead(ops, *inputs, **options)`.
 
         Where there is one already, the new one finds it in the place of the right operation.
+        Raises: Conflict if that takes inputs which the new one does not know.
         """
         if self.instead is None:
             return replace(self, instead=instead)
+        if len(self.inputs) != self.arity:
+            raise Conflict(self.place)
         before = self.instead
 
         def both(ops: Any, *inputs: Any, **options: Any) -> Any:

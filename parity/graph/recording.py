@@ -111,7 +111,7 @@ def calls_of(stage: Stage, named: dict[int, Ref], prompt: tuple[int, ...]) -> li
 
     return [
         Call(number, node.op, of_whole_table(tuple(map(reference, node.inputs))), node.options,
-             tuple(taps.get(number, ())), *parted(places[number]))
+             tuple(taps.get(number, ())), *parted(places[number]), len(node.inputs))
         for number, node in enumerate(stage.nodes)
     ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Whether two bugs are truly one in a port: the dumps that they give are the same."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lockstep.parity.explaining.hypothesis import atoms_in, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
@@ -18,26 +19,37 @@ ROUNDING = 2e-6  # of a tap's deviation: two ways to compute the same in float32
 def are_alike(case: Case, bug: str, id: str, granularity: str, places: Places) -> bool:
     """Say whether any variant of a class, in a bug's place, gives the dump of the case.
 
-    It is asked in float32: of the ports, where the class is planted in them, else of our own graph.
+    It is asked in float32, of the ports first, then of our own graph with the bug alone.
     """
+    if case.kind != "own" and planted_alike(case, bug, id, granularity, places):
+        return True
+    alone = replace(case, bugs=(bug,))
+    truth = at(dump(alone, places, dtype="float32"), granularity)
+    near = tolerance(truth, at(dump(alone, places, (), dtype="float32"), granularity))
+    found = dumps_of(alone, id, places, truth)
+    return any(moved(at(one, granularity), truth) <= near for one in found)
+
+
+def planted_alike(case: Case, bug: str, id: str, granularity: str, places: Places) -> bool:
+    """Ask the ports in which the class is planted in the bug's place, beside the others."""
     others = [name for name in case.bugs if name != bug]
+    folder, adapter = places.folder(case.build, case.seed)
+    sites = {named(name).site for name in others}
+    variants = [
+        one.name
+        for one in applicable(ports.subject(folder, adapter=adapter))
+        if one.id == id and one.site not in sites
+    ]
+    if not variants:
+        return False
     truth = at(dump(case, places, dtype="float32"), granularity)
-    right = at(dump(case, places, others, dtype="float32"), granularity)
-    near = max(ALIKE * moved(truth, right), ROUNDING)
-    if case.kind != "own":
-        folder, adapter = places.folder(case.build, case.seed)
-        known = applicable(ports.subject(folder, adapter=adapter))
-        sites = {named(name).site for name in others}
-        variants = [one.name for one in known if one.id == id and one.site not in sites]
-        for variant in variants:
-            found = at(dump(case, places, [*others, variant], dtype="float32"), granularity)
-            if moved(found, truth) <= near:
-                return True
-        if others:
-            return False
-    return any(
-        moved(at(found, granularity), truth) <= near for found in dumps_of(case, id, places, truth)
-    )
+    near = tolerance(truth, at(dump(case, places, others, dtype="float32"), granularity))
+    found = (dump(case, places, [*others, one], dtype="float32") for one in variants)
+    return any(moved(at(one, granularity), truth) <= near for one in found)
+
+
+def tolerance(truth: Dump, right: Dump) -> float:
+    return max(ALIKE * moved(truth, right), ROUNDING)
 
 
 def dumps_of(case: Case, id: str, places: Places, truth: Dump) -> Iterator[Dump]:

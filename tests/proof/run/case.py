@@ -17,7 +17,7 @@ class Case:
     several. `without` has one whose class is taken out of the
     catalogue, so that nobody can name it. `own` is our own graph with its calls rewritten, for what
     cannot be patched into torch. `benign` has a change that is no bug, `clean` none at all.
-    `build` is a build, or `build+adapter`; a batch has several `rows`, of which the first is dumped.
+    `build` is a build, or `build+adapter`. Of a batch of several `rows` the first one is dumped.
     """
 
     kind: str

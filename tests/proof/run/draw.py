@@ -170,6 +170,11 @@ def clean(asked: Asked, places: Places) -> Iterator[Case]:
 
 
 MAKERS = {
-    "single": singles, "logits": logits, "combination": combinations, "without": without, "own": own,
-    "benign": benign, "clean": clean,
-}  # fmt: skip
+    "single": singles,
+    "logits": logits,
+    "combination": combinations,
+    "without": without,
+    "own": own,
+    "benign": benign,
+    "clean": clean,
+}

@@ -1,0 +1,103 @@
+"""A fair sample of the proof benchmark, on seeds that are drawn when it runs.
+
+By witness: the bugs are planted in transformers' models, which know nothing of `explain`. A share
+is held against its goal with a margin: the test fails if so few would be named by chance less than
+once in ten thousand runs, were the goal just met. What must never be has no margin.
+"""
+
+import random
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+
+import pytest
+
+from tests.proof.run.causes import CAUSES
+from tests.proof.run.draw import Asked, clean, combinations, singles
+from tests.proof.run.one import run
+from tests.proof.run.places import Places
+from tests.proof.run.tally import Dumped, counts, rows
+from tests.proof.selfcheck import CASES
+
+DTYPES = ("float32", "bfloat16", "float16")
+CHANCE = 1e-4
+LIMIT = 120  # seconds that a call may take
+FIRST_SEED = 10_000  # those below fitted something
+
+
+def fewest(asked: int, goal: float) -> int:
+    """Return how few of so many can be named before it is no chance any more."""
+    likely = 0.0
+    for right in range(asked + 1):
+        likely += comb(asked, right) * goal**right * (1 - goal) ** (asked - right)
+        if likely > CHANCE:
+            return right
+    return asked
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> Places:
+    return Places(tmp_path_factory.mktemp("proof"))
+
+
+@pytest.fixture(scope="module")
+def seed(run_seed) -> int:
+    return FIRST_SEED + run_seed % 1_000_000_000
+
+
+def dumped(cases, places: Places) -> list[Dumped]:
+    return [
+        Dumped(case, one["granularity"], one)
+        for case in cases
+        for one in run(case, places, limit=LIMIT)
+    ]
+
+
+def sampled(make, count: int, seed: int, places: Places, granularity: str) -> list[Dumped]:
+    asked = Asked([seed], CASES, DTYPES, (granularity,), combinations=1)
+    cases = [case for case in make(asked, places) if len(case.bugs) <= 5]
+    return dumped(random.Random(seed).sample(cases, count), places)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # broken ports overflow
+def test_a_bug_alone_is_named_from_the_modules(seed, places):
+    found = sampled(singles, 40, seed, places, "modules")
+    judged = [row for row in rows(found) if row.seen and not row.convention]
+    known = [row for row in judged if row.id not in CAUSES]
+    assert [row for row in known if row.status in ("missed", "error", "too long")] == []
+    assert [(row.bug, row.status) for row in known if row.status == "wrong"] == []
+    right, asked = counts(known)
+    assert right >= fewest(asked, 0.99), [row for row in known if row.status != "named"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_bugs_together_are_named_from_the_modules(seed, places):
+    found = sampled(combinations, 8, seed, places, "modules")
+    judged = [row for row in rows(found) if row.seen and row.id not in CAUSES]
+    right, asked = counts(judged)
+    assert right >= fewest(asked, 0.98), [row for row in judged if row.status != "named"]
+
+
+@pytest.mark.parametrize("build", CASES)
+def test_a_clean_dump_raises_no_alarm(build, seed, places):
+    asked = Asked([seed], [build], DTYPES, ("modules", "layers", "logits"), weights=1)
+    found = dumped(clean(asked, places), places)
+    assert len(found) == 6
+    assert [(one.case, one.outcome) for one in found if one.outcome["verdict"] != "clean"] == []
+
+
+def test_a_port_is_not_called_clean_by_a_prompt_of_another(seed, places, tmp_path: Path):
+    """By law: the benchmark can fail: a clean dump of other weights is no clean dump."""
+    asked = Asked([seed], ["qwen3"], ["float32"], ("modules",), weights=1)
+    case = next(clean(asked, places))
+    other = replace(case, seed=seed + 1)
+    elsewhere = Places(tmp_path)
+    elsewhere.model = lambda build, _seed: places.model(build, seed)
+    assert run(case, places, limit=LIMIT)[0]["verdict"] == "clean"
+    assert run(other, elsewhere, limit=LIMIT)[0]["verdict"] != "clean"
+
+
+def test_the_margin_is_a_binomial_one():
+    """By hand: of 40 at 99 %, five misses are rarer than once in ten thousand, four are not."""
+    assert fewest(1, 0.5) == 0
+    assert fewest(40, 0.99) == 36

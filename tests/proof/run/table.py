@@ -1,0 +1,220 @@
+"""The tables of a run: `python -m tests.proof.run.table FILE > tables.md`."""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.proof.ports import GRANULARITIES
+from tests.proof.run.causes import CAUSES
+from tests.proof.run.tally import APART, RIGHT, Dumped, Row, counts, read, rows, share
+
+SINGLES = ("single", "logits", "own")
+GOALS = (
+    ("alone, from the modules", SINGLES, "modules", 99),
+    ("alone, from the layers", SINGLES, "layers", 97),
+    ("alone, from the logits", SINGLES, "logits", 85),
+    ("in combinations, from the modules", ("combination",), "modules", 98),
+    ("in combinations of up to seven, from the layers", ("combination",), "layers", 92),
+)
+CROWD = 7
+
+
+def main() -> None:
+    header, dumps, seconds = read(Path(sys.argv[1]))
+    every = rows(dumps)
+    judged = [row for row in every if row.seen and not row.convention]
+    parts = [
+        about(header, dumps, seconds),
+        "## Against the goals", goals(judged, dumps),
+        "## By dtype", by(judged, lambda row: row.case.dtype, "dtype"),
+        "## By architecture", by(judged, lambda row: row.case.build, "build"),
+        "## By size of the combination", by_size(judged),
+        "## Time and memory", costs(dumps),
+        "## By fault", "Alone. Named of so many, true ties apart.",
+        by([row for row in judged if row.case.kind in SINGLES], fault, "fault"),
+        "## Below rounding, and conventions", apart(every),
+        "## Misses", misses(judged, dumps),
+    ]  # fmt: skip
+    print("\n\n".join(parts))
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, rule, *lines))
+
+
+def about(header: dict[str, Any], dumps: list[Dumped], seconds: int) -> str:
+    asked, versions = header["asked"], header["versions"]
+    cases = {one.case.key for one in dumps}
+    budget = f"a fair sample of {header['minutes']:g} minutes" if header["minutes"] else "all cases"
+    return (
+        f"Run on {header['date']}: {budget}, {len(cases)} cases and {len(dumps)} dumps in"
+        f" {seconds / 60:.0f} minutes; {header['machine']}, processes of one thread:"
+        f" {header['workers']};"
+        f" Python {versions['python']}, NumPy {versions['numpy']}, torch {versions['torch']},"
+        f" transformers {versions['transformers']}. Seeds {', '.join(map(str, asked['seeds']))}."
+        f" A call may take {header['limit']} s; what takes longer counts as not named."
+    )
+
+
+def goals(judged: list[Row], dumps: list[Dumped]) -> str:
+    lines = []
+    for name, kinds, granularity, goal in GOALS:
+        found = [row for row in judged if row.case.kind in kinds and row.granularity == granularity]
+        found = [row for row in found if granularity == "modules" or len(row.case.bugs) <= CROWD]
+        lines.append([f"named, {name}", f"{goal} %", share(found), reached(counts(found), goal)])
+        tied = sum(row.status in APART for row in found)
+        lines.append(["apart: in a set of equals, or as its equal", "", tied, ""])
+    named = [row for row in judged if row.case.kind != "without"]
+    lost = sum(row.status == "missed" for row in named)
+    lines.append(["nothing said of a bug that shows", 0, f"{lost} of {len(named)}", yes(not lost)])
+    with_bugs = [one for one in dumps if one.case.kind in (*SINGLES, "combination")]
+    lines.append(nothing("dumps with a wrong name", with_bugs, wrong))
+    rest = [row for row in judged if row.case.kind == "without"]
+    fair = sum(row.status in ("unknown", "equal", "tie") for row in rest)
+    said = f"{fair} of {len(rest)}"
+    lines.append(["its class unknown: `unknown`, or an equal", "all", said, yes(fair == len(rest))])
+    without = [one for one in dumps if one.case.kind == "without"]
+    lines.append(nothing("its class unknown: an invention", without, wrong))
+    lines.append(nothing("calls that failed", dumps, failed))
+    lines.append(nothing("alarms on clean dumps", of_kind(dumps, "clean"), alarm))
+    lines.append(nothing("alarms on benign changes", of_kind(dumps, "benign"), alarm))
+    return table(["", "goal", "found", "reached"], lines)
+
+
+def reached(found: tuple[int, int], goal: int) -> str:
+    right, asked = found
+    return yes(asked > 0 and 100 * right >= goal * asked)
+
+
+def yes(good: bool) -> str:
+    return "yes" if good else "**no**"
+
+
+def of_kind(dumps: list[Dumped], kind: str) -> list[Dumped]:
+    return [one for one in dumps if one.case.kind == kind]
+
+
+def wrong(one: Dumped) -> bool:
+    return bool(one.outcome["wrong"]) and not failed(one)
+
+
+def failed(one: Dumped) -> bool:
+    return one.outcome["verdict"] == "error"
+
+
+def alarm(one: Dumped) -> bool:
+    return one.outcome["verdict"] != "clean"
+
+
+def nothing(what: str, dumps: list[Dumped], bad: Callable[[Dumped], bool]) -> list[Any]:
+    count = sum(map(bad, dumps))
+    return [what, 0, f"{count} of {len(dumps)}", yes(bool(dumps) and not count)]
+
+
+def by(judged: list[Row], key: Callable[[Row], str], name: str) -> str:
+    """Return the share of named bugs at each granularity, for each value of something."""
+    groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in judged:
+        if row.case.kind != "without":
+            groups[key(row)][row.granularity].append(row)
+    lines = [
+        [one, *(share(found[fine]) if found[fine] else "" for fine in GRANULARITIES)]
+        for one, found in sorted(groups.items())
+    ]
+    return table([name, *GRANULARITIES], lines)
+
+
+def fault(row: Row) -> str:
+    return f"`{row.id}`" + " (own graph)" * (row.case.kind == "own")
+
+
+def by_size(judged: list[Row]) -> str:
+    combined = [row for row in judged if row.case.kind == "combination"]
+    return by(combined, lambda row: f"{len(row.case.bugs):2}".replace(" ", ""), "bugs at once")
+
+
+def costs(dumps: list[Dumped]) -> str:
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for one in dumps:
+        groups[one.case.kind, one.granularity].append(one.outcome)
+    lines = []
+    for (kind, granularity), found in sorted(groups.items()):
+        over = sum(one["verdict"] == "too long" for one in found)
+        figures = [
+            f"{figure([one[name] for one in found if name in one] or [0]):.2f}"
+            for name in ("seconds", "megabytes")
+            for figure in (median, max)
+        ]
+        lines.append([kind, granularity, len(found), over, *figures])
+    head = ["kind", "dump", "calls", "too long", "median s", "worst s", "median MB", "worst MB"]
+    return table(head, lines)
+
+
+def apart(every: list[Row]) -> str:
+    """Say what became of bugs that no value shows, and of changes that are no bugs."""
+    lines = []
+    for title, found in (
+        ("below rounding", [row for row in every if not row.seen and not row.convention]),
+        ("conventions", [row for row in every if row.convention]),
+    ):
+        found = [row for row in found if row.case.kind != "without"]
+        for dtype in sorted({row.case.dtype for row in found}):
+            counted = Counter(row.status for row in found if row.case.dtype == dtype)
+            lines.append([title, dtype, sum(counted.values()), told(counted)])
+    return table(["", "dtype", "cases", "said"], lines)
+
+
+def told(counted: Counter[str]) -> str:
+    return ", ".join(f"{status} {count}" for status, count in counted.most_common())
+
+
+def misses(judged: list[Row], dumps: list[Dumped]) -> str:
+    """List every bug that was not named, then every name that was wrong, then every alarm."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in judged:
+        fair = (*RIGHT, *APART, *(("unknown",) if row.case.kind == "without" else ()))
+        if row.status not in fair:
+            groups[row.bug, row.status].append(place(row.case, row.granularity))
+    lines = [
+        [f"`{bug}`", status, len(where), shortened(where), CAUSES.get(bug.partition(" (")[0], "")]
+        for (bug, status), where in sorted(groups.items())
+    ]
+    names: dict[str, list[str]] = defaultdict(list)
+    for one in dumps:
+        for id in one.outcome["wrong"]:
+            what = ", ".join(one.case.bugs) or one.case.kind
+            names[id].append(f"{what}: {place(one.case, one.granularity)}")
+    given = [[f"`{id}`", len(where), shortened(where)] for id, where in sorted(names.items())]
+    alarms = [
+        [place(one.case, one.granularity), one.outcome["verdict"], said(one)]
+        for one in dumps
+        if one.case.kind in ("clean", "benign") and alarm(one)
+    ]
+    return "\n\n".join([
+        table(["bug", "status", "times", "where", "cause"], lines),
+        "Names that were wrong:", table(["name", "times", "for"], given),
+        "Alarms:", table(["where", "verdict", "said"], alarms),
+    ])  # fmt: skip
+
+
+def said(one: Dumped) -> str:
+    found = [*map(" or ".join, one.outcome.get("sets", [])), *one.outcome.get("unexplained", [])]
+    return "; ".join([*one.case.bugs, *found])
+
+
+def place(case: Any, granularity: str) -> str:
+    several = f" of {len(case.bugs)}" if len(case.bugs) > 1 else ""
+    return f"{case.build} {case.dtype} {granularity}{several}"
+
+
+def shortened(where: list[str], most: int = 4) -> str:
+    found = list(dict.fromkeys(where))
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
+if __name__ == "__main__":
+    main()
