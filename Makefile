@@ -35,7 +35,7 @@ LLAMA_CPP := .venv/.llama-cpp-$(HERE)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: $(PRODUCT) ## run the embedded example: generate, check layer by layer, catch a planted bug
+demo: $(PRODUCT) ## run the embedded example: a port with seven bugs, and their names
 	@$(BIN)/lockstep demo
 
 lint: $(TOOLS) ## ruff and pyright

@@ -86,7 +86,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     quiet = subtle(case, chosen.values())
     found = [named(bug, case) for bug in chosen.values()]
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
-    result.unexplained += [unexplained(piece, case) for piece in case.open]
+    result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
+    result.unexplained += contrary(case)
     result.unexplained += [misread(tap, case) for tap in case.misshapen]
     result.compared = len(case.dumped)
     result.unmatched = sorted(
@@ -108,6 +109,10 @@ def file(found: list[Named], case: Case, result: Diagnosis) -> None:
             result.conventions.append(f"{one.id}: {one.wrong}")
 
 
+def in_order(pieces: list[Piece]) -> list[Piece]:
+    return sorted(pieces, key=lambda piece: piece.target)
+
+
 def unexplained(piece: Piece, case: Case) -> Unexplained:
     judgement = case.trial.judge(piece)
     return Unexplained(
@@ -119,8 +124,26 @@ def unexplained(piece: Piece, case: Case) -> Unexplained:
     )
 
 
+def contrary(case: Case) -> list[Unexplained]:
+    """Report second dumps of a value, such as `logits` next to `lm_head`, that alone are wrong."""
+    found = []
+    for tap, value in case.twins.items():
+        number = case.graph.taps[tap]
+        piece = case.graph.piece(number, case.dumped)
+        other = case.trial.over(case.dumped | {number: value})
+        judged = other.judge(piece)
+        if not judged.passed:
+            said = f"{shape_of_error(other, piece)}; {case.tap(piece)} is the same value"
+            name = case.sides.names[tap]
+            found.append(Unexplained(name, judged.own_error, judged.noise, said))
+    return found
+
+
 def misread(tap: str, case: Case) -> Unexplained:
-    """Report a tensor whose shape alone is wrong."""
+    """Report a tensor whose shape or kind alone is wrong."""
     wanted = list(case.graph.shapes[case.graph.taps[tap]])
     found = list(case.sides.dump.shapes[case.sides.names[tap]])
-    return Unexplained(case.sides.names[tap], 1.0, 0.0, f"shape {found}, but should be {wanted}")
+    said = f"shape {found}, but should be {wanted}"
+    if case.sides.read(tap, case.graph.shapes[case.graph.taps[tap]]).dtype.kind in "iubc":
+        said = "whole or complex numbers, but should be real ones"
+    return Unexplained(case.sides.names[tap], 1.0, 0.0, said)

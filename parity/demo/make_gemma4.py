@@ -72,7 +72,7 @@ def corpus() -> list[Example]:
 
 
 def make_gemma4(out: Path, *, threads: int) -> None:
-    """Write the finished checkpoint folder; raise SystemExit if it fails the demo questions."""
+    """Write the finished checkpoint folder."""
     import torch
 
     if out.exists():
@@ -86,9 +86,16 @@ def make_gemma4(out: Path, *, threads: int) -> None:
         save_transformers(Path(scratch), model, tokenizer)
         convert(Path(scratch), out)
     (out / "README.md").unlink()
-    score = measure.measure(out, examples)
+    write_card(out, sum(value.numel() for value in model.parameters()), threads=threads)
+
+
+def write_card(out: Path, parameters: int, *, threads: int) -> None:
+    """Measure what the packed model knows, and write it down."""
+    score = measure.measure(out, corpus())
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    card = gemma4_card(out, config, score, RECIPE, threads=threads)
+    card = gemma4_card(
+        out, config, score, RECIPE, threads=threads, parameters=parameters, scalars=LAYER_SCALARS
+    )
     (out / "README.md").write_text(card, encoding="utf-8")
     print(measure.score_table(score), file=sys.stderr)
 
@@ -135,14 +142,15 @@ def convert(source: Path, out: Path) -> None:
         bits = RECIPE.bits_of(f"{path}.")
         return True if bits == RECIPE.bits else {"bits": bits, "group_size": RECIPE.group_size}
 
+    predicate: Any = packing  # it is called with two arguments, whatever its type says
     mlx_lm.convert(
         str(source), str(out), quantize=True, q_bits=RECIPE.bits,
-        q_group_size=RECIPE.group_size, quant_predicate=packing,
+        q_group_size=RECIPE.group_size, quant_predicate=predicate,
     )  # fmt: skip
 
 
 def spell_as_published(path: Path) -> None:
-    """Spell a config as Google's files do, with two keys for all full layers: mlx-lm reads those."""
+    """Spell a config as Google's files do, two keys for all full layers: mlx-lm reads those."""
     config = json.loads(path.read_text(encoding="utf-8"))
     full = next(iter(config.pop("per_layer_config").values()))
     config["global_head_dim"] = full["head_dim"]

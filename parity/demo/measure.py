@@ -59,6 +59,8 @@ def score_table(score: Score) -> str:
 
 
 def _fraction(right: int, asked: int) -> str:
+    if asked == 0:
+        return "none"
     return f"{right} of {asked} ({100 * right / asked:.1f} %)"
 
 
@@ -110,13 +112,26 @@ def ask_torch(folder: Path) -> Any:
 
 def dequantized_model(folder: Path) -> Any:
     """The checkpoint as a transformers model in float32, every weight dequantised by MLX."""
-    import mlx.core as mx
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    rule = config.pop("quantization")
+    state = dequantized(folder, config.pop("quantization"))
     config.pop("quantization_config", None)
+    if config["model_type"] == "qwen3":
+        model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config))
+    else:
+        model = transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(**config))
+        join_experts(state)
+    model.float().load_state_dict(state, strict=False)
+    model.tie_weights()
+    return model.eval()
+
+
+def dequantized(folder: Path, rules: dict[str, Any]) -> dict[str, Any]:
+    """Every tensor of a folder as torch's, in float32; `rules` say how each module is packed."""
+    import mlx.core as mx
+    import torch
+
     stored: Any = mx.load(str(folder / "model.safetensors"))
     state = {}
     for name, value in stored.items():
@@ -124,6 +139,7 @@ def dequantized_model(folder: Path) -> Any:
             continue
         stem = name.removesuffix(".weight")
         if f"{stem}.scales" in stored:
+            rule = rules.get(stem, rules)
             scales, biases = stored[f"{stem}.scales"], stored[f"{stem}.biases"]
             value = mx.dequantize(
                 value,
@@ -133,7 +149,17 @@ def dequantized_model(folder: Path) -> Any:
                 bits=rule["bits"],
             )
         state[name] = torch.tensor(value.astype(mx.float32).tolist())
-    model = Qwen3ForCausalLM(Qwen3Config(**config)).float()
-    model.load_state_dict(state, strict=False)
-    model.tie_weights()
-    return model.eval()
+    return state
+
+
+def join_experts(state: dict[str, Any]) -> None:
+    """Name the stacks of experts as transformers does, which keeps gate and up in one."""
+    import torch
+
+    for name in [name for name in state if name.endswith("switch_glu.gate_proj.weight")]:
+        stem = name.removesuffix("switch_glu.gate_proj.weight")
+        gate, up, down = (
+            state.pop(f"{stem}switch_glu.{part}_proj.weight") for part in ("gate", "up", "down")
+        )
+        state[f"{stem}gate_up_proj"] = torch.cat([gate, up], dim=1)
+        state[f"{stem}down_proj"] = down

@@ -5,6 +5,7 @@ catalogue is used here: a bug is a namespace with one operation replaced, as a p
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,21 +66,36 @@ def no_layer_scalar(ops: Any) -> Planted:
     return {"gain": lambda x, weights: x if weights.shape == (1,) else ops.gain(x, weights)}
 
 
-# In the order in which they were found by hand: what the port does, the catalogue's name, the bug.
+@dataclass(frozen=True)
+class Bug:
+    """What the port does, what is right, the catalogue's name for it, and what plants it."""
+
+    wrong: str
+    right: str
+    id: str
+    plant: Callable[[Any], Planted]
+
+
+# In the order in which they were found by hand.
 BUGS = (
-    ("no embedding scale", "embed-scale-missing", no_embed_scale),
-    ("SiLU for GELU", "act-silu-vs-gelu", silu),
-    ("scores scaled by 1/sqrt(d)", "attn-scale-should-be-one", scaled_scores),
-    ("plain RoPE on full layers", "rope-proportional-missing", plain_rope),
-    ("lowest experts, not highest", "moe-selects-lowest", lowest_experts),
-    ("no softcap of the logits", "final-softcap-missing", no_softcap),
-    ("no layer scalar", "layer-scalar-missing", no_layer_scalar),
+    Bug("no embedding scale", "the embedding scale", "embed-scale-missing", no_embed_scale),
+    Bug("SiLU for GELU", "GELU", "act-silu-vs-gelu", silu),
+    Bug("scores over sqrt(d)", "the scale of scores", "attn-scale-should-be-one", scaled_scores),
+    Bug(
+        "plain RoPE on full layers",
+        "the full layers' RoPE",
+        "rope-proportional-missing",
+        plain_rope,
+    ),
+    Bug("lowest experts chosen", "the choice of experts", "moe-selects-lowest", lowest_experts),
+    Bug("no softcap", "the softcap", "final-softcap-missing", no_softcap),
+    Bug("no layer scalar", "the layer scalar", "layer-scalar-missing", no_layer_scalar),
 )
 
 
-def planted(ops: Any, bugs: Iterable[Callable[[Any], Planted]]) -> Any:
+def planted(ops: Any, bugs: Iterable[Bug]) -> Any:
     """Return `ops` with these bugs in it. No two of them replace the same operation."""
     wrong = {name: getattr(ops, name) for name in ops.__all__}
     for bug in bugs:
-        wrong |= bug(ops)
+        wrong |= bug.plant(ops)
     return SimpleNamespace(**wrong)

@@ -39,6 +39,7 @@ class Case:
     ):
         self.model, self.graph, self.sides, self.dtype = model, graph, sides, dtype
         self.misshapen: list[str] = []
+        self.twins: dict[str, np.ndarray] = {}  # a value's second tap, where that says otherwise
         self.dumped = self.values()
         self.read = Tensors(model.checkpoint)
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
@@ -53,13 +54,15 @@ class Case:
         """Read what the dump has of each value of the graph."""
         found: dict[int, np.ndarray] = {}
         for tap, number in self.graph.taps.items():
-            if tap not in self.sides.names or number in found:
+            if tap not in self.sides.names:
                 continue
             value = self.sides.read(tap, self.graph.shapes[number])
-            if value.shape == self.graph.shapes[number] and value.dtype.kind not in "iubc":
-                found[number] = value
-            else:
+            if value.shape != self.graph.shapes[number] or value.dtype.kind in "iubc":
                 self.misshapen.append(tap)
+            elif number not in found:
+                found[number] = value
+            elif not np.array_equal(value, found[number], equal_nan=True):
+                self.twins[tap] = value
         if not found:
             raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
         return found

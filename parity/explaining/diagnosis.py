@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lockstep.parity.result import tidy
+
 
 @dataclass
 class Named:
@@ -63,7 +65,7 @@ class Diagnosis:
         return "unknown" if self.unexplained else "clean"
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        found = {
             "verdict": self.verdict,
             "faults": [without(asdict(one), "wrong", "right") for one in self.faults],
             "unexplained": [without(asdict(one), "op") for one in self.unexplained],
@@ -79,6 +81,14 @@ class Diagnosis:
             "dtype": self.dtype,
             "seconds": round(self.seconds, 3),
         }
+        return tidied(found)
+
+
+def tidied(value: Any) -> Any:
+    """Return a document that JSON has: figures that are not finite become their names."""
+    if isinstance(value, dict):
+        return {name: tidied(one) for name, one in value.items()}
+    return [tidied(one) for one in value] if isinstance(value, list) else tidy(value)
 
 
 def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:

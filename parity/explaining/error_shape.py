@@ -17,6 +17,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     if not np.isfinite(port).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(port))[0])
         return f"not finite, first at {list(first)}"
+    if not np.isfinite(right).all():
+        return "finite, where what it is computed from is not"
     axis = trial.graph.token_axes[piece.target][0]
     right = np.moveaxis(right, axis, 0).reshape(right.shape[axis], -1).astype(np.float64)
     port = np.moveaxis(port, axis, 0).reshape(right.shape).astype(np.float64)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
+ALIKE = 1e-3  # of their sums, that two hypotheses may differ by and still be like each other
 TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it may have turned
 
 
@@ -43,12 +44,14 @@ class Look:
         """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
         return self.ratio(self.port[first:last], self.wrong[first:last])
 
+    @np.errstate(all="ignore")  # what a broken port dumps may overflow, or be all zero
     def scaled(self, first: int, last: int | None) -> float:
         """Return the same after the best single factor for the hypothesis."""
         off, wrong, cross = (part[first:last] for part in (self.port, self.wrong, self.cross))
         gain = cross.sum() / wrong.sum()
         return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
 
+    @np.errstate(all="ignore")
     def mixed(self, first: int, last: int | None) -> float:
         """Return the same after the best mixture of the hypothesis and the right value.
 
@@ -68,10 +71,16 @@ class Look:
         parts = (self.port, self.wrong, self.cross, self.moved)
         return tuple(float(f"{part[first:last].sum():.9g}") for part in parts)
 
+    def resembles(self, other: Look) -> bool:
+        """Say whether another hypothesis does the same to all tokens, but for a few of them."""
+        mine, yours = (np.array(look.fingerprint(0, None)) for look in (self, other))
+        return bool(np.allclose(mine, yours, rtol=ALIKE, atol=0.0))
+
     def effect(self, first: int, last: int | None) -> float:
         """Return how far the hypothesis moves the right value, over the noise."""
         return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
 
+    @np.errstate(all="ignore")
     def ratio(self, error: np.ndarray, size: np.ndarray) -> float:
         if self.careful or len(error) <= 3:
             return over(error.sum(), size.sum(), self.noise)
@@ -89,6 +98,7 @@ def nowhere(tokens: int) -> Look:
     return Look(far, none, zero, zero, far, none, 1.0, careful=True)
 
 
+@np.errstate(all="ignore")
 def over(error: float, size: float, noise: float) -> float:
     """Return the root of error over size, in noises; what is not a number is far."""
     found = np.sqrt(np.maximum(error, 0.0) / size) / noise if size else (FAR if error else 0.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from lockstep.parity.cli.output import printable, table
 from lockstep.parity.explaining.diagnosis import Diagnosis, Named
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
 LISTED = 4
+WIDTH = 96
 
 
 def report(found: Diagnosis) -> str:
@@ -37,9 +40,12 @@ def files(found: Diagnosis) -> str:
 def fixes(found: Diagnosis) -> str:
     """Return the list that a porter works through."""
     lines = [
-        f"  {number}. {fault.id}{layers_of(fault)}: {fault.fix}"
+        textwrap.fill(
+            f"{fault.id}{layers_of(fault)}: {escape(fault.fix)}", WIDTH,
+            initial_indent=f"  {number}. ", subsequent_indent="     ",
+        )
         for number, fault in enumerate(found.faults, 1)
-    ]
+    ]  # fmt: skip
     return "\n".join(["fix:", *lines]) if lines else ""
 
 
@@ -101,11 +107,13 @@ def what_if(found: Diagnosis) -> str:
     """Return the error of the logits with each bug fixed."""
     if not found.counterfactual:
         return ""
-    rows = [
-        (", ".join(row["fixed"]) or "nothing", f"{row['logits_error']:.3g}")
-        for row in found.counterfactual
-    ]
+    rows = [(all_of(row["fixed"]), f"{row['logits_error']:.3g}") for row in found.counterfactual]
     return "error of the logits, with this fixed:\n" + table(rows)
+
+
+def all_of(fixed: list[str]) -> str:
+    """Name one bug; more than one are all that were found."""
+    return f"all {len(fixed)}" if len(fixed) > 1 else "".join(fixed) or "nothing"
 
 
 def remarks(found: Diagnosis) -> str:

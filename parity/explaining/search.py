@@ -118,17 +118,16 @@ class Search:
         here = frozenset(atom for atom in known if atom in visible)
         solutions, before = [frozenset[Atom]()] + [here] * bool(here), 0
         for rows in self.stages():
-            some = [
-                atom for atom in visible
-                if self.effect(atom, before, rows) > VISIBLE
-                and (before == 0 or self.effect(atom, 0, before) < VISIBLE)
-            ]  # fmt: skip
-            solutions = self.stage(solutions, self.distinct(some, before, rows), rows, before)
+            shown = [atom for atom in visible if self.effect(atom, before, rows) > VISIBLE]
+            new = [atom for atom in shown if not before or self.effect(atom, 0, before) < VISIBLE]
+            for some in (new, shown):  # what the tokens before did not show; then, whatever it is
+                found = self.stage(solutions, self.distinct(some, before, rows), rows, before)
+                if found:
+                    break
+            solutions, before = found, rows or 0
             if not solutions:
                 return []
-            before = rows or 0
-        found = [atoms for atoms in solutions if atoms and self.explains(atoms)]
-        smallest = [self.needed(atoms) for atoms in found]
+        smallest = [self.needed(atoms) for atoms in solutions]
         least = min(map(count, smallest), default=0)
         return list({atoms: None for atoms in smallest if count(atoms) == least})
 
@@ -157,7 +156,7 @@ class Search:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
         beam = starts
         for depth in range(DEEPEST):
-            found = [atoms for atoms in beam if self.fit(atoms, skip, rows)[0] <= self.close]
+            found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
             if found:
                 return found[:BEAM]
             wide = depth == 0 and len(candidates) <= PAIRS
@@ -165,6 +164,12 @@ class Search:
             if not beam or self.spent:
                 return []
         return []
+
+    def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:
+        """Say whether a stage may end with a set; the last one as the whole piece is judged."""
+        if rows is None:
+            return bool(atoms) and self.explains(atoms)
+        return self.fit(atoms, skip, rows)[0] <= self.close
 
     @property
     def close(self) -> float:
@@ -198,16 +203,25 @@ class Search:
         return atoms
 
     def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets, and those that do as well with one bug exchanged for another."""
+        """Return the sets, and those that do as well with one bug exchanged for another.
+
+        In a larger set only what does the same alone is exchanged: that is what cannot be told.
+        """
         every = dict.fromkeys(found)
-        for atoms in found:
+        for atoms in found[:BEAM]:
             for atom in atoms:
-                for other in visible:
+                for other in visible if len(atoms) == 1 else self.alike(atom, visible):
                     if other not in atoms and not self.spent:
                         sibling = atoms - {atom} | {other}
                         if self.explains(sibling):
                             every.setdefault(sibling)
         return list(every)
+
+    def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that alone do what another does, as far as sums of squares can tell."""
+        one = self.look(frozenset([atom]), None)
+        looks = ((other, self.look(frozenset([other]), None)) for other in others)
+        return [other for other, look in looks if one and look and look.resembles(one)]
 
     @property
     def spent(self) -> bool:

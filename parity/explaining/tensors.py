@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 from lockstep.parity.graph import Tensor
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.checkpoint.stack import Stack
 
 KEPT = 768 << 20  # bytes
+MATRICES = 64 << 20  # bytes of one stack
 
 
 class Tensors:
@@ -32,7 +36,7 @@ class Tensors:
 
     def fetched(self, tensor: Tensor) -> Any:
         if tensor.stacked:
-            return self.checkpoint.stack(tensor.name)
+            return kept_in_memory(self.checkpoint.stack(tensor.name))
         if tensor.rows is not None:
             return self.checkpoint.tensor_at(tensor.name, tensor.rows)
         return self.checkpoint.tensor(tensor.name)
@@ -45,3 +49,9 @@ class Tensors:
         if tensor.rows is None:
             return stored.nbytes
         return stored.nbytes * len(tensor.rows) // max(stored.shape[0], 1)
+
+
+def kept_in_memory(stack: Stack) -> Stack:
+    """Return a stack that reads a matrix once, as long as it was asked for lately."""
+    count = MATRICES // max(4 * prod(stack.shape[1:]), 1)
+    return Stack(stack.shape, lru_cache(max(count, 1))(stack.read))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import afterwards, option
+from lockstep.parity.faults.rewrites import afterwards, only, option
 from lockstep.parity.faults.routers import rounded_through
 from lockstep.parity.faults.tensors import MISREAD, Reading, dense, read_as
 from lockstep.parity.graph import Call, Graph
@@ -65,8 +65,20 @@ def cut_to_ten_bits(ops: Any, x: np.ndarray) -> np.ndarray:
     return ((bits + half) & np.uint32(0xFFFFE000)).view(np.float32).astype(x.dtype)
 
 
-def low(change: Any) -> Rewrite:
-    """Round what goes into every product of matrices."""
+def ten_bits_away(ops: Any, x: np.ndarray) -> np.ndarray:
+    """Round to the ten bits of TF32, to nearest with ties away from nought, as `cvt.rna` does."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(x.dtype)
+
+
+def ten_bits_cut(ops: Any, x: np.ndarray) -> np.ndarray:
+    """Cut the bits off beyond the tenth, as hardware does that is handed float32 as it is."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(x.dtype)
+
+
+def low(change: Any, *, attention: bool) -> Rewrite:
+    """Round what goes into every product with weights, and into those of attention or not."""
 
     def matrix(ops: Any, weight: Any) -> np.ndarray:
         return change(ops, dense(ops, weight))
@@ -85,18 +97,31 @@ def low(change: Any) -> Rewrite:
         if call.op == "linear":
             return call.with_changed(0, change).with_changed(1, matrix)
         if call.op in ("attention_scores", "attention_context"):
-            return call.with_changed(0, change).with_changed(1, change)
+            return call.with_changed(0, change).with_changed(1, change) if attention else None
         gated = {"experts": swiglu, "geglu_experts": geglu}.get(call.op)
         return None if gated is None else call.replaced(experts(gated))
 
     return lowered
 
 
-def rounded_logits(name: str) -> Rewrite:
+FAST = {
+    "TF32": cut_to_ten_bits,
+    "TF32, ties away from nought": ten_bits_away,
+    "TF32, cut off": ten_bits_cut,
+    "bfloat16": rounded_through("bfloat16"),
+}
+
+
+def rounded_logits(name: str, tap: str) -> Rewrite:
     def change(call: Call, graph: Graph) -> Call | None:
-        return call.followed(rounded_through(name)) if "logits" in call.taps else None
+        return call.followed(rounded_through(name)) if tap in call.taps else None
 
     return change
+
+
+def capped(call: Call, graph: Graph) -> bool:
+    """Whether something is done to what the head says."""
+    return "logits" not in call.taps
 
 
 FAULTS = (
@@ -149,8 +174,9 @@ FAULTS = (
         fix="turn fast products off before comparing: TF32, or the default precision on a TPU",
         evidence=("ml-explore/mlx-swift-lm#485",),
         variants={
-            "TF32": low(cut_to_ten_bits),
-            "bfloat16": low(rounded_through("bfloat16")),
+            f"{name}{', attention not' if not attention else ''}": low(change, attention=attention)
+            for name, change in FAST.items()
+            for attention in (True, False)
         },
         convention=True,
     ),
@@ -162,6 +188,12 @@ FAULTS = (
         where="logits",
         fix="widen the logits to float32 before the softcap, softmax or argmax",
         evidence=("deepseek-ai/DeepSpec#31", "huggingface/candle#2928"),
-        variants={f"in {half}": rounded_logits(half) for half in HALVES},
+        variants={
+            **{f"in {half}": rounded_logits(half, "logits") for half in HALVES},
+            **{
+                f"in {half}, before the softcap": only(capped, rounded_logits(half, "lm_head"))
+                for half in HALVES
+            },
+        },
     ),
 )

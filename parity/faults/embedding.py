@@ -27,6 +27,10 @@ def wide_factor(ops, x, *, by):
     return rounded(x.astype(work) * work.type(by), x.dtype)
 
 
+def scaled_again(ops, x, *, by):
+    return ops.scale(ops.scale(x, by=by), by=by)
+
+
 def held_in(name):
     return lambda by: float(np.asarray(by).astype(dtype_named(name)))
 
@@ -116,7 +120,10 @@ FAULTS = (
         where="model.embed_tokens",
         fix="apply the scale once: in the embedding or in the model, not in both",
         evidence=("Blaizzy/mlx-vlm#906",),
-        variants={"": option("scale", "by", lambda by: by * by, EMBEDDING)},
+        variants={
+            "": option("scale", "by", lambda by: by * by, EMBEDDING),
+            "one after the other": instead("scale", scaled_again, EMBEDDING),
+        },
     ),
     Fault(
         id="embed-scale-not-rounded",

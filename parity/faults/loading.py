@@ -73,6 +73,11 @@ def gate_and_up(name: str, graph: Graph) -> str:
     return name.replace(".up_proj.", ".gate_proj.")
 
 
+def head_by_head(columns: np.ndarray, heads: int) -> np.ndarray:
+    """Return the columns of all queries, of all keys, of all values, if each head has its own."""
+    return columns.reshape(heads, 3, -1).swapaxes(0, 1)
+
+
 def columns_from(rearranged: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
     """Read the fused columns of GPT-2 in another order: `rearranged(columns (3, H, D), heads)`."""
 
@@ -81,6 +86,18 @@ def columns_from(rearranged: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite
         width, heads = graph.input_shape(call, 0)[-1], graph.config.num_attention_heads
         order = rearranged(np.arange(width), heads).reshape(-1)
         return call.with_changed(0, lambda ops, fused: fused[..., order])
+
+    return rewritten
+
+
+def columns_stored(rearranged: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
+    """Take the columns of the fused matrix of GPT-2 in another order."""
+
+    @rewrite("linear", r"attn\.c_attn")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        width, heads = graph.shapes[call.number][-1], graph.config.num_attention_heads
+        order = rearranged(np.arange(width), heads).reshape(-1)
+        return call.followed(lambda ops, fused: fused[..., order])
 
     return rewritten
 
@@ -117,9 +134,8 @@ FAULTS = (
         fix="cut c_attn's output into three equal blocks: q, k, v",
         evidence=("lablup/mlxcel#928", "elixir-nx/bumblebee#204", "Lightning-AI/litgpt#1013"),
         variants={
-            "head by head": columns_from(
-                lambda columns, heads: columns.reshape(heads, 3, -1).swapaxes(0, 1)
-            ),
+            "head by head": columns_from(head_by_head),
+            "head by head, in the weights": columns_stored(head_by_head),
             "keys, queries, values": block_order(1, 0, 2),
             "values, keys, queries": block_order(2, 1, 0),
             "queries, values, keys": block_order(0, 2, 1),

@@ -111,11 +111,8 @@ def pattern_moved(by: int) -> Rewrite:
 
 @rewrite("softmax")
 def never_on_sliding(call: Call, graph: Graph) -> Call | None:
-    """Give each kind of layer the window of the other; not if that merely moves the pattern."""
-    windows = windows_of(graph)
-    window = next((one for one in windows if one is not None), None)
-    exchanged = [window if one is None else None for one in windows]
-    if None not in windows or exchanged in (moved(windows, 1), moved(windows, -1)):
+    """Give each kind of layer the window of the other."""
+    if None not in windows_of(graph):
         return None
     return either(on_full_layers, windowed(lambda window: None))(call, graph)
 
@@ -205,13 +202,16 @@ FAULTS = (
     ),
     Fault(
         id="mask-layer-types-ignored",
-        wrong="no layer has a window",
-        right="sliding layers see W keys",
+        wrong="no layer has a window, or every layer has",
+        right="sliding layers see W keys, full layers all before them",
         symptom="long prompts only: text drifts beyond W tokens",
-        where="self_attn.o_proj of sliding layers at token W",
+        where="self_attn.o_proj of one kind of layers at token W",
         fix="build a mask for each kind in layer_types, and give every layer its own",
         evidence=("ml-explore/mlx-lm#628",),
-        variants={"": windowed(lambda window: None)},
+        variants={
+            "full everywhere": windowed(lambda window: None),
+            "sliding everywhere": on_full_layers,
+        },
     ),
     Fault(
         id="mask-swa-parity-flipped",
@@ -298,6 +298,7 @@ FAULTS = (
             "set to the smallest positive number": barred(
                 lambda scores, mask: np.where(mask, scores, scores.dtype.type(0))
             ),
+            "raised by the smallest positive number": barred(lambda scores, mask: scores),
         },
     ),
 )

@@ -6,6 +6,7 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import (
     afterwards,
     changed_input,
+    either,
     instead,
     only,
     option,
@@ -16,6 +17,7 @@ from lockstep.parity.faults.routers import (
     EXPERTS,
     next_best,
     one_fewer,
+    raw,
     rounded_choice,
     rounded_through,
     routed,
@@ -33,6 +35,34 @@ NORMED = "pre_feedforward_layernorm_2"
 
 def another_is_left(call: Call, graph: Graph) -> bool:
     return call.op == ROUTING and call.options["per_token"] < graph.shapes[call.number][-1]
+
+
+def next_best_for(lost: int) -> Rewrite:
+    def has_as_many(call: Call, graph: Graph) -> bool:
+        return another_is_left(call, graph) and lost < call.options["per_token"]
+
+    return only(has_as_many, instead(ROUTING, routed(choose=next_best(lost))))
+
+
+def half_router(name: str, *, projection: bool) -> Rewrite:
+    """Round what the router reads, its logits and the weights that it gives.
+
+    What the projection dumps is rounded too, or not yet.
+    """
+    through = rounded_through(name)
+
+    def both_ends(call: Call, graph: Graph) -> Call:
+        return call.with_changed(0, through).followed(through)
+
+    def logits(call: Call, graph: Graph) -> Call | None:
+        return call.followed(through) if projection else None
+
+    return either(
+        changed_input("unit_norm", 0, through, r"router\.norm"),
+        rewrite("linear", DIVIDED)(logits),
+        rewrite("linear", r"mlp\.gate")(both_ends),
+        rewrite(ROUTING)(both_ends),
+    )
 
 
 def normalizes(call: Call, graph: Graph) -> bool:
@@ -119,7 +149,12 @@ FAULTS = (
         where="the experts' output",
         fix="gather the weights from the probabilities",
         evidence=("sgl-project/sglang#35160",),
-        variants={"": instead(ROUTING, routed(weigh=lambda logits, probs: logits))},
+        variants={
+            "as they are": instead(ROUTING, raw),
+            "divided by their sum": only(
+                normalizes, instead(ROUTING, routed(weigh=lambda logits, probs: logits))
+            ),
+        },
     ),
     Fault(
         id="moe-sigmoid-vs-softmax",
@@ -133,16 +168,15 @@ FAULTS = (
     ),
     Fault(
         id="moe-topk-partition-kth",
-        wrong="the first k after a partition around element k",
+        wrong="the first k after a partition around element k: k of the k + 1 best",
         right="the first k after a partition around element k - 1",
-        symptom="now and then the k-th expert is not the k-th best",
+        symptom="now and then one of the k best experts is missing",
         where="the experts' output",
         fix="partition around k - 1, counted from 0",
         evidence=("ml-explore/mlx-examples#676",),
         variants={
-            "the next best for the last": only(
-                another_is_left, instead(ROUTING, routed(choose=next_best))
-            ),
+            "the next best for the last": next_best_for(0),
+            **{f"the next best for the last but {lost}": next_best_for(lost) for lost in (1, 2, 3)},
             "one expert fewer": one_fewer(),
         },
     ),
@@ -169,6 +203,8 @@ FAULTS = (
             "logits in float16": changed_input(ROUTING, 0, rounded_through("float16")),
             "choice among bfloat16": instead(ROUTING, routed(choose=rounded_choice("bfloat16"))),
             "weights in bfloat16": afterwards(ROUTING, rounded_through("bfloat16")),
+            "all of it in bfloat16": half_router("bfloat16", projection=True),
+            "all but its projection in bfloat16": half_router("bfloat16", projection=False),
         },
     ),
     Fault(

@@ -24,8 +24,12 @@ from lockstep.parity.faults.norms import (
     once_rounded,
     plain,
     plus,
+    routed_by_normed,
     sandwiched,
+    turned_before,
     twice,
+    unnormed_scores,
+    unturned,
 )
 from lockstep.parity.faults.rewrites import (
     NORMS,
@@ -150,9 +154,9 @@ FAULTS = (
         fix="add sums of squares; the correction belongs to deviations from a mean",
         evidence=("huggingface/candle#3477",),
         variants={
-            "of two halves": rooted(merged(2, whole=False), RMS),
-            "of 32 lanes": rooted(merged(32, whole=False), RMS),
-            "of 32 lanes, counts divided as integers": rooted(merged(32, whole=True), RMS),
+            "of two halves": merged(2, whole=False),
+            "of 32 lanes": merged(32, whole=False),
+            "of 32 lanes, counts divided as integers": merged(32, whole=True),
         },
     ),
     Fault(
@@ -163,7 +167,7 @@ FAULTS = (
         where="input_layernorm",
         fix="do not take the mean away",
         evidence=("ggml-org/llama.cpp#173", "ml-explore/mlx-examples#1308"),
-        variants={"": instead("rms_norm", centred)},
+        variants={"": instead(("rms_norm", "unit_norm"), centred)},
     ),
     Fault(
         id="rmsnorm-for-layernorm",
@@ -228,7 +232,10 @@ FAULTS = (
         where="router.proj",
         fix="normalise before the projection",
         evidence=("Blaizzy/mlx-vlm#906",),
-        variants={"of the router": normed_scores},
+        variants={
+            "of the router": normed_scores,
+            "of the router, its scores dumped before": either(unnormed_scores, routed_by_normed),
+        },
     ),
     Fault(
         id="sandwich-norm-missing",
@@ -274,7 +281,7 @@ FAULTS = (
         where="self_attn.q_rope",
         fix="normalise queries and keys first, then turn them",
         evidence=("NVIDIA/TensorRT-LLM#3491", "karpathy/nanochat#743"),
-        variants={"": normed_after},
+        variants={"": normed_after, "dumped behind both": either(turned_before, unturned)},
     ),
     Fault(
         id="qk-norm-scope",

@@ -61,7 +61,8 @@ def once_rounded(ops, x, gain, *, eps):
     return rounded(ops.rms_norm(x.astype(work), gain.astype(work), eps=eps), x.dtype)
 
 
-def centred(ops, x, gain, *, eps):
+def centred(ops, x, gain=None, *, eps):
+    gain = np.ones(x.shape[-1], x.dtype) if gain is None else gain
     return ops.layer_norm(x, gain, np.zeros_like(gain), eps=eps)
 
 
@@ -76,8 +77,8 @@ def not_centred_nor_biased(ops, x, gain, bias, *, eps):
 @rewrite("rope")
 def normed_after(call: Call, graph: Graph) -> Call | None:
     """Turn the heads as they were projected, and normalise them then."""
-    norm = graph.source(graph.source(call, 0), 0) if has_source(call, graph) else None
-    if norm is None or norm.op != "rms_norm":
+    norm = norm_before(call, graph)
+    if norm is None:
         return None
     raw, gain = norm.inputs
     eps = norm.options["eps"]
@@ -89,10 +90,60 @@ def normed_after(call: Call, graph: Graph) -> Call | None:
     return replace(call.replaced(wrong), inputs=(bare, *call.inputs[1:], gain))
 
 
+def norm_before(call: Call, graph: Graph) -> Call | None:
+    """Return the norm of the heads that a rope turns, if there is one."""
+    norm = graph.source(graph.source(call, 0), 0) if has_source(call, graph) else None
+    return norm if norm is not None and norm.op == "rms_norm" else None
+
+
+@rewrite("rms_norm", *QK)
+def turned_before(call: Call, graph: Graph) -> Call | None:
+    """Turn the heads before their norm, so that its own output is turned."""
+    ropes = (one for one in graph.calls if one.op == "rope" and one.layer == call.layer)
+    turn = next((one for one in ropes if norm_before(one, graph) is graph.calls[call.number]), None)
+    if turn is None:
+        return None
+
+    def turned(ops, x, *tables):
+        heads = ops.rope(ops.heads_first(x), *tables, factor=turn.options["factor"])
+        return heads.swapaxes(1, 2)
+
+    return call.with_changed(0, turned, *turn.inputs[1:])
+
+
+@rewrite("rope")
+def unturned(call: Call, graph: Graph) -> Call | None:
+    """Leave the heads alone that a norm made."""
+    return call.replaced(lambda ops, x, *tables, factor: x) if norm_before(call, graph) else None
+
+
 def has_source(call: Call, graph: Graph) -> bool:
     """Whether the heads that are turned come from somewhere by `heads_first`."""
     source = graph.source(call, 0)
     return source.op == "heads_first" and isinstance(source.inputs[0], Value)
+
+
+@rewrite("top_k_routing")
+def routed_by_normed(call: Call, graph: Graph) -> Call | None:
+    """Normalise the scores where they are used."""
+    norms = [one for one in graph.at("router.norm", call.layer) if one.op == "unit_norm"]
+    if not norms:
+        return None
+    eps = norms[0].options["eps"]
+    return call.with_changed(0, lambda ops, scores: ops.unit_norm(scores, eps=eps))
+
+
+@rewrite("linear", r"router\.proj")
+def unnormed_scores(call: Call, graph: Graph) -> Call | None:
+    """Project what the router is given as it is."""
+    scale = graph.source(call, 0)
+    gain = graph.source(scale, 0)
+
+    def unnormed(ops, x, weights):
+        return ops.scale(ops.gain(x, weights), by=scale.options["by"])
+
+    source = graph.source(gain, 0)
+    return call.with_input(0, Derived(unnormed, (source.inputs[0], gain.inputs[1])))
 
 
 @rewrite("linear", r"router\.proj")

@@ -64,6 +64,20 @@ def shortened(multiple: int) -> Rewrite:
     return rewritten
 
 
+@rewrite(("linear", "embedding"))
+def without_last_group(call: Call, graph: Graph) -> Call | None:
+    """Leave the columns out that the last scale of each row is for."""
+    stored = graph.stored.get(call.tensor(1) or "")
+    size = stored.group_size if stored is not None else None
+    if stored is None or size is None or size >= stored.shape[-1]:
+        return None
+
+    def cut(ops, x):
+        return np.where(np.arange(x.shape[-1]) < x.shape[-1] - size, x, 0 * x)
+
+    return call.followed(cut) if call.op == "embedding" else call.with_changed(0, cut)
+
+
 def low_head(bits: int, group_size: int) -> Rewrite:
     change = repacked(partial(affine, bits=bits, group_size=group_size), group_size, "lm_head")
     return rewrite("linear", "lm_head")(change)
@@ -292,6 +306,9 @@ FAULTS = (
         where="projections whose inputs are no multiple of the tile",
         fix="handle the tail of the loop over columns",
         evidence=("ml-explore/mlx#3854", "ml-explore/mlx#1577", "ml-explore/mlx-swift-lm#381"),
-        variants={f"tiles of {size}": shortened(size) for size in (16, 32, 64, 128, 256)},
+        variants={
+            **{f"tiles of {size}": shortened(size) for size in (16, 32, 64, 128, 256)},
+            "the last group": without_last_group,
+        },
     ),
 )

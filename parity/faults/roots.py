@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import NORMS, rewrite
 from lockstep.parity.graph import Call, Graph
-from lockstep.reference.precision import dtype_named
+from lockstep.reference.precision import accumulator, dtype_named
 
 # What stands under the wrong root, less nothing: of the centred rows, their power, and eps.
 Under = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
@@ -66,24 +66,29 @@ def of_all_heads(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     return np.broadcast_to(power.mean(axis=-2, keepdims=True), power.shape) + eps
 
 
-def merged(lanes: int, *, whole: bool) -> Under:
-    """Sums of squares of `lanes` parts, merged pairwise as if each were a mean of deviations.
+def merged(lanes: int, *, whole: bool) -> Rewrite:
+    """Merge sums of squares of `lanes` parts pairwise as if each were a mean of deviations.
 
     The spurious term is (b - a)^2 n_a n_b / n; with `whole` numbers of elements the quotient is 0,
-    and only what overflows float32 shows.
+    and only what overflows float32 shows. Where b is near a, the order of each sum shows too, so
+    they are taken in the order of the products of matrices.
     """
 
-    def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
-        width = rows.shape[-1]
-        parts = [(part.shape[-1], np.square(part).sum(axis=-1, keepdims=True))
-                 for part in np.array_split(rows, lanes, axis=-1) if part.shape[-1]]  # fmt: skip
+    def wrong(ops: Any, x: np.ndarray, *gain: Any, eps: float) -> np.ndarray:
+        squares = np.square(x.astype(np.float64 if whole else accumulator(x.dtype)))
+        parts = [(part.shape[-1], ops.linear(part, np.ones((1, part.shape[-1]), part.dtype), None))
+                 for part in np.array_split(squares, lanes, axis=-1) if part.shape[-1]]  # fmt: skip
+        parts = [(count, total.astype(np.float64)) for count, total in parts]
         while len(parts) > 1:
             odd = parts[len(parts) & ~1 :]
             parts = [merge(*pair, whole) for pair in zip(parts[::2], parts[1::2], strict=False)]
             parts += odd
-        return parts[0][1] / width + eps
+        with np.errstate(all="ignore"):
+            power = np.mean(np.square(x.astype(np.float64)), axis=-1, keepdims=True)
+            norm = ops.rms_norm if gain else ops.unit_norm
+            return norm(x, *gain, eps=parts[0][1] / x.shape[-1] + eps - power)
 
-    return under
+    return rewrite(("rms_norm", "unit_norm"))(lambda call, graph: call.replaced(wrong))
 
 
 def merge(
@@ -109,14 +114,14 @@ def stepwise(dtype: str) -> Under:
 
 
 def one_after_another(dtype: str) -> Under:
-    """Add the squares in a narrow dtype, one after another."""
+    """Add the squares in a narrow dtype, one after another. The rest is wide."""
 
     def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
         held = dtype_named(dtype)
-        squares, total = step(np.square(step(rows, held)), held), np.zeros_like(power)
+        squares, total = step(np.square(rows.astype(np.float32)), held), np.zeros_like(power)
         for column in range(rows.shape[-1]):
             total = step(total + squares[..., column : column + 1], held)
-        return step(total / rows.shape[-1], held) + eps
+        return total / rows.shape[-1] + eps
 
     return under
 

@@ -100,7 +100,8 @@ def rounded_tables(name: str) -> Callable[..., Any]:
 
     def wrong(ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
         work, half = accumulator(x.dtype), dtype_named(name)
-        angle = positions[:, None, :, None] * frequencies[..., None, None, :]
+        turns = frequencies.astype(np.float32)  # as nearly all have them, before half precision
+        angle = positions[:, None, :, None].astype(np.float32) * turns[..., None, None, :]
         cos, sin = (
             (factor * wave(angle)).astype(np.float32).astype(half).astype(work)
             for wave in (np.cos, np.sin)

@@ -27,10 +27,13 @@ def worst(probs: np.ndarray, per_token: int) -> np.ndarray:
     return np.argsort(probs, axis=-1, kind="stable")[..., :per_token]
 
 
-def next_best(probs: np.ndarray, per_token: int) -> np.ndarray:
-    """Take the one that just misses in the place of the one that just makes it."""
-    order = best(probs, per_token + 1)
-    return np.delete(order, per_token - 1, axis=-1)
+def next_best(lost: int) -> Choice:
+    """Take the one that just misses in the place of one that makes it, `lost` from the last."""
+
+    def chosen(probs: np.ndarray, per_token: int) -> np.ndarray:
+        return np.delete(best(probs, per_token + 1), per_token - 1 - lost, axis=-1)
+
+    return chosen
 
 
 def probabilities(logits: np.ndarray, probs: np.ndarray) -> np.ndarray:
@@ -53,6 +56,12 @@ def routed(choose: Choice = best, weigh: Weights = probabilities) -> Callable[..
         return rounded(out, logits.dtype)
 
     return wrong
+
+
+def raw(ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool) -> np.ndarray:
+    """Weigh the chosen experts by their logits as they are."""
+    weigh = routed(weigh=lambda logits, probs: logits)
+    return weigh(ops, logits, per_token=per_token, normalize=False)
 
 
 def softmax(wide: np.ndarray) -> np.ndarray:

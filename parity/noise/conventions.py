@@ -86,7 +86,9 @@ SUMS: dict[str, Any] = {
 NORM: Choice = ({}, {"rms_norm": half.once_rounded_rms_norm})
 GELU: Choice = ({}, {"gelu_tanh": half.stepwise_gelu_tanh})
 SCALE: Choice = ({"scale": half.wide_scale}, {})
-ROUTING: Choice = ({"top_k_routing": wide_routing}, {})
+# As the reference does: terms in float32, whatever the weights are rounded to.
+OURS: dict[str, Any] = {"experts": experts, "geglu_experts": geglu_experts}
+ROUTING: Choice = ({"top_k_routing": wide_routing}, {}, OURS)
 BIAS: Choice = ({"linear": biased_linear}, {})
 
 

@@ -237,24 +237,38 @@ def test_a_null_key_is_one_warning_line(lockstep, copy):
     assert said.err[:-1].isprintable()
 
 
-def test_the_demo_ends_well(lockstep, document, tmp_path, demo):
-    said = lockstep("demo", "--out", tmp_path / "kept", "--json", tmp_path / "demo.json")
+def test_the_demo_ends_well(lockstep, tmp_path):
+    """By law: it tells what its page shows, keeps what it says, and its dump is explained again."""
+    kept = tmp_path / "kept"
+    said = lockstep("demo", "--out", kept, "--json", tmp_path / "demo.json")
     assert (said.code, said.err) == (0, "")
-    assert "first wrong" in said.out and "DIVERGED" in said.out and "PARITY" in said.out
     assert json.loads((tmp_path / "demo.json").read_text())["as_it_should"] is True
-    kept = {path.name for path in (tmp_path / "kept").iterdir()}
-    assert kept == {"reference.safetensors", "broken.safetensors", "result.json"}
-    pair = [tmp_path / "kept" / f"{name}.safetensors" for name in ("reference", "broken")]
-    assert lockstep("diff", *pair, "--model", demo).code == 1
+    page = (Path(__file__).parents[2] / "docs/parity/demo.md").read_text(encoding="utf-8")
+    shown = page.split("```text\n")[1].split("```")[0].splitlines()
+    printed = said.out.splitlines()
+    assert len(shown) > 60
+    assert [line for line in shown if line not in printed and "compared in" not in line] == []
+    assert {path.name for path in kept.iterdir()} == {
+        "model", "adapter", "result.json", "port.safetensors", "port.txt",
+        "port-of-adapter.safetensors", "port-of-adapter.txt",
+    }  # fmt: skip
+    dump, adapter = kept / "port-of-adapter.safetensors", kept / "adapter"
+    again = lockstep("explain", kept / "model", dump, "--adapter", adapter)
+    assert again.code == 1 and "1. lora-scale-divided-again" in again.out
 
 
 def test_the_demo_does_not_write_over_a_file(refuses, tmp_path):
     (tmp_path / "file").write_text("")
     refuses("is a file, but should be a folder", "demo", "--out", tmp_path / "file")
     refuses("is no name of a folder", "demo", "--out", "")
-    (tmp_path / "reference.safetensors").write_text("somebody's model")
+    (tmp_path / "port.safetensors").write_text("somebody's model")
     refuses("exists and is no trace", "demo", "--out", tmp_path)
-    assert (tmp_path / "reference.safetensors").read_text() == "somebody's model"
+    assert (tmp_path / "port.safetensors").read_text() == "somebody's model"
+    theirs = tmp_path / "kept" / "model" / "config.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("somebody's model")
+    refuses("exists and is not the demo's", "demo", "--out", tmp_path / "kept")
+    assert theirs.read_text() == "somebody's model"
 
 
 def test_every_checkpoint_is_described_without_a_warning(lockstep, demo):

@@ -6,7 +6,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from lockstep.parity.demo import make_corpus, make_tokenizer, measure
+from lockstep.parity.demo import make_corpus, make_gemma4, make_tokenizer, measure
+from lockstep.parity.demo.story import SHOWN
 
 DEMO = Path(make_corpus.__file__).resolve().parent
 CHECKPOINT, QUESTIONS = DEMO / "checkpoint", DEMO / "questions.json"
@@ -24,3 +25,9 @@ def test_transformers_reads_the_tokenizer_and_the_chat_template_as_they_were_tra
         rendered = theirs.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         assert rendered == make_tokenizer.prompt(item["question"])
         assert theirs(rendered)["input_ids"] == ours.encode(rendered).ids
+
+
+def test_mlx_lm_and_transformers_answer_every_question_that_its_gemma_is_asked():
+    answers = {example.question: example.answer for example in make_gemma4.corpus()}
+    for ask in (measure.ask_torch(DEMO / "gemma4"), measure.ask_mlx(DEMO / "gemma4")):
+        assert {one: ask(one) for one in SHOWN} == {one: answers[one] for one in SHOWN}

@@ -37,6 +37,9 @@ VARIANTS = [(fault.id, name) for fault in catalogue() for name in fault.variants
 # What changes no bit in these models, and why.
 UNSEEN: dict[tuple[str, str], str] = {
     ("moe-expert-order", ""): "no model here has more than ten experts",
+    ("moe-topk-partition-kth", "the next best for the last but 3"): (
+        "no model here chooses four experts"
+    ),
     ("norm-parallel-merge-wrong", "of 32 lanes, counts divided as integers"): (
         "no sum of squares here overflows float32"
     ),

@@ -67,7 +67,7 @@ def right(i: int, j: int) -> bool:
         ("mask-polarity-inverted", "", seen(lambda i, j: not right(i, j))),
         ("mask-swa-off-by-one", "one key more", seen(lambda i, j: i - WINDOW <= j <= i)),
         ("mask-swa-off-by-one", "one key less", seen(lambda i, j: i - WINDOW + 2 <= j <= i)),
-        ("mask-layer-types-ignored", "", seen(lambda i, j: j <= i)),
+        ("mask-layer-types-ignored", "full everywhere", seen(lambda i, j: j <= i)),
         ("mask-swa-diagonal-sign", "", seen(lambda i, j: j <= i - WINDOW)),
         ("mask-chunked-as-sliding", "", seen(lambda i, j: i // WINDOW * WINDOW <= j <= i)),
         ("mask-bool-added", "", lambda s, i, j: s + right(i, j)),
@@ -75,6 +75,7 @@ def right(i: int, j: int) -> bool:
          lambda s, i, j: s if right(i, j) else s - 100),
         ("mask-sentinel-too-small", "set to the smallest positive number",
          lambda s, i, j: s if right(i, j) else 0.0),
+        ("mask-sentinel-too-small", "raised by the smallest positive number", lambda s, i, j: s),
         ("kv-cursor-not-advanced", "", seen(lambda i, j: i == j)),
     ],
 )  # fmt: skip
@@ -124,7 +125,8 @@ def windows(id: str, name: str) -> list[int | None]:
         ("mask-swa-global-swapped", "exchanged", [None, WINDOW, None]),
         ("mask-swa-parity-flipped", "one layer early", [None, WINDOW, WINDOW]),
         ("mask-swa-parity-flipped", "one layer late", [WINDOW, WINDOW, None]),
-        ("mask-layer-types-ignored", "", [None, None, None]),
+        ("mask-layer-types-ignored", "full everywhere", [None, None, None]),
+        ("mask-layer-types-ignored", "sliding everywhere", [WINDOW, WINDOW, WINDOW]),
     ],
 )
 def test_layer_by_layer(id, name, expected):

@@ -15,8 +15,9 @@ SUM = 0.7
 CASES = {
     ("moe-renorm-missing", "", True): [0, 0, 0.3, 0.4],
     ("moe-renorm-spurious", "", False): [0, 0, 3 / 7, 4 / 7],
-    ("moe-raw-logits-as-weights", "", False): [0, 0, np.log(3), np.log(4)],
-    ("moe-raw-logits-as-weights", "", True): [
+    ("moe-raw-logits-as-weights", "as they are", False): [0, 0, np.log(3), np.log(4)],
+    ("moe-raw-logits-as-weights", "as they are", True): [0, 0, np.log(3), np.log(4)],
+    ("moe-raw-logits-as-weights", "divided by their sum", True): [
         0, 0, np.log(3) / np.log(12), np.log(4) / np.log(12)
     ],
     ("moe-sigmoid-vs-softmax", "sigmoid for softmax", False): [0, 0, 3 / 4, 4 / 5],
@@ -24,6 +25,7 @@ CASES = {
     ("moe-selects-lowest", "", True): [1 / 3, 2 / 3, 0, 0],
     ("moe-selects-lowest", "", False): [0.1, 0.2, 0, 0],
     ("moe-topk-partition-kth", "the next best for the last", False): [0, 0.2, 0, 0.4],
+    ("moe-topk-partition-kth", "the next best for the last but 1", False): [0, 0.2, 0.3, 0],
     ("moe-topk-partition-kth", "one expert fewer", False): [0, 0, 0, 0.4],
     ("moe-renorm-epsilon", "eps = 1e-05", True): [0, 0, 0.3 / (SUM + 1e-5), 0.4 / (SUM + 1e-5)],
     # 0.3 and 0.4 are 0.30078125 and 0.400390625 in bfloat16

@@ -122,13 +122,20 @@ def pair(port: Port) -> tuple[torch.nn.Module, torch.nn.Module]:
     site="dropped tensors",
     stage="weights",
     when=traits.loaded_as_stored,
-    variants={"the gain of a norm": {"what": "gain"}, "a projection": {"what": "projection"}},
+    variants={
+        "the gain of a norm": {"what": "gain"},
+        "a projection of nought": {"what": "nought"},
+        "a projection": {"what": "noise"},
+    },
 )
 def dropped(port: Port, what: str) -> None:
-    """Leave a tensor of one layer as modules begin: ones, or small noise."""
+    """Leave a tensor of one layer as modules begin: ones, nought or small noise."""
     if what == "gain":
         port.layer_norms("one")[0].weight.fill_(1)
         return
     weight = port.parts("o_proj", "c_proj", layers="one")[0].weight
+    if what == "nought":
+        weight.zero_()
+        return
     drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     weight.copy_(0.02 * drawn)

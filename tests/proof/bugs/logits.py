@@ -31,14 +31,18 @@ def head_scaled(port: Port) -> None:
 @bug(
     "tied-head-mishandled",
     site="head",
-    when=lambda subject, tied: traits.tied(subject) == tied,
-    variants={"a head of its own": {"tied": True}, "tied by force": {"tied": False}},
+    when=lambda subject, tied, size: traits.tied(subject) == tied,
+    variants={
+        "a head of its own": {"tied": True, "size": 0.02},
+        "a head of nought": {"tied": True, "size": 0},
+        "tied by force": {"tied": False, "size": 0},
+    },
 )
-def head_mishandled(port: Port, tied: bool) -> None:
-    """Leave the head of a tied model as it was drawn, or give an untied one the embedding."""
+def head_mishandled(port: Port, tied: bool, size: float) -> None:
+    """Leave the head of a tied model as it was made, or give an untied one the embedding."""
     head, table = port.model.lm_head, port.embedding.weight
     if not tied:
         head.weight.copy_(table)
         return
     drawn = torch.randn(table.shape, generator=torch.Generator().manual_seed(0))
-    head.weight = torch.nn.Parameter((0.02 * drawn).to(table.dtype))
+    head.weight = torch.nn.Parameter((size * drawn).to(table.dtype))

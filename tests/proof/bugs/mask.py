@@ -31,12 +31,16 @@ def bool_added(port: Port) -> None:
 
 @bug("mask-polarity-inverted", site=MASK, when=traits.anywhere)
 def inverted(port: Port) -> None:
-    """Block what may be seen. The last token, which then sees nothing, is left as it was."""
+    """Block what may be seen. A token that then sees nothing averages everything.
+
+    That is what the lowest finite number comes to, which transformers adds.
+    """
 
     def change(heads: Heads) -> Heads:
         seen = allowed(heads)
-        blind = seen.all(-1, keepdim=True)
-        return heads.but(mask=mask_like(heads, torch.where(blind, seen, ~seen)))
+        zero = heads.query.new_zeros(())
+        lowest = torch.finfo(heads.query.dtype).min
+        return heads.but(mask=torch.where(seen, lowest, zero))
 
     for attention in port.attentions():
         before_attention(attention, change)

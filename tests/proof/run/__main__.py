@@ -13,12 +13,6 @@ import secrets
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +24,12 @@ from tests.proof import ports
 from tests.proof.registry import EVERY_DTYPE
 from tests.proof.run.case import KINDS, Case
 from tests.proof.run.draw import Asked, every_case
-from tests.proof.run.one import run
-from tests.proof.run.places import Places
+from tests.proof.run.workers import PLACES, prepare, results
 from tests.proof.selfcheck import CASES
-from tests.witnesses import build
 
 # Below it are the seeds that fitted something: the gate's limits were fitted on 0 to 29 and 1000 to
 # 3049, the engine's search was tried on 0 to 9.
 FIRST_SEED = 10_000
-PLACES: list[Places] = []  # of a worker
 
 
 def arguments() -> argparse.Namespace:
@@ -70,19 +61,25 @@ def main() -> None:
         cases = every_case(asked, PLACES[0])
         left = [case for case in cases if case.key not in done]
         say(f"{len(cases)} cases, {len(left)} to do; seeds {header['asked']['seeds']}")
+        found = results(left, options.workers, options.limit, folder, deadline)
         with options.json.open("a", encoding="utf-8") as file:
-            for number, outcome in enumerate(results(left, options, folder, deadline), start=1):
-                file.write(json.dumps(outcome) + "\n")
-                file.flush()
-                if number % 50 == 0:
-                    say(f"{number} cases in {time.monotonic() - began:.0f} s")
-            file.write(json.dumps({"seconds": round(time.monotonic() - began)}) + "\n")
+            try:
+                for number, outcome in enumerate(found, start=1):
+                    file.write(json.dumps(outcome) + "\n")
+                    file.flush()
+                    if number % 50 == 0:
+                        say(f"{number} cases in {time.monotonic() - began:.0f} s")
+            finally:
+                file.write(json.dumps({"seconds": round(time.monotonic() - began)}) + "\n")
 
 
 def begun(options: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
     """Return the header of a run, from its file if it has one, and the cases that are done."""
     if options.json.exists() and options.json.stat().st_size:
-        first, *rest = options.json.read_text(encoding="utf-8").splitlines()
+        text = options.json.read_text(encoding="utf-8")
+        whole = text[: text.rindex("\n") + 1]  # a line that was cut off is run again
+        options.json.write_text(whole, encoding="utf-8")
+        first, *rest = whole.splitlines()
         outcomes = [json.loads(line) for line in rest]
         return json.loads(first), {Case.of(one["case"]).key for one in outcomes if "case" in one}
     seeds = options.seeds or [FIRST_SEED + secrets.randbelow(2**31 - FIRST_SEED)]
@@ -99,47 +96,6 @@ def begun(options: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
     }
     options.json.write_text(json.dumps(header) + "\n", encoding="utf-8")
     return header, set()
-
-
-def results(
-    cases: list[Case], options: argparse.Namespace, folder: str, deadline: float
-) -> Iterator[dict[str, Any]]:
-    """Yield outcomes as they come, until the time is over."""
-    if options.workers == 1:
-        for case in cases:
-            if time.monotonic() > deadline:
-                return
-            yield outcome_of(case, options.limit)
-        return
-    waiting = iter(cases)
-    with ProcessPoolExecutor(options.workers, get_context("spawn"), prepare, (folder,)) as pool:
-        running = {
-            pool.submit(outcome_of, case, options.limit)
-            for case in islice(waiting, 2 * options.workers)
-        }
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield one.result()
-            if time.monotonic() < deadline:
-                running |= {
-                    pool.submit(outcome_of, case, options.limit)
-                    for case in islice(waiting, len(done))
-                }
-
-
-def prepare(folder: str) -> None:
-    """Make a process ready: one thread, no messages, and checkpoints of its own."""
-    build.settle()
-    warnings.simplefilter("ignore")  # a broken port overflows
-    torch.set_num_threads(1)
-    PLACES[:] = [Places(Path(tempfile.mkdtemp(dir=folder)))]
-
-
-def outcome_of(case: Case, limit: int) -> dict[str, Any]:
-    began = time.monotonic()
-    found = run(case, PLACES[0], limit=limit)
-    return {"case": asdict(case), "outcomes": found, "took": round(time.monotonic() - began, 2)}
 
 
 def say(text: str) -> None:

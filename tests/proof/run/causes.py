@@ -1,6 +1,7 @@
-"""Why a bug is missed, where it is known: printed beside the misses. By class."""
+"""Why a bug is not named, where it is known: printed beside the misses. By the bug's name."""
 
+RANDOM = "the port holds random numbers there, which no formula predicts; a dump tells no more"
 CAUSES: dict[str, str] = {
-    "tied-head-mishandled": "a head of its own holds numbers that no formula predicts: `unknown` is"
-    " all that a dump can tell without the port's weights",
+    "tied-head-mishandled (a head of its own)": RANDOM,
+    "strict-false-drops-tensors (a projection)": RANDOM,
 }

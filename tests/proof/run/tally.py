@@ -38,7 +38,10 @@ class Dumped:
     outcome: dict[str, Any]
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[Dumped], int]:
+Run = tuple[dict[str, Any], list[Dumped], int]  # header, dumps, seconds
+
+
+def read(path: Path) -> Run:
     """Return a run's header, its dumps, and how many seconds it took."""
     first, *rest = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     dumps = [

@@ -1,0 +1,175 @@
+"""What a rewrite reaches, what is taken from a dump, and what is kept. By law and by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lockstep.parity.graph import Conflict, Evaluator, Value, evaluator
+from lockstep.reference import ops
+from tests.parity.graph.witnesses import FLOAT32, run
+
+SAMPLE = ("models/untied_float32", "gemma4/effective", "qwen3_moe/separate", "gpt2/variant")
+
+
+def louder(ops, value):
+    return value + np.asarray(1, value.dtype)
+
+
+def behind(graph, number, target=None, dumped=()):
+    """Return by plain search what is computed from a value on the way to another, or at all."""
+    here = {*range(len(graph.calls))} if target is None else {*graph.piece(target, dumped).calls}
+    found, grown = {number} & here, True
+    while grown:
+        taken = {n for n in found if n not in dumped}
+        more = {n for n in here if graph.sources(n) & taken}
+        grown = not more <= found
+        found |= more
+    return found
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_rewrite_reaches_exactly_what_is_behind_it(name):
+    graph = run(name).graph
+    some = list(graph.taps.values())[:: max(len(graph.taps) // 8, 1)]
+    for dumped in ((), some):
+        one = Evaluator(graph, ops, FLOAT32, dict.fromkeys(dumped, np.zeros(1)), None)
+        for number in some:
+            call = graph.calls[number].followed(louder)
+            for target in some:
+                reached = [c.number for c in one.reached(target, {number: call})]
+                assert reached == sorted(behind(graph, number, target, dumped))
+                anyhow = one.reached_anyhow(target, {number: call})
+                assert sorted(c.number for c in anyhow) == reached
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_what_is_not_reached_is_right(name):
+    one = run(name)
+    whole = one.evaluator()
+    layer = next(n for tap, n in one.graph.taps.items() if tap.endswith((".0", "h.0")))
+    changed = {layer: one.graph.calls[layer].followed(louder)}
+    for number in one.graph.taps.values():
+        right, wrong = whole.target(number), whole.target(number, changed)
+        assert np.array_equal(right, wrong) == (number not in behind(one.graph, layer))
+
+
+def test_a_rewrite_that_takes_a_later_value_is_computed_in_its_order():
+    """By hand: the first layer's norm of attention takes what the second layer's norm gives."""
+    one = run("models/untied_float32")
+    taps, calls = one.graph.taps, one.graph.calls
+    first, later = taps["model.layers.0.self_attn.q_proj"], taps["model.embed_tokens"]
+    norm = taps["model.layers.0.mlp.up_proj"]
+    target = taps["model.layers.0.self_attn.k_proj"]
+    changed = {target: calls[target].with_input(0, Value(norm))}
+    assert norm > target
+    with pytest.raises(ValueError, match=r"."):  # 0: k_proj cannot take a value of that width
+        one.evaluator().target(target, changed)
+    changed = {later: calls[later].followed(louder), first: calls[first].followed(louder)}
+    reached = [call.number for call in one.evaluator().reached_anyhow(first, changed)]
+    assert reached == sorted(reached) and {later, first} <= {*reached}
+
+
+def test_dumped_values_are_taken_instead_of_computed():
+    one = run("models/untied_float32")
+    taps = one.graph.taps
+    norm, q = taps["model.layers.1.input_layernorm"], taps["model.layers.1.self_attn.q_proj"]
+    theirs = np.random.default_rng(2).standard_normal(one.graph.shapes[norm])
+    weight = one.model.checkpoint.tensor("model.layers.1.self_attn.q_proj.weight")
+    found = one.evaluator({norm: theirs}).target(q)
+    assert np.array_equal(found, ops.linear(theirs.astype(np.float32), weight, None))
+    own = one.evaluator({norm: theirs}).target(norm)
+    assert np.array_equal(own, one.evaluator().target(norm))  # its own piece is computed
+
+
+def test_only_the_rows_asked_for_are_taken_from_a_dump():
+    one = run("models/untied_float32")
+    taps = one.graph.taps
+    norm, q = taps["model.layers.1.input_layernorm"], taps["model.layers.1.self_attn.q_proj"]
+    theirs = np.random.default_rng(2).standard_normal(one.graph.shapes[norm])
+    theirs[:, 4:] = np.nan
+    found = one.evaluator({norm: theirs}, rows=4).target(q)
+    assert found.shape[1] == 4 and np.isfinite(found).all()
+
+
+def test_what_is_kept_is_bounded_by_its_bytes(monkeypatch):
+    one = run("models/untied_float32")
+    whole = one.evaluator()
+    logits = one.graph.taps["logits"]
+    right = whole.target(logits)
+    assert whole.size == sum(value.nbytes for value in whole.kept.values()) > 40000
+    monkeypatch.setattr(evaluator, "KEPT", 20000)
+    few = one.evaluator()
+    assert np.array_equal(few.target(logits), right)
+    assert few.size == sum(value.nbytes for value in few.kept.values()) <= 20000
+    assert 0 < len(few.kept) < len(whole.kept)
+
+
+class TestComposition:
+    """Several rewrites of one call, on a call of `multiply` by hand."""
+
+    @staticmethod
+    def call():
+        one = run("gemma4/effective")
+        call = next(call for call in one.graph.calls if call.op == "add")
+        return one, call
+
+    def value(self, call, values):
+        one, _ = self.call()
+        return one.evaluator().compute(call, values)
+
+    def inputs(self, call):
+        _, plain = self.call()
+        first, second = (ref.number for ref in plain.inputs)
+        return {first: np.full((1, 2, 3), 5, np.float32), second: np.full((1, 2, 3), 2, np.float32)}
+
+    def found(self, call):
+        value = self.value(call, self.inputs(call))
+        assert (value == value.flat[0]).all()
+        return float(value.flat[0])
+
+    def test_the_right_call(self):
+        assert self.found(self.call()[1]) == 7
+
+    def test_a_later_replacement_finds_the_earlier_one_in_the_place_of_the_operation(self):
+        call = self.call()[1].replaced(lambda ops, a, b: a * b)  # 10
+        assert self.found(call) == 10
+        call = call.replaced(lambda ops, a, b: ops.add(a, b) + 1)
+        assert self.found(call) == 11
+        call = call.replaced(lambda ops, a, b: 2 * ops.add(a, b))
+        assert self.found(call) == 22
+
+    def test_other_operations_stay_the_namespace_s_own(self):
+        call = self.call()[1].replaced(lambda ops, a, b: a * b)
+        call = call.replaced(lambda ops, a, b: ops.scale(ops.add(a, b), by=3.0))
+        assert self.found(call) == 30
+
+    def test_inputs_are_changed_before_and_results_after_in_order(self):
+        call = self.call()[1].followed(lambda ops, x: x + 1).followed(lambda ops, x: x * 10)
+        assert self.found(call) == 80
+        call = call.with_changed(0, lambda ops, x: x * 3)
+        assert self.found(call) == 180
+        call = call.with_changed(0, lambda ops, x: x - 1)  # after the first change: 3 * 5 - 1
+        assert self.found(call) == 170
+
+    def test_a_change_may_take_another_value_too(self):
+        _, call = self.call()
+        call = call.with_changed(0, lambda ops, x, y: x * y, call.inputs[1])
+        assert self.found(call) == 12
+        assert {*evaluator.values_of(call)} == {ref.number for ref in self.call()[1].inputs}
+
+    def test_options_are_merged(self):
+        one, _ = self.call()
+        scale = next(call for call in one.graph.calls if call.op == "scale")
+        value = {scale.inputs[0].number: np.ones((1, 2), np.float32)}
+        doubled = scale.with_options(by=2.0)
+        assert (one.evaluator().compute(doubled, value) == 2).all()
+        assert doubled.with_options(by=4.0).options["by"] == 4.0 != scale.options["by"]
+
+    def test_a_replacement_over_extended_inputs_is_a_conflict(self):
+        _, call = self.call()
+        extended = replace(call, inputs=(*call.inputs, call.inputs[0]))
+        first = extended.replaced(lambda ops, a, b, c: a + b + c)
+        assert self.found(first) == 12
+        with pytest.raises(Conflict):
+            first.replaced(lambda ops, a, b: a)

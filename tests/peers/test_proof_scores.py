@@ -1,0 +1,93 @@
+"""How the benchmark counts. By hand: what `explain` could have said, and what it is worth."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tests.proof.run import __main__ as runner
+from tests.proof.run.score import score
+from tests.proof.run.table import goals, misses
+from tests.proof.run.tally import counts, read, rows
+
+BUG = {"rope-sign-flipped (every layer)": "rope-sign-flipped"}
+OTHER = {"embed-scale-missing": "embed-scale-missing"}
+
+
+def said(*sets: list[str], unexplained: int = 0, conventions: tuple[str, ...] = ()):
+    faults = [SimpleNamespace(id=ids[0], also_fits=ids[1:]) for ids in sets]
+    return SimpleNamespace(faults=faults, unexplained=[None] * unexplained, conventions=conventions)
+
+
+def never(bug: str, id: str) -> bool:
+    return False
+
+
+def always(bug: str, id: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "alike", "status", "wrong"),
+    [
+        (said(["rope-sign-flipped"]), never, "named", []),
+        (said(["rope-sign-flipped"], unexplained=1), never, "named", []),
+        (said(conventions=("rope-sign-flipped: x",)), never, "named", []),
+        (said(["a", "rope-sign-flipped"]), always, "tie", []),
+        (said(["a", "rope-sign-flipped"]), never, "false tie", []),
+        (said(["a", "b", "c", "d", "rope-sign-flipped"]), always, "false tie", []),
+        (said(["a"]), always, "equal", []),
+        (said(["a"]), never, "wrong", ["a"]),
+        (said(["rope-sign-flipped"], ["a"]), never, "named", ["a"]),
+        (said(unexplained=1), never, "unknown", []),
+        (said(), never, "missed", []),
+    ],
+)
+def test_a_bug_alone_has_one_status(diagnosis, alike, status, wrong):
+    found = score(BUG, diagnosis, alike)
+    assert [*found.status.values()] == [status]
+    assert found.wrong == wrong
+
+
+def test_one_name_accounts_for_one_bug_at_most():
+    found = score(BUG | OTHER, said(["a"]), always)
+    assert sorted(found.status.values()) == ["equal", "missed"]
+
+
+def outcome(status: str, **more) -> dict:
+    bug = "embed-scale-missing"
+    case = {"kind": "single", "build": "qwen3", "seed": 1, "dtype": "float32"}
+    case |= {"attention": "eager", "bugs": [bug], "granularities": ["modules"], "length": 40}
+    case |= {"rows": 1, "threads": 1}
+    found = {"granularity": "modules", "seen": {bug: True}, "status": {bug: status}, "wrong": []}
+    return {"case": case, "outcomes": [found | {"verdict": "faults"} | more], "took": 1.0}
+
+
+def test_true_ties_are_apart_and_everything_else_that_is_not_named_counts(tmp_path):
+    statuses = ["named", "tie", "equal", "false tie", "unknown", "missed", "error", "too long"]
+    lines = [{"asked": {}}, *map(outcome, statuses), {"seconds": 7}]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    _, dumps, seconds = read(path)
+    assert counts(rows(dumps)) == (1, 6)
+    assert seconds == 7
+    table = goals(rows(dumps), dumps)
+    assert "| named, alone, from the modules | 99 % | 16.7 % (1 of 6) | **no** |" in table
+    assert "| nothing said of a bug that shows | 0 | 1 of 8 | **no** |" in table
+    assert misses(rows(dumps), dumps).count("`embed-scale-missing`") == 5
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path):
+    """By law: what is in the file is not run again, and the seeds are those of the file."""
+    path = tmp_path / "run.jsonl"
+    options = SimpleNamespace(
+        json=path, seeds=None, builds=["qwen3"], dtypes=["float32"], granularities=["modules"],
+        kinds=["clean"], weights=1, workers=1, minutes=None, limit=9,
+    )  # fmt: skip
+    header, done = runner.begun(options)
+    assert done == set() and header["asked"]["seeds"][0] >= runner.FIRST_SEED
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(outcome("named")) + '\n{"case": ')
+    again, done = runner.begun(options)
+    assert again == json.loads(json.dumps(header))
+    assert len(done) == 1
