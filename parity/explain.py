@@ -100,7 +100,10 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:
     """Put what was named where it belongs: bugs, conventions, a quantisation of the port's own."""
     entries = {one.id: one.fault for one in case.hypotheses}
+    merged: dict[str, Named] = {}
     for one in found:
+        merged[one.id] = merged[one.id].joined(one) if one.id in merged else one
+    for one in merged.values():
         if not entries[one.id].convention:
             result.faults.append(one)
         elif one.id.startswith("port-quantised-"):

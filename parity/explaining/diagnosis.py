@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.parity.result import tidy
+
+MOST_TIES = 4  # bugs that are said to fit as well
 
 
 @dataclass
@@ -26,6 +28,18 @@ class Named:
     votes: dict[str, int] | None = None
     wrong: str = ""
     right: str = ""
+
+    def joined(self, other: Named) -> Named:
+        """Return one bug that is found in two variants as one, as sure as the less sure of them."""
+        variants = dict.fromkeys(v for one in (self, other) if one.variant for v in [one.variant])
+        return replace(
+            self,
+            variant=" and ".join(variants) or None,
+            taps=[*dict.fromkeys((*self.taps, *other.taps))],
+            layers=sorted({*self.layers, *other.layers}),
+            confidence=min(self.confidence, other.confidence),
+            also_fits=[*dict.fromkeys((*self.also_fits, *other.also_fits))][:MOST_TIES],
+        )
 
 
 @dataclass

@@ -28,6 +28,7 @@ class Look:
     careful: bool
 
     @classmethod
+    @np.errstate(all="ignore")  # a broken port may hold anything
     def of(
         cls, port: np.ndarray, wrong: np.ndarray, right: np.ndarray, noise: float, *, careful: bool
     ) -> Look:
@@ -40,17 +41,20 @@ class Look:
         return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(off, right),
                    sums(moved, moved), sums(right, right), noise, careful)  # fmt: skip
 
+    @np.errstate(all="ignore")
     def raw(self, first: int, last: int | None) -> float:
         """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
         return self.ratio(self.port[first:last], self.wrong[first:last])
 
     @np.errstate(all="ignore")  # what a broken port dumps may overflow, or be all zero
+    @np.errstate(all="ignore")
     def scaled(self, first: int, last: int | None) -> float:
         """Return the same after the best single factor for the hypothesis."""
         off, wrong, cross = (part[first:last] for part in (self.port, self.wrong, self.cross))
         gain = cross.sum() / wrong.sum()
         return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
 
+    @np.errstate(all="ignore")
     @np.errstate(all="ignore")
     def mixed(self, first: int, last: int | None) -> float:
         """Return the same after the best mixture of the hypothesis and the right value.
@@ -66,6 +70,7 @@ class Look:
         gains = np.linalg.lstsq(square, np.array([cross, aside]), rcond=1e-12)[0]
         return over(off - gains @ [cross, aside], wrong, self.noise)
 
+    @np.errstate(all="ignore")
     def fingerprint(self, first: int, last: int | None) -> tuple[float, ...]:
         """Return what two hypotheses share that do the same to a stretch of tokens."""
         parts = (self.port, self.wrong, self.cross, self.moved)
@@ -76,6 +81,7 @@ class Look:
         mine, yours = (np.array(look.fingerprint(0, None)) for look in (self, other))
         return bool(np.allclose(mine, yours, rtol=ALIKE, atol=0.0))
 
+    @np.errstate(all="ignore")
     def effect(self, first: int, last: int | None) -> float:
         """Return how far the hypothesis moves the right value, over the noise."""
         return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)

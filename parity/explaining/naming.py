@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lockstep.parity.explaining.diagnosis import Named
+from lockstep.parity.explaining.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.hypothesis import rewritten
 from lockstep.parity.explaining.verdict import Chosen
 from lockstep.parity.explaining.votes import Votes
@@ -12,7 +12,6 @@ from lockstep.parity.explaining.votes import Votes
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
-MOST_TIES = 4
 SURE = 0.99
 
 

@@ -126,10 +126,20 @@ class Search:
                     break
             solutions, before = found, rows or 0
             if not solutions:
-                return []
+                solutions = self.at_once(visible)
+                break
         smallest = [self.needed(atoms) for atoms in solutions]
         least = min(map(count, smallest), default=0)
         return list({atoms: None for atoms in smallest if count(atoms) == least})
+
+    def at_once(self, visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain all tokens together, with at least one bug that lets a token see later ones.
+
+        Then no token can be looked at before the others.
+        """
+        shown = self.distinct(visible, 0, None)
+        starts = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        return self.stage(starts, shown, None, 0)
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
         """Return one of those that do the same to a stretch of tokens, that of fewest calls."""

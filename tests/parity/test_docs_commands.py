@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md", "docs/faults.md"]
+PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
+         "docs/parity/explain.md", "docs/faults.md"]  # fmt: skip
 COMMAND = re.compile(
     r"^\$ lockstep (?P<line>.*)\n(?P<shown>(?:.*\n)*?)(?=\$|```)"
     r"(?:\$ echo \$\?\n(?P<code>\d+))?",

@@ -50,9 +50,7 @@ def test_half_precision_that_is_stored_wide_is_judged_as_what_it_is():
     wide = {k: v.astype(np.float32) for k, v in port(name, dtype="bfloat16").items()}
     found = explained(name, wide)
     check_clean(found, "bfloat16")
-    assert found.conventions == [
-        "stored as float32, but most values are bfloat16: judged as that"
-    ]
+    assert found.conventions == ["stored as float32, but most values are bfloat16: judged as that"]
     strict = explained(name, wide, (), dtype="float32")
     assert (strict.dtype, strict.verdict) == ("float32", "unknown")
 

@@ -14,14 +14,14 @@ from lockstep.reference.model import Model
 
 ROOT = Path(__file__).parents[3]
 WITNESSES = ROOT / "tests/witnesses"
-FOLDERS = ("models", "llama", "gpt2", "qwen3_moe", "gemma4")
+KINDS = ("models", "llama", "gpt2", "qwen3_moe", "gemma4", "adapters")
+FOLDERS = [path for kind in KINDS for path in sorted((WITNESSES / kind).iterdir())]
 GGUF = sorted(path for path in (WITNESSES / "gguf").glob("*.gguf") if "of-" not in path.name)
 MODELS = [
-    *(f"{folder}/{path.name}" for folder in FOLDERS for path in sorted(WITNESSES.glob(f"{folder}/*"))),
+    *(f"{path.parent.name}/{path.name}" for path in FOLDERS),
     *(f"gguf/{path.name}" for path in GGUF),
     "gguf/gemma4_e2b-00001-of-00003.gguf",
-    *(f"adapters/{path.name}" for path in sorted((WITNESSES / "adapters").iterdir())),
-]  # fmt: skip
+]
 FLOAT32 = np.dtype(np.float32)
 LENGTH = 20
 
