@@ -110,7 +110,7 @@ def test_nothing_in_a_name_reaches_the_terminal_as_more_than_a_name():
     check_harmless(report(found))
 
 
-def test_nor_does_a_hostile_path_or_a_misshapen_tensor_of_a_hostile_name(tmp_path):
+def test_nor_does_anything_in_a_path_a_config_or_a_note():
     found = explained(NAME, RIGHT)
     found.dump = found.model = "".join(HOSTILE[:5])
     found.conventions = [*HOSTILE]

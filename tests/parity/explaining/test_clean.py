@@ -8,9 +8,8 @@ from safetensors.numpy import load_file, save_file
 
 from lockstep import reference
 from lockstep.parity.explaining.flips import near_choice
-from lockstep.reference import ops
 from tests.parity.explaining import ports
-from tests.parity.explaining.ports import WITNESSES, explained, is_of, model_of, port, prompt
+from tests.parity.explaining.ports import WITNESSES, explained, ids, is_of, model_of, port, prompt
 
 MODELS = (
     "models/untied_float32", "gpt2/variant", "llama/mistral_window", "qwen3_moe/separate",
@@ -35,6 +34,16 @@ def test_a_right_port_is_clean_at_every_level(name, dtype):
 def test_a_right_port_of_other_models_is_clean(name):
     for level in ("modules", "logits"):
         check_clean(explained(name, port(name, level=level)))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("name", ["models/untied_float32", "gemma4/sparse", "qwen3_moe/separate"])
+def test_a_short_prompt_is_enough_for_what_it_shows(name, length):
+    for level in ("modules", "logits"):
+        check_clean(explained(name, port(name, level=level, length=length), length=length))
+    bug = "embed-scale-missing" if "gemma" in name else "norm-plus-one-missing"
+    found = explained(name, port(name, [bug], length=length), length=length)
+    assert ids(found) == {bug} and not found.unexplained
 
 
 @pytest.mark.parametrize("name", ["models/untied_float32", "qwen3_moe/separate", "gemma4/sparse"])
@@ -115,4 +124,3 @@ def test_which_choices_are_near():
     assert near_choice(centre, spread, 4).tolist() == [[False, False]]
     centre[0, 0, 1] = np.nan
     assert near_choice(centre, spread, 2)[0, 0]
-    assert ops.top_k_routing(centre[:, 1:], per_token=2, normalize=True)[0, 0, 1] > 0

@@ -6,7 +6,6 @@ import pytest
 from lockstep.parity.explaining.convention import convention_of
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
-from lockstep.parity.noise import ways
 from lockstep.reference import ops
 from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import explained, graph_of, ids, model_of, port
@@ -59,4 +58,3 @@ def test_the_convention_of_rounding_is_found_by_its_bits():
     for piece, calls in pieces:
         _, share = convention_of(trial, [(piece, calls)])
         assert share > 0.98, graph.calls[piece.target].taps
-    assert len(ways(half)) > 2

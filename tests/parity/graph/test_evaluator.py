@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep.parity.graph import Conflict, Evaluator, Value, evaluator
+from lockstep.parity.graph import Conflict, Evaluator, evaluator
 from lockstep.reference import ops
 from tests.parity.graph.witnesses import FLOAT32, run
 
@@ -54,20 +54,24 @@ def test_what_is_not_reached_is_right(name):
         assert np.array_equal(right, wrong) == (number not in behind(one.graph, layer))
 
 
-def test_a_rewrite_that_takes_a_later_value_is_computed_in_its_order():
-    """By hand: the first layer's norm of attention takes what the second layer's norm gives."""
+def test_a_rewrite_may_take_a_value_that_is_computed_later():
+    """By hand: the norm of the queries takes the keys, which come after it."""
     one = run("models/untied_float32")
     taps, calls = one.graph.taps, one.graph.calls
-    first, later = taps["model.layers.0.self_attn.q_proj"], taps["model.embed_tokens"]
-    norm = taps["model.layers.0.mlp.up_proj"]
-    target = taps["model.layers.0.self_attn.k_proj"]
-    changed = {target: calls[target].with_input(0, Value(norm))}
-    assert norm > target
-    with pytest.raises(ValueError, match=r"."):  # 0: k_proj cannot take a value of that width
-        one.evaluator().target(target, changed)
-    changed = {later: calls[later].followed(louder), first: calls[first].followed(louder)}
-    reached = [call.number for call in one.evaluator().reached_anyhow(first, changed)]
-    assert reached == sorted(reached) and {later, first} <= {*reached}
+    q_norm, k_norm = (taps[f"model.layers.0.self_attn.{name}_norm"] for name in "qk")
+    k_proj, keys = taps["model.layers.0.self_attn.k_proj"], calls[k_norm].inputs[0]
+    assert q_norm < keys.number
+    changed = {q_norm: calls[q_norm].with_input(0, keys)}
+    weight = one.model.checkpoint.tensor("model.layers.0.self_attn.q_norm.weight")
+    options = dict(calls[q_norm].options)
+    right = ops.rms_norm(one.evaluator().target(keys.number), weight, **options)
+    assert np.array_equal(one.evaluator().target(q_norm, changed), right)
+    changed[k_proj] = calls[k_proj].followed(louder)
+    reached = [call.number for call in one.evaluator().reached(q_norm, changed)]
+    assert reached[0] == k_proj and reached[-2:] == [keys.number, q_norm]
+    wrong = ops.rms_norm(one.evaluator().target(keys.number, changed), weight, **options)
+    assert np.array_equal(one.evaluator().target(q_norm, changed), wrong)
+    assert not np.array_equal(right, wrong)
 
 
 def test_dumped_values_are_taken_instead_of_computed():
