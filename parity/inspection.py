@@ -1,6 +1,7 @@
 """What can be known of a checkpoint without reading a weight."""
 
 import re
+from collections.abc import Collection
 from dataclasses import asdict
 from math import prod
 from typing import Any
@@ -13,6 +14,10 @@ from lockstep.reference.ops.linear import TILE
 LAYER = re.compile(r"\.[0-9]+\.")  # tensors of a layer have its number in their name
 PROMPT = 128  # tokens of the run whose memory is estimated, or all that the context has
 FLOAT32 = 4
+HEAD = "lm_head.weight"
+# Of these the reference reads the rows of the tokens that it is given, and no others.
+TABLES = ("embed_tokens_per_layer", "wpe")
+OWN_INPUTS = 4  # copies of the inputs that layers of their own get, while they are worked out
 
 
 def inspection(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -67,24 +72,33 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
 
     The peak is in attention, in the feed-forward part or in the head. The reference holds one
-    matrix at a time, as stored and a tile of it widened; fast holds all weights, widened to float32
-    where they are not packed.
+    matrix at a time, as stored and a tile of it widened, and of a table the rows that it looks up;
+    fast holds all weights, widened to float32 where they are not packed.
     """
     alike = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     cache = getattr(config, "cached_per_token", alike) * FLOAT32
     wide = sum(map(on_device, stored.values()))
     matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
     layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
-    head = max(unpacking(t) for name, t in matrices.items() if not LAYER.search(name))
+    outside = [name for name in matrices if not LAYER.search(name) and not looked_up(name, stored)]
+    head = max(unpacking(matrices[name]) for name in outside)
     prompt = min(PROMPT, context_length(config))
     attention, feed_forward, logits = activations(config, prompt)
+    own = config.num_hidden_layers * getattr(config, "hidden_size_per_layer_input", 0)
+    held = (cache + OWN_INPUTS * own * FLOAT32) * prompt
     return {
         "tokens": prompt,
         "weights": weights,
         "cache_per_token": cache,
-        "reference": cache * prompt + max(attention, layer + feed_forward, head + logits),
-        "fast": cache * prompt + wide + max(attention, feed_forward, logits),
+        "reference": held + max(attention, layer + feed_forward, head + logits),
+        "fast": held + wide + max(attention, feed_forward, logits),
     }
+
+
+def looked_up(name: str, stored: Collection[str]) -> bool:
+    """Tell whether a tensor is a table that nothing multiplies by."""
+    module = name.removesuffix(".weight").rpartition(".")[2]
+    return module in TABLES or (HEAD in stored and module in ("embed_tokens", "wte"))
 
 
 def on_device(tensor: StoredFormat) -> int:

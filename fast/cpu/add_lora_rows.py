@@ -1,9 +1,9 @@
 import numpy as np
 
-from lockstep.fast.shapes import Hidden, LoraDown, LoraUp, Tokens
+from lockstep.fast.shapes import Hidden, TableDown, TableUp, Tokens
 
 
-def add_lora_rows(y: Hidden, tokens: Tokens, a: LoraDown, b: LoraUp, *, scale: float) -> Hidden:
+def add_lora_rows(y: Hidden, tokens: Tokens, a: TableDown, b: TableUp, *, scale: float) -> Hidden:
     """Add to the rows that were looked up in a table what an adapter adds to these rows.
 
     Differs from `reference.ops.add_lora_rows`: in nothing.

@@ -1,10 +1,10 @@
 import numpy as np
 
 from lockstep.reference.precision import accumulator, rounded
-from lockstep.reference.shapes import Hidden, LoraDown, LoraUp, Tokens
+from lockstep.reference.shapes import Hidden, TableDown, TableUp, Tokens
 
 
-def add_lora_rows(y: Hidden, tokens: Tokens, a: LoraDown, b: LoraUp, *, scale: float) -> Hidden:
+def add_lora_rows(y: Hidden, tokens: Tokens, a: TableDown, b: TableUp, *, scale: float) -> Hidden:
     """Add to the rows that were looked up in a table what an adapter adds to these rows.
 
         out[l] = y[l] + scale * b[tokens[l]] @ a

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from lockstep import fast, reference
 from lockstep.parity.inspection import PROMPT, inspection
+from lockstep.reference.checkpoint.architectures.gemma4_text import tensors as gemma4_tensors
 from lockstep.reference.checkpoint.architectures.qwen3 import tensors as expected_tensors
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.parity.conftest import MODELS
@@ -88,6 +89,27 @@ def medium(request, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def layered(tmp_path_factory) -> Path:
+    """A small Gemma 4 whose table for the layers is larger than all else, in bfloat16."""
+    source = MODELS.parent / "gemma4/effective"
+    settings = json.loads((source / "config.json").read_text())
+    settings |= {"vocab_size": 6000, "vocab_size_per_layer_input": 6000, "hidden_size": 128}
+    settings |= {"hidden_size_per_layer_input": 256, "intermediate_size": 256}
+    folder = tmp_path_factory.mktemp("layered")
+    (folder / "config.json").write_text(json.dumps(settings))
+    old = open_checkpoint(source).config
+    sizes = {key: value for key, value in settings.items() if key.endswith(("_size", "_input"))}
+    shapes = gemma4_tensors(replace(old, **sizes))
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.standard_normal(shape, np.float32).astype(ml_dtypes.bfloat16)
+        for name, shape in shapes.items()
+    }
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
 def run(model) -> None:
     cache = model.make_cache()
     logits = model.forward(np.ones((1, PROMPT), int), cache=cache)
@@ -111,16 +133,25 @@ def mlx_peak(call) -> int:
     return mx.get_peak_memory() - before
 
 
-def test_memory_is_what_a_run_takes(medium):
-    told = inspection(open_checkpoint(medium))["memory"]
+def hold_memory(folder: Path) -> None:
+    """Compare what is told of a run's memory with what it takes, in every package."""
+    told = inspection(open_checkpoint(folder))["memory"]
     measured = {
-        "reference": peak(lambda: run(reference.load(medium))),
-        "cpu": peak(lambda: run(fast.load(medium, backend="cpu"))),
-        "mlx": mlx_peak(lambda: run(fast.load(medium, backend="mlx"))),
+        "reference": peak(lambda: run(reference.load(folder))),
+        "cpu": peak(lambda: run(fast.load(folder, backend="cpu"))),
+        "mlx": mlx_peak(lambda: run(fast.load(folder, backend="mlx"))),
     }
     for backend, found in measured.items():
         estimate = told["reference" if backend == "reference" else "fast"]
         assert 1 / FACTOR < found / estimate < FACTOR, (backend, found, estimate)
+
+
+def test_memory_is_what_a_run_takes(medium):
+    hold_memory(medium)
+
+
+def test_of_a_table_that_is_looked_up_the_reference_reads_some_rows(layered):
+    hold_memory(layered)
 
 
 def test_the_cache_takes_what_is_told_for_a_token(medium):

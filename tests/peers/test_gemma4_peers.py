@@ -242,6 +242,6 @@ def unpacked(folder: Path, config: dict[str, Any]) -> Gemma4ForCausalLM:
 def widened(files: dict[str, mx.array], name: str, columns: int) -> np.ndarray:
     weight, module = files[name], name.removesuffix(".weight")
     if f"{module}.scales" in files:
-        scales, biases = files[f"{module}.scales"], files[f"{module}.biases"]
+        scales, biases = files[f"{module}.scales"], files.get(f"{module}.biases")
         weight = build.unpacked(weight, scales, biases, columns=columns)
     return np.array(weight.astype(mx.float32))

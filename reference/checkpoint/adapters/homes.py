@@ -14,7 +14,8 @@ HEAD = "lm_head"
 TABLES = ("embed_tokens", "embed_tokens_per_layer", "wte", "wpe")
 TIED = ("model.embed_tokens", "transformer.wte")  # what a tied head multiplies by
 PREFIXES = ("", "model.", "transformer.")
-WRAPPERS = ("language_model.", "model.")
+# Of multimodal models: transformers', then mlx-lm's.
+WRAPPERS = ("model.language_model.", "language_model.", "model.")
 # mlx-lm's own modules around a stack, and the module in which PEFT keeps the one that it wraps.
 SPELLINGS = ((".switch_mlp.", ".experts."), (".switch_glu.", "."), (".base_layer", ""))
 ONE_EXPERT = re.compile(r"(.+\.experts)\.([0-9]{1,5})\.(\w+_proj)")

@@ -39,6 +39,19 @@ def test_matrices_stay_as_they_are(peft):
     np.testing.assert_array_equal(adapter.b, peft.tensors[f"base_model.model.{QUERY}.{B}"])
 
 
+@pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model.", ""])
+def test_modules_of_a_multimodal_model(prefix, peft):
+    """transformers' wrapper, mlx-lm's, and none; patterns are asked with the file's own name."""
+    peft.tensors = {
+        name.replace("base_model.model.model.", f"base_model.model.{prefix}"): value
+        for name, value in peft.tensors.items()
+    }
+    peft.config["alpha_pattern"] = {f"^{prefix}layers.1.self_attn.q_proj$": 10}
+    found = peft.open().modules
+    assert found.keys() == {QUERY, DOWN}
+    assert found[QUERY].scale == 10 / 2
+
+
 @pytest.mark.parametrize("ending", ["", ".weight"])
 def test_dora(ending, peft):
     peft.config["use_dora"] = True
