@@ -1,4 +1,4 @@
-"""`parity.check`, `diff` and `explain` are functions, whoever imported which file before. By law."""
+"""`parity.check`, `diff` and `explain` are functions, whoever was imported before. By law."""
 
 import subprocess
 import sys
