@@ -1,7 +1,8 @@
 """Capture what every module of a torch model hands out, by forward hooks."""
 
-# torch is an extra, which a machine that checks types need not have.
-# pyright: reportMissingImports=false
+# torch is an extra, which a machine that checks types need not have; without it the name means this
+# file to the checker.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import time
 from collections.abc import Iterator, Mapping
