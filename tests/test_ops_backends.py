@@ -13,11 +13,11 @@ FIXTURES = {"backend", "precision"}
 
 
 def test_every_namespace_is_a_backend():
-    """A folder that has a rope is a namespace of operations."""
+    """A folder that has a linear product is a namespace of operations."""
     folders = {
         ".".join(["lockstep", *path.relative_to(ROOT).parent.parts])
         for package in ("reference", "fast", "parity")
-        for path in (ROOT / package).rglob("rope.py")
+        for path in (ROOT / package).rglob("linear.py")
     }
     assert {backend.ops.__name__ for backend in BACKENDS} == folders
 
