@@ -155,7 +155,7 @@ class Search:
         axis = self.trial.graph.token_axes[self.piece.target][0]
         total = self.trial.graph.shapes[self.piece.target][axis]
         windows = {
-            call.options["window"] - 1 for call in self.trial.graph.calls
+            max(call.options["window"] - 1, 1) for call in self.trial.graph.calls
             if call.op == "causal_mask" and call.options["window"] is not None
         }  # fmt: skip
         return [rows for rows in sorted({1, *windows}) if rows < total] + [None]
