@@ -117,7 +117,7 @@ def in_order(pieces: list[Piece]) -> list[Piece]:
 
 
 def unexplained(piece: Piece, case: Case) -> Unexplained:
-    judgement = case.trial.judge(piece)
+    judgement = case.judged[piece.target]
     return Unexplained(
         tap=case.tap(piece),
         own_error=judgement.own_error,

@@ -18,6 +18,7 @@ from lockstep.parity.explaining.verdict import Key, key_of
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judge import Judgement
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
@@ -44,6 +45,7 @@ class Case:
         self.read = Tensors(model.checkpoint)
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
         self.hypotheses = hypotheses(faults, graph)
+        self.judged: dict[int, Judgement] = {}  # of each piece as it was dumped, by its target
         self.right: list[Piece] = []
         self.wrong: list[Piece] = []
         self.explained: list[tuple[Piece, list[Explanation]]] = []
@@ -70,8 +72,8 @@ class Case:
     def sort(self, progress: Progress) -> None:
         """Tell the pieces that are right from those that are wrong."""
         for piece in self.graph.pieces(self.dumped):
-            passed = self.trial.judge(piece).passed
-            (self.right if passed else self.wrong).append(piece)
+            judgement = self.judged[piece.target] = self.trial.judge(piece)
+            (self.right if judgement.passed else self.wrong).append(piece)
             progress(self.tap(piece))
 
     def search(self, progress: Progress) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.parity.explaining.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.hypothesis import rewritten
+from lockstep.parity.explaining.search import Explanation
 from lockstep.parity.explaining.verdict import Chosen
 from lockstep.parity.explaining.votes import Votes
 
@@ -13,26 +14,27 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 SURE = 0.99
+MOST_RIVALS = 60  # other bugs that are tried for the runner-up
 
 
 def named(bug: Chosen, case: Case) -> Named:
     """Return what is said of a bug: where it is, how sure that is, and what it leaves."""
     fault = bug.hypothesis.fault
-    before = [case.trial.judge(piece) for piece in bug.pieces]
+    before = [case.judged[piece.target] for piece in bug.pieces]
     worst = max(range(len(before)), key=lambda place: before[place].ratio)
-    after = explained_judgement(bug, worst, case)
+    best = explanation_of(bug, worst, case)
+    after = best.judgement
     ties = sorted({key[0] for key in bug.ties} - {fault.id})[:MOST_TIES]
-    rival = runner_up(bug, worst, case)
     return Named(
         id=fault.id,
         variant=variants(bug),
         taps=[case.tap(piece) for piece in bug.pieces],
         layers=layers(bug, case),
-        confidence=confidence(ties, after.ratio, rival),
+        confidence=round(SURE / (1 + len(ties)), 3),  # shared among those that fit as well
         residual_before=before[worst].own_error,
         residual_after=after.own_error,
         noise=after.noise,
-        runner_up=rival,
+        runner_up=runner_up(bug, worst, best, case),
         also_fits=ties,
         fix=fault.fix,
         wrong=fault.wrong,
@@ -43,7 +45,7 @@ def named(bug: Chosen, case: Case) -> Named:
 def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
     """Return what is said of a bug that moves nothing by more than a rounding."""
     fault = bug.hypothesis.fault
-    judged = case.trial.judge(bug.pieces[0])
+    judged = case.judged[bug.pieces[0].target]
     return Named(
         id=fault.id,
         variant=bug.hypothesis.variant or None,
@@ -76,23 +78,19 @@ def variants(bug: Chosen) -> str | None:
     return " or ".join(alike) or None
 
 
-def explained_judgement(bug: Chosen, place: int, case: Case) -> Any:
-    """Return how a piece is judged once all that was found in it is taken into account."""
-    piece = bug.pieces[place]
-    explanations = next(found for one, found in case.explained if one is piece)
-    best = next((one for one in explanations if bug.atoms[place] in one.atoms), explanations[0])
-    return best.judgement
+def explanation_of(bug: Chosen, place: int, case: Case) -> Explanation:
+    """Return the set that explains one of a bug's pieces."""
+    explanations = next(found for one, found in case.explained if one is bug.pieces[place])
+    return next((one for one in explanations if bug.atoms[place] in one.atoms), explanations[0])
 
 
-def runner_up(bug: Chosen, place: int, case: Case) -> dict[str, Any] | None:
+def runner_up(bug: Chosen, place: int, best: Explanation, case: Case) -> dict[str, Any] | None:
     """Return the best other bug in its place, and what it leaves of the error."""
     piece, atom = bug.pieces[place], bug.atoms[place]
-    explanations = next(found for one, found in case.explained if one is piece)
-    best = next((one for one in explanations if atom in one.atoms), explanations[0])
     excluded = {bug.hypothesis.id, *(name for name, _ in bug.ties)}
     found: list[tuple[float, str]] = []
     for other in case.candidates(piece):
-        if other.hypothesis.id in excluded or len(found) > 60:
+        if other.hypothesis.id in excluded or len(found) > MOST_RIVALS:
             continue
         calls = rewritten(best.atoms - {atom} | {other}, case.graph)
         if calls is not None:
@@ -101,8 +99,3 @@ def runner_up(bug: Chosen, place: int, case: Case) -> dict[str, Any] | None:
         return None
     ratio, name = min(found)
     return {"id": name, "residual": ratio * case.trial.relative_noise(piece, None)}
-
-
-def confidence(ties: list[str], after: float, rival: dict[str, Any] | None) -> float:
-    """Return how sure a name is: shared among those that fit as well."""
-    return round(SURE / (1 + len(ties)), 3)
