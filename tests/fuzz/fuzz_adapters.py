@@ -7,7 +7,6 @@ each matrix, a factor that is a number, values that are finite.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -15,7 +14,6 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.adapters.homes import shape_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
+from tests.fuzz.running import Report, command, tally
 
 WITNESSES = Path(__file__).parents[1] / "witnesses"
 BASES = ("qwen3_moe/separate", "models/untied_float32", "models/tied_bfloat16")
@@ -139,31 +138,16 @@ def check(found: Adapters, base: Checkpoint) -> None:
         assert np.isfinite(value.astype(np.float32)).all(), name
 
 
-def fuzz(count: int, seed: int, report: Callable[[str], object]) -> Counter[str]:
+def fuzz(count: int, seed: int, report: Report) -> Counter[str]:
     """Run `count` cases and return how many fell into each class. Failures go to `report`."""
-    outcomes: Counter[str] = Counter()
     bases = [open_checkpoint(WITNESSES / name) for name in BASES]
-    for number in range(seed, seed + count):
+
+    def run(number: int) -> str:
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                outcomes[run_case(number, Path(folder), bases)] += 1
-            except Exception as error:
-                # Whatever is not an InputError is a bug of the reader.
-                outcomes["FAILED"] += 1
-                report(f"seed {number}: {type(error).__name__}: {error}")
-    return outcomes
+            return run_case(number, Path(folder), bases)
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the adapters' readers.", allow_abbrev=False)
-    parser.add_argument("count", type=int, help="how many folders")
-    parser.add_argument("seed", type=int, help="number of the first")
-    arguments = parser.parse_args()
-    outcomes = fuzz(arguments.count, arguments.seed, lambda text: print(text, file=sys.stderr))
-    for outcome, number in sorted(outcomes.items()):
-        print(f"{number:10d} {outcome}")
-    return 1 if outcomes["FAILED"] else 0
+    return tally(range(seed, seed + count), run, report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("Fuzz the adapters' readers.", "folder", fuzz))

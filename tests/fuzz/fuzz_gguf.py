@@ -5,13 +5,11 @@ line, or be read and then obey every rule: spans that cover the data, sizes that
 bytes that stand in the file.
 """
 
-import argparse
 import random
 import struct
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
@@ -20,6 +18,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.gguf.file import GgufFile
 from lockstep.reference.checkpoint.gguf.metadata import Array
 from tests import gguf_bytes as g
+from tests.fuzz.running import Report, command, tally
 
 NUMBERS = (0, 1, 2, 3, 7, 31, 32, 64, 255, 256, 2**16, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
 
@@ -141,31 +140,13 @@ def require(condition: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def fuzz(count: int, seed: int, report: Callable[[str], object]) -> Counter[str]:
+def fuzz(count: int, seed: int, report: Report) -> Counter[str]:
     """Run `count` cases and return how many fell into each class. Failures go to `report`."""
-    outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.gguf"
-        for number in range(seed, seed + count):
-            try:
-                outcomes[run_case(make_case(number), path)] += 1
-            except Exception as error:
-                # Whatever is not an InputError is a bug of the reader.
-                outcomes["FAILED"] += 1
-                report(f"seed {number}: {type(error).__name__}: {error}")
-    return outcomes
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the GGUF reader.", allow_abbrev=False)
-    parser.add_argument("count", type=int, help="how many files")
-    parser.add_argument("seed", type=int, help="number of the first file")
-    arguments = parser.parse_args()
-    outcomes = fuzz(arguments.count, arguments.seed, lambda text: print(text, file=sys.stderr))
-    for outcome, number in sorted(outcomes.items()):
-        print(f"{number:10d} {outcome}")
-    return 1 if outcomes["FAILED"] else 0
+        numbers = range(seed, seed + count)
+        return tally(numbers, lambda number: run_case(make_case(number), path), report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("Fuzz the GGUF reader.", "file", fuzz))

@@ -1,4 +1,4 @@
-"""Throw malformed safetensors files at the reader: `python fuzz_safetensors.py COUNT SEED`.
+"""Throw malformed safetensors files at the reader: `python -m tests.fuzz.fuzz_safetensors COUNT SEED`.
 
 The oracle is not "it did not crash" but: either an InputError with one clean line, or every rule of
 the format holds and the safetensors package reads the same names, types, shapes and bytes. What the
@@ -8,7 +8,6 @@ the seed that makes it again.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import random
@@ -16,7 +15,6 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import safetensors
@@ -24,6 +22,7 @@ import safetensors
 from lockstep.reference.checkpoint.dtypes import DTYPES, item_size
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
+from tests.fuzz.running import Report, command, tally
 
 # Files that the package accepts and we do not, by our message.
 STRICTER = (
@@ -198,31 +197,13 @@ def require(condition: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def fuzz(count: int, seed: int, report: Callable[[str], object]) -> Counter[str]:
+def fuzz(count: int, seed: int, report: Report) -> Counter[str]:
     """Run `count` cases and return how many fell into each class. Failures go to `report`."""
-    outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.safetensors"
-        for number in range(seed, seed + count):
-            try:
-                outcomes[run_case(make_case(number), path)] += 1
-            except Exception as error:
-                # Whatever is not an InputError is a bug of the reader.
-                outcomes["FAILED"] += 1
-                report(f"seed {number}: {type(error).__name__}: {error}")
-    return outcomes
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the reader.", allow_abbrev=False)
-    parser.add_argument("count", type=int, help="how many files")
-    parser.add_argument("seed", type=int, help="number of the first file")
-    arguments = parser.parse_args()
-    outcomes = fuzz(arguments.count, arguments.seed, lambda text: print(text, file=sys.stderr))
-    for outcome, number in sorted(outcomes.items()):
-        print(f"{number:10d} {outcome}")
-    return 1 if outcomes["FAILED"] else 0
+        numbers = range(seed, seed + count)
+        return tally(numbers, lambda number: run_case(make_case(number), path), report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("Fuzz the reader.", "file", fuzz))
