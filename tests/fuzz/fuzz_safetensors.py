@@ -1,4 +1,4 @@
-"""Throw malformed safetensors files at the reader: `python -m tests.fuzz.fuzz_safetensors COUNT SEED`.
+"""Throw malformed safetensors at the reader: `python -m tests.fuzz.fuzz_safetensors COUNT SEED`.
 
 The oracle is not "it did not crash" but: either an InputError with one clean line, or every rule of
 the format holds and the safetensors package reads the same names, types, shapes and bytes. What the
