@@ -47,10 +47,15 @@ def rank_stabilised(config: Config, tensors: Tensors, rslora: bool) -> Tensors:
 def transposed(config: Config, tensors: Tensors) -> Tensors:
     """Read both factors as the other layout has them, and turn them to make them fit."""
     return {
-        name: value.reshape(*value.shape[::-1]).T.contiguous() if "lora_" in name else value
+        name: turned(value) if "lora_" in name else value
         for name, value in tensors.items()
         if value.ndim
     }
+
+
+def turned(value: torch.Tensor) -> torch.Tensor:
+    axes = tuple(reversed(range(value.ndim)))
+    return value.reshape(*value.shape[::-1]).permute(axes).contiguous()
 
 
 @adapter_bug(
