@@ -47,6 +47,8 @@ test: lint ## lint, then every test that needs no peer (under ten minutes)
 	$(BIN)/python -m pytest
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
+	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver
+	@tests/debian-packages.sh elixir g++ rustc
 	$(BIN)/python -m pytest tests/peers
 
 # The figures of docs/parity/proof.md. A run that was stopped goes on: it is in the file. A sample:

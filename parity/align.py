@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lockstep.parity.dump import Dump
+from lockstep.parity.llama_cpp_names import family_of
 from lockstep.parity.names import parted, sparse_layers, tap_named, unwrapped
 from lockstep.reference.checkpoint.errors import InputError, show
 
@@ -59,8 +60,9 @@ def align(
     """
     names: dict[str, str] = {}
     sparse = sparse_layers(parted(tap_named(name))[1] for name in (known or dump.shapes))
+    family = family_of(known or dump.shapes)
     for name in dump.shapes:
-        tap = mapped.get(name) or tap_named(name, sparse=sparse)
+        tap = mapped.get(name) or tap_named(name, sparse=sparse, family=family)
         other = names.setdefault(tap, name)
         if other == name:
             continue

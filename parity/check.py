@@ -32,7 +32,7 @@ def check(
     Raises: InputError if nothing could be compared.
     """
     oracle, cache = Oracle(reference, port.dtype), port.make_cache()
-    result = Result(left=f"reference {reference.dtype}", right=described(port))
+    result = Result(left=f"reference {reference.dtype}", right=described(port), command="check")
     tokens = np.asarray(tokens)
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""

@@ -41,6 +41,7 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
         cosine=far.cosine,
         gain=far.gain,
         place=None if close else first_place(port, truth, limit),
+        histogram=far.histogram,
     )
 
 

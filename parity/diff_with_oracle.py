@@ -76,7 +76,8 @@ def against(tap: Tap, left: Alignment, port: np.ndarray | None) -> Tap:
     if truth.shape != port.shape or truth.dtype.kind == "c":
         return tap
     far = distance(port, truth)
-    return replace(tap, max_abs=far.max_abs, rms_rel=far.rms_rel, cosine=far.cosine, gain=far.gain)
+    return replace(tap, max_abs=far.max_abs, rms_rel=far.rms_rel, cosine=far.cosine, gain=far.gain,
+                   histogram=far.histogram)  # fmt: skip
 
 
 def last_step(side: Alignment) -> int:

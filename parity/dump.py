@@ -52,7 +52,8 @@ class Dump:
         except (ValueError, RecursionError):
             tokens = None
         if not isinstance(tokens, list) or not all(type(t) is int and t >= 0 for t in tokens):
-            raise InputError(self.path, f"{key} must be a JSON list of token ids", "__metadata__")
+            what = f"{key} must be a JSON list of token ids, not {show(self.about[key], 40)}"
+            raise InputError(self.path, what, "__metadata__")
         return tokens
 
 

@@ -18,6 +18,7 @@ from lockstep.parity.explaining.naming import named, named_by_vote
 from lockstep.parity.explaining.port_dtype import port_dtype
 from lockstep.parity.explaining.readings import read_as_meant
 from lockstep.parity.explaining.subtle import subtle
+from lockstep.parity.explaining.tap_figures import tap_figures
 from lockstep.parity.explaining.verdict import decide
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.graph import record
@@ -95,6 +96,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     )
     chosen |= {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
     result.counterfactual = counterfactuals(chosen, case)
+    result.taps = tap_figures(case)
 
 
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:

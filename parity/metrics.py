@@ -3,9 +3,11 @@
 All are computed in float64 on values scaled by their largest, so that nothing overflows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from lockstep.parity.histogram import Histogram, histogram
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Distance:
     rms_rel: float | None
     cosine: float | None
     gain: float | None
+    histogram: Histogram | None = field(default=None, compare=False)
 
 
 def difference(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -49,4 +52,5 @@ def distance(port: np.ndarray, truth: np.ndarray) -> Distance:
         rms_rel=rms(off) / size if size else None,
         cosine=overlap if size and own else None,
         gain=overlap * own / size if size else None,
+        histogram=histogram(off, size),
     )

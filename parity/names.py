@@ -3,6 +3,8 @@
 import re
 from collections.abc import Collection, Iterable
 
+from lockstep.parity.llama_cpp_names import NUMBER, tap_of_llama_cpp
+
 # What stands before a module's path in a dump, and what it becomes: torch.compile, DataParallel,
 # PEFT, a module of one's own around the model, a multimodal model around the language model.
 WRAPPERS = (
@@ -19,31 +21,6 @@ WRAPPERS = (
 # Hooks on the model without its head.
 BARE = ("embed_tokens", "norm", "embed_tokens_per_layer", "layers.")
 BARE_GPT2 = re.compile(r"wte|wpe|drop|ln_f|h\.[0-9].*", re.DOTALL)
-NUMBER = r"(?:0|[1-9][0-9]{0,5})"
-
-LLAMA_CPP = {
-    "inp_embd": "model.embed_tokens",
-    "embd": "model.embed_tokens",
-    "result_norm": "model.norm",
-    "result_output": "logits",
-}
-LLAMA_CPP_LAYER = {
-    "attn_norm": "input_layernorm",
-    "Qcur_normed": "self_attn.q_norm",
-    "Kcur_normed": "self_attn.k_norm",
-    "Qcur": "self_attn.q_proj",
-    "Kcur": "self_attn.k_proj",
-    "Vcur": "self_attn.v_proj",
-    "kqv_out": "self_attn.context",
-    "attn_out": "self_attn.o_proj",
-    "ffn_inp": "residual",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_out": "mlp.down_proj",
-    "l_out": "",
-}
-LLAMA_CPP_PATTERN = re.compile(rf"(?P<stem>[A-Za-z_]+)-(?P<layer>{NUMBER})")
 
 # A module that only hands on what its last part returns.
 LAST_PARTS = {"self_attn": "self_attn.o_proj", "mlp": "mlp.down_proj"}
@@ -76,19 +53,16 @@ def sparse_layers(taps: Iterable[str]) -> frozenset[str]:
     return frozenset(found[1] for found in map(ROUTED.fullmatch, taps) if found)
 
 
-def tap_named(name: str, *, sparse: Collection[str] = ()) -> str:
+def tap_named(name: str, *, sparse: Collection[str] = (), family: str = "llama") -> str:
     """Return the tap that a dumped name means; a name that means none is returned unwrapped.
 
     A step's prefix is kept, that of step 0 dropped. mlx-lm's modules have the paths of Hugging
     Face; `l_out-3` is llama.cpp's name for `model.layers.3`. Layers are counted in ASCII digits.
+    `family` says whose table of llama.cpp's names holds.
     """
     step, path = parted(unwrapped(name))
-    if path in LLAMA_CPP:
-        return step + LLAMA_CPP[path]
-    graph = LLAMA_CPP_PATTERN.fullmatch(path)
-    if graph and graph["stem"] in LLAMA_CPP_LAYER:
-        part = LLAMA_CPP_LAYER[graph["stem"]]
-        return f"{step}model.layers.{graph['layer']}" + (f".{part}" if part else "")
+    if (tap := tap_of_llama_cpp(path, family)) is not None:
+        return step + tap
     found = LAST_PART.fullmatch(path)
     if found and found[2] == "mlp" and found[1] in sparse:
         return f"{step}{path}.experts"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lockstep.parity.align import Alignment, align
 from lockstep.parity.dump import Dump
+from lockstep.parity.llama_cpp_names import family_of
 from lockstep.parity.mapping import read_map
 from lockstep.parity.names import parted, sparse_layers, tap_named
 from lockstep.parity.recovery import recover_taps
@@ -30,8 +31,8 @@ def aligned(
         mapped = names.mapped(dump.shapes)
         told = names.plan(mapped)
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
-    sparse = sparse_layers(known)
-    meant = {name: tap_named(name, sparse=sparse) for name in rest}
+    sparse, family = sparse_layers(known), family_of(known)
+    meant = {name: tap_named(name, sparse=sparse, family=family) for name in rest}
     free = {name: shape for name, shape in rest.items() if meant[name] not in known}
     taken = {*mapped.values(), *(tap for tap in meant.values() if tap in known)}
     found = recover_taps(free, known, taken)

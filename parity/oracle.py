@@ -111,6 +111,7 @@ class Oracle:
             cell_ratio=own.cell_ratio,
             status="ok" if own.passed else "diverged",
             place=described(own, port, centre),
+            histogram=far.histogram,
         )
 
 

@@ -1,12 +1,19 @@
 """What a comparison found."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from lockstep.parity.reports.reported import Reported
+
+if TYPE_CHECKING:
+    from lockstep.parity.histogram import Histogram
 
 PARITY, DIVERGED = "parity", "diverged"
 # What of a tap is in the JSON, in this order.
 SHOWN = ("name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
-         "noise", "ratio", "status")  # fmt: skip
+         "noise", "ratio", "status", "op", "place", "histogram")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,14 @@ class Tap:
     row_ratio: float | None = None
     cell_ratio: float | None = None
     place: str | None = None
+    histogram: Histogram | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: tidy(getattr(self, name)) for name in SHOWN}
 
 
 @dataclass
-class Result:
+class Result(Reported):
     """The verdict on two runs, and every tap that was compared, in the order of computation."""
 
     left: str
@@ -48,6 +56,7 @@ class Result:
     unmatched: list[str] = field(default_factory=list)
     conventions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    command: str = "diff"
 
     @property
     def first_divergence(self) -> Tap | None:
@@ -71,11 +80,16 @@ class Result:
             "unmatched": self.unmatched,
             "conventions": self.notes + self.conventions,
             "taps": [tap.to_json() for tap in self.taps],
+            "command": self.command,
+            "left": self.left,
+            "right": self.right,
         }
 
 
 def tidy(value: Any) -> Any:
     """Return a value that JSON has: what is not finite becomes its name."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float) and value - value != 0:

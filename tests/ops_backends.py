@@ -5,7 +5,7 @@ is pinned bit by bit. The fixtures `backend` and `precision` of conftest.py hand
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,10 +16,8 @@ import numpy as np
 
 from lockstep.fast import cpu
 from lockstep.fast import ops as mlx_ops
+from lockstep.parity.conformance.backends.ours import to_mlx
 from lockstep.reference import ops as reference_ops
-from lockstep.reference.checkpoint.block_tensor import BlockTensor
-from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
-from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 DTYPES = {
     "float64": np.dtype(np.float64),
@@ -59,27 +57,6 @@ class Backend:
 class Precision(NamedTuple):
     backend: Backend
     dtype: np.dtype
-
-
-def to_mlx(value: Any) -> Any:
-    """Copy an argument to the device; what fast/shapes.py keeps on the host stays there."""
-    if isinstance(value, BlockTensor):
-        return replace(value, blocks=mx.array(value.blocks))
-    if isinstance(value, MinifloatTensor):
-        return replace(value, packed=mx.array(value.packed), scales=mx.array(value.scales))
-    if isinstance(value, QuantizedTensor):
-        parts = {name: device(getattr(value, name)) for name in ("packed", "scales", "biases")}
-        return replace(value, **parts)
-    if isinstance(value, np.dtype):
-        return getattr(mx, value.name)
-    on_host = not isinstance(value, np.ndarray) or value.dtype.kind in "iu"
-    return value if on_host or value.dtype == np.float64 else device(value)
-
-
-def device(array: np.ndarray) -> mx.array:
-    if array.dtype == ml_dtypes.bfloat16:
-        return mx.array(array.view(np.uint16)).view(mx.bfloat16)
-    return mx.array(array)
 
 
 def to_numpy(value: Any) -> Any:

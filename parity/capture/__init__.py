@@ -1,6 +1,7 @@
 """Take the activations out of another framework's model while it runs. See docs/parity/capture.md.
 
-`capture.torch` is the function; the file of its name is loaded when it is first asked for.
+`capture.torch`, `capture.mlx` and `capture.llama_cpp` are functions; the file of each name is
+loaded when it is first asked for.
 """
 
 import sys
@@ -9,22 +10,24 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstep.parity.capture.llama_cpp import capture as llama_cpp
+    from lockstep.parity.capture.mlx import capture as mlx
     from lockstep.parity.capture.torch import capture as torch
 
-__all__ = ["torch"]
+__all__ = ["llama_cpp", "mlx", "torch"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return import_module("lockstep.parity.capture.torch").capture
+    if name in __all__:
+        return import_module(f"lockstep.parity.capture.{name}").capture
     raise AttributeError(f"module 'lockstep.parity.capture' has no attribute {name!r}")
 
 
 class _Package(ModuleType):
-    """Keeps `capture.torch` the function: importing the file of that name puts itself there."""
+    """Keeps each name the function: importing the file of that name puts itself there."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "torch" and isinstance(value, ModuleType):
+        if name in __all__ and isinstance(value, ModuleType):
             value = value.capture
         super().__setattr__(name, value)
 

@@ -13,6 +13,9 @@ from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.errors import InputError
 
 SAYS_ITSELF = ("format", "version", "tokens")
+OTHER_PASS = "pass {number} is no continuation by one token: its tensors are named pass.{number}/"
+BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
+IDLE = "{count} of {total} modules with weights were not called, such as {name}"
 
 
 @dataclass
@@ -85,6 +88,13 @@ class Collection:
     def keep(self, name: str, array: np.ndarray) -> None:
         self.tensors[name], self.shapes[name] = array, array.shape
 
+    def prefix(self, number: int, length: int | None) -> str:
+        """Return what stands before the names of a pass of `length` tokens, counted from 0."""
+        if number and length != 1:
+            self.note(OTHER_PASS.format(number=number + 1))
+            return f"pass.{number + 1}/"
+        return f"step.{number}/" if number else ""
+
     def note(self, text: str) -> None:
         if text not in self.dump.notes:
             self.dump.notes.append(text)
@@ -95,6 +105,7 @@ class Collection:
             what = "nothing was captured: no module inside ran; call the model inside of the block"
             raise InputError(self.dump.path, what)
         self.check_layers()
+        self.check_steps()
         if dtype := usual_dtype(self.tensors):
             self.about["dtype"] = dtype
         again = {n: count for n, count in self.repeated.items() if count > 1 and means_tap(n)}
@@ -111,6 +122,27 @@ class Collection:
         if len(layers) > 2 and len(same) == len(layers):
             what = f"all {len(layers)} layers handed out the same values, so this is no run"
             raise InputError(self.dump.path, what, f"{layers[0]} to {layers[-1]}")
+
+    def check_steps(self) -> None:
+        """Refuse layers that gave the same bytes in every step: they were recorded once, and not
+        computed again. Steps of one and the same token may be alike, so they say nothing."""
+        fed = self.dump.decoded
+        if len(set(fed)) < 2:
+            return
+        first = [name for name in self.tensors if name.startswith("step.1/")]
+        still = [name for name in first if self.is_still(name.partition("/")[2], len(fed))]
+        layers = [name for name in first if is_layer(name)]
+        if layers and set(layers) <= set(still):
+            what = f"no layer's values changed in {len(fed)} steps, so this is no run"
+            raise InputError(self.dump.path, what, f"{layers[0]} to step.{len(fed)}")
+        if still := [name for name in still if means_tap(name)]:
+            what = f"{len(still)} tensors are the same in all {len(fed)} steps, such as {still[0]}"
+            self.note(what)
+
+    def is_still(self, path: str, steps: int) -> bool:
+        """Say whether something has the same bytes in every step."""
+        found = [self.tensors.get(f"step.{number}/{path}") for number in range(1, steps + 1)]
+        return all(one is not None and alike(one, found[0]) for one in found)
 
     def fed(self, passes: list[list[int] | None]) -> None:
         """Say the ids of the first pass, and those of the passes of one token after it."""

@@ -10,13 +10,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.capture.captured import Captured, Collection
+from lockstep.parity.capture.captured import BATCH, IDLE, Captured, Collection
 from lockstep.parity.trace_file import TAGS
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
-OTHER_PASS = "pass {number} is no continuation by one token: its tensors are named pass.{number}/"
-BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
-IDLE = "{count} of {total} modules with weights were not called, such as {name}"
 EMBEDDINGS = ("embed_tokens", "wte")
 
 
@@ -96,13 +93,9 @@ class Hooks:
         """Begin a pass of the whole model: the prompt, or a token that continues it."""
         found = kwargs.get("input_ids", args[0] if args else None)
         ids = self.ids_of(found)
-        number, self.logits, self.prefix = len(self.passes), None, ""
+        self.logits = None
+        self.prefix = self.kept.prefix(len(self.passes), None if ids is None else len(ids))
         self.passes.append(ids)
-        if number and (ids is None or len(ids) != 1):
-            self.prefix = f"pass.{number + 1}/"
-            self.kept.note(OTHER_PASS.format(number=number + 1))
-        elif number:
-            self.prefix = f"step.{number}/"
 
     def ids_of(self, found: Any) -> list[int] | None:
         """Return the token ids of one row; None for anything else, such as embeddings."""

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 COMMANDS = (
     "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "explain", "faults",
-    "generate", "fuse", "bench",
+    "generate", "fuse", "bench", "report", "conformance", "laws", "dump",
 )  # fmt: skip
 EPILOG = """\
 exit codes:
@@ -30,6 +30,14 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Leaves room for the longest command: argparse forgets that commands are indented."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        self._action_max_length += 2
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of one command; `options.run` runs it. A bad one exits with 2."""
     from lockstep import __version__
@@ -38,7 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="lockstep",
         description="Tells whether a port of a language model is right, and where it is not.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"lockstep {__version__}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lockstep.reference.checkpoint.errors import InputError
 
-INPUTS = ("model", "left", "right", "uniforms", "adapter")
+INPUTS = ("model", "left", "right", "dump", "uniforms", "adapter")
 
 
 def check_targets(options: Namespace) -> None:

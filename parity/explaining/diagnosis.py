@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lockstep.parity.result import tidy
+from lockstep.parity.reports.reported import Reported
+from lockstep.parity.result import Tap, tidy
 
 MOST_TIES = 4  # bugs that are said to fit as well
 
@@ -54,7 +55,7 @@ class Unexplained:
 
 
 @dataclass
-class Diagnosis:
+class Diagnosis(Reported):
     """The result of `explain`."""
 
     faults: list[Named] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Diagnosis:
     model: str = ""
     dtype: str = ""
     seconds: float = 0.0
+    taps: list[Tap] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
@@ -81,7 +83,7 @@ class Diagnosis:
     def to_json(self) -> dict[str, Any]:
         found = {
             "verdict": self.verdict,
-            "faults": [without(asdict(one), "wrong", "right") for one in self.faults],
+            "faults": [asdict(one) for one in self.faults],
             "unexplained": [without(asdict(one), "op") for one in self.unexplained],
             "conventions": self.conventions,
             "config": [told(one) for one in self.config],
@@ -94,6 +96,10 @@ class Diagnosis:
             "counterfactual": self.counterfactual,
             "dtype": self.dtype,
             "seconds": round(self.seconds, 3),
+            "taps": [tap.to_json() for tap in self.taps],
+            "command": "explain",
+            "model": self.model,
+            "dump": self.dump,
         }
         return tidied(found)
 

@@ -6,13 +6,15 @@ those that are left out here, each once.
 """
 
 # Entries that no report had as a class of its own: two masks, one kind of rope, a port of another
-# quantisation than the checkpoint's, and a convention.
+# quantisation than the checkpoint's, and conventions, those of llama.cpp among them.
 ADDED = frozenset({
     "mask-causal-missing", "mask-causal-off-by-one", "rope-yarn-scaling-missing",
     "port-quantised-affine-4-32", "port-quantised-affine-4-64", "port-quantised-affine-4-128",
     "port-quantised-affine-8-32", "port-quantised-affine-8-64", "port-quantised-affine-8-128",
     "port-quantised-mxfp4", "port-quantised-mxfp8", "port-quantised-q4-0", "port-quantised-q8-0",
     "consistent-qk-permutation",
+    "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
+    "gelu-from-a-table",
 })  # fmt: skip
 
 DECODING = "shows from the second step of decoding on"

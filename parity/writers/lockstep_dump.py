@@ -41,6 +41,12 @@ class TraceWriter:
         self.whole = self.bodies.with_suffix(".whole.tmp")
         self.body = self.bodies.open("xb")
 
+    def say(self, **about):
+        """Add to what is said of the whole what is known only later, such as decoded=[7, 5]."""
+        for key, value in about.items():
+            text = json.dumps(value) if isinstance(value, list) else str(value)
+            self.header["__metadata__"][key] = text
+
     def add(self, name, values, *, shape, dtype="F32"):
         """Append one tensor: a flat list of numbers, or an object with a buffer, row by row.
 
@@ -54,7 +60,7 @@ class TraceWriter:
         expected = SIZES[dtype]
         for size in shape:
             expected *= size
-        if len(data) != expected:
+        if len(data) != expected or min(shape, default=0) < 0:
             raise ValueError(f"{name}: {len(data)} bytes, but {shape} of {dtype} takes {expected}")
         place = [self.size, self.size + len(data)]
         self.body.write(data)

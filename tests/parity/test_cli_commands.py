@@ -12,9 +12,10 @@ from lockstep.parity.dump import open_dump
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
-COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps"]
+COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps",
+              "command", "left", "right"]  # fmt: skip
 TAP = ["name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
-       "noise", "ratio", "status"]  # fmt: skip
+       "noise", "ratio", "status", "op", "place", "histogram"]  # fmt: skip
 IDS = "3,1,4,1,5"
 
 

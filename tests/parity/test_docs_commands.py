@@ -1,14 +1,18 @@
 """The commands that the pages show run as they stand, and print what is shown. By law."""
 
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
-         "docs/parity/explain.md", "docs/faults.md"]  # fmt: skip
+         "docs/parity/explain.md", "docs/parity/reports.md", "docs/faults.md",
+         "docs/parity/dump-format.md", "docs/parity/conformance.md",
+         "docs/parity/laws.md"]  # fmt: skip
 COMMAND = re.compile(
     r"^\$ lockstep (?P<line>.*)\n(?P<shown>(?:.*\n)*?)(?=\$|```)"
     r"(?:\$ echo \$\?\n(?P<code>\d+))?",
@@ -40,8 +44,10 @@ def bare(printed: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_do_as_it_says(page, lockstep, tmp_path, monkeypatch):
-    (tmp_path / "parity").symlink_to(ROOT / "parity")
+    for folder in ("parity", "tests"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     shown = commands(page)
     assert shown
     for arguments, lines, code in shown:

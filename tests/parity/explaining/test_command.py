@@ -16,7 +16,7 @@ SAID = ",".join(map(str, TOKENS))
 BUG = "norm-plus-one-missing"
 FAULT = {
     "id", "variant", "taps", "layers", "confidence", "residual_before", "residual_after", "noise",
-    "runner_up", "also_fits", "fix", "votes",
+    "runner_up", "also_fits", "fix", "votes", "wrong", "right",
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_the_json_has_exactly_its_contract(lockstep, wrong):
     assert (said.code, said.err) == (1, "")
     assert found.keys() == {
         "verdict", "faults", "unexplained", "conventions", "config", "weights", "coverage",
-        "counterfactual", "dtype", "seconds",
+        "counterfactual", "dtype", "seconds", "taps", "command", "model", "dump",
     }  # fmt: skip
     assert found["verdict"] == "faults" and found["coverage"].keys() == {
         "compared", "unmatched", "not_judged",

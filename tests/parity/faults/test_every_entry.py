@@ -51,6 +51,12 @@ UNSEEN: dict[tuple[str, str], str] = {
     ("rope-yarn-scaling-missing", "bounds rounded, or not"): "the bounds here are whole anyway",
     ("rope-yarn-attn-factor", "always 0.1 ln(s) + 1"): "the one YaRN here has that factor",
     **{
+        ("gelu-from-a-table", f"in experts, beside {size} to a scale"): (
+            "no model here has packed experts with GELU"
+        )
+        for size in (32, 256)
+    },
+    **{
         ("per-layer-input-misaligned", f"of the first {size} tokens"): "the prompt is shorter"
         for size in (64, 128, 256, 512, 1024, 2048)
     },

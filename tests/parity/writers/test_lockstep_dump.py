@@ -3,6 +3,7 @@
 By witness: the safetensors package reads what it writes.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,7 @@ def test_a_view_is_written_row_by_row(tmp_path):
     ("call", "core"),
     [
         (lambda dump: dump.add("x", [1.0], shape=(2,)), "4 bytes, but"),
+        (lambda dump: dump.add("x", [1.0], shape=(-1, -1)), "4 bytes, but"),
         (lambda dump: dump.add("x", [1.0], shape=(1,), dtype="F33"), "should be one of F64"),
         (lambda dump: dump.add("x", [1.0], shape=(1,), dtype="BF16"), "give its bytes"),
         (lambda dump: dump.add("__metadata__", [1.0], shape=(1,)), "was written already"),
@@ -129,6 +131,39 @@ def test_what_was_there_stays_until_the_new_file_is_complete(tmp_path):
     second.close()
     assert load_file(path)["x"].tolist() == [2]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_known_at_the_end_is_said_then(tmp_path):
+    with TraceWriter(tmp_path / "a.safetensors", model="m") as dump:
+        dump.add("x", [1.0], shape=(1,))
+        dump.say(decoded=[7, 5], model="n")
+    found = open_dump(tmp_path / "a.safetensors")
+    assert (found.decoded, found.about["model"]) == ([7, 5], "n")
+
+
+IMPORTS = {
+    "hpp": r"^#include (?!<[a-z_]+>$)",
+    "rs": r"^use (?!std::)|extern crate",
+    "ex": r"\bMix\.|\brequire |\bimport ",
+    "swift": r"^import (?!Foundation$)",
+}
+
+
+@pytest.mark.parametrize("language", IMPORTS)
+def test_a_writer_of_another_language_needs_its_own_library_alone(language):
+    folder = Path(lockstep_dump.__file__).parent
+    source = (folder / f"lockstep_dump.{language}").read_text(encoding="utf-8")
+    assert re.findall(IMPORTS[language], source, re.MULTILINE) == []
+    assert 80 < len(source.splitlines()) < 150
+    assert (
+        folder / "examples" / f"forward.{language.replace('hpp', 'cpp').replace('ex', 'exs')}"
+    ).exists()
+
+
+def test_what_could_not_be_run_says_so():
+    folder = Path(lockstep_dump.__file__).parent
+    for name in ("lockstep_dump.swift", "examples/forward.swift"):
+        assert "NOT RUN BY THE TESTS" in (folder / name).read_text(encoding="utf-8")
 
 
 def test_the_writer_has_no_dependencies_and_is_short():

@@ -1,0 +1,197 @@
+"""Capture what every module of an mlx.nn model hands out, by classes that note it."""
+
+# mlx runs on some machines only; without it the name means this file to the checker.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lockstep.parity.arrays import to_numpy
+from lockstep.parity.capture.captured import BATCH, IDLE, Captured, Collection
+from lockstep.parity.trace_file import TAGS
+from lockstep.reference.checkpoint.errors import InputError
+
+COMPILED = (
+    "{count} modules ran while mx.compile traced them, such as {name}: what they handed out there"
+    " has no values; call the model outside of mx.compile"
+)
+PLACEHOLDER = "without a primitive"  # in what MLX says of them
+EMBEDDINGS = ("embed_tokens", "wte")
+
+
+@contextmanager
+def capture(module: Any) -> Iterator[Captured]:
+    """Collect the outputs of the modules in `module` while a block runs; yields the dump.
+
+        with parity.capture.mlx(model) as dump:
+            model(ids)
+
+    Names are the paths in `module`. Nothing is computed inside of the block that the model would
+    not compute there: arrays are kept as they are, and computed when the block ends. So the dump is
+    empty until then. The result of the run keeps its bits, and every module its own class.
+    Raises: InputError if nothing ran, or what was kept can be no model's run.
+    """
+    noted = Noted(module)
+    try:
+        noted.install()
+        yield noted.kept.dump
+    finally:
+        noted.remove()
+    noted.finish()
+
+
+class Noted:
+    """The modules of one capture under classes that note, and what these saw.
+
+    MLX looks `__call__` up in the class. A class of its own for each module, below the module's,
+    leaves other models alone that share classes with this one, and an overridden `__call__` that
+    calls its parent's is seen once.
+    """
+
+    def __init__(self, module: Any):
+        self.root = module
+        self.kept = Collection(type(module).__name__, "mlx")
+        self.own: list[tuple[Any, type]] = []
+        self.found: list[tuple[str, Any]] = []  # in the order of the calls: name, array
+        self.passes: list[Any] = []  # the token ids of each pass, as arrays
+        self.ran: set[str] = set()
+        self.prefix = ""
+        self.logits: Any = None
+        tables = {path: rows(part) for path, part in module.named_modules()}
+        self.vocabulary = {size for size in tables.values() if size is not None}
+        # What may hand out logits: the root, and models in it, whose embedding is a part's part.
+        above = (
+            path.rsplit(".", 2)[0] for path, size in tables.items() if size and path.count(".") > 1
+        )
+        self.whole = {"", *above}
+
+    def install(self) -> None:
+        for path, part in reversed(self.root.named_modules()):
+            own = type(part)
+            if callable(part):
+                call = self.noting(path, own.__call__)
+                taken = type(own.__name__, (own,), {"__call__": call, "__module__": own.__module__})
+                object.__setattr__(part, "__class__", taken)
+                self.own.append((part, own))
+
+    def remove(self) -> None:
+        for part, own in reversed(self.own):
+            object.__setattr__(part, "__class__", own)
+
+    def noting(self, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a `__call__` that hands on what `call` does, and keeps it."""
+
+        def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            if not path or (not self.passes and path.rpartition(".")[2] in EMBEDDINGS):
+                self.begin(args, kwargs)
+            spent = time.perf_counter() - start
+            output = call(module, *args, **kwargs)
+            start = time.perf_counter()
+            self.note(path, output)
+            self.kept.dump.cost.seconds += spent + time.perf_counter() - start
+            return output
+
+        return noted
+
+    def begin(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """Begin a pass of the whole model: the prompt, or a token that continues it.
+
+        The ids may be lazy, so only their shape is looked at.
+        """
+        import mlx.core as mx
+
+        found = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        ids = (
+            found
+            if isinstance(found, mx.array) and mx.issubdtype(found.dtype, mx.integer)
+            else None
+        )
+        if ids is not None and ids.ndim == 2 and len(ids) != 1:
+            self.kept.note(BATCH.format(rows=len(ids)))
+            ids = None
+        self.logits = None
+        self.prefix = self.kept.prefix(len(self.passes), None if ids is None else ids.size)
+        self.passes.append(None if ids is None else copy.copy(ids))
+
+    def note(self, path: str, output: Any) -> None:
+        """Keep a module's output, of several the first. Records and numbers are none."""
+        import mlx.core as mx
+
+        self.ran.add(path)
+        if isinstance(output, list | tuple) and output:
+            output = output[0]
+        if not isinstance(output, mx.array) or (path in self.whole and output is self.logits):
+            return
+        name = path or "output"
+        if is_logits(output, self.vocabulary) and path in self.whole:
+            self.logits, name = output, "logits"
+        # Arrays are immutable, but `y += 1` and `y[0] = 1` put another one behind the same name. A
+        # copy of the handle is no computation and holds no second buffer.
+        self.found.append((self.prefix + name, copy.copy(output)))
+
+    def finish(self) -> None:
+        """Compute what is not computed yet, and put the dump together."""
+        start = time.perf_counter()
+        traced = [name for name, array in self.found if not self.kept_as_numbers(name, array)]
+        passes = [None if ids is None else self.ids(ids) for ids in self.passes]
+        self.found.clear()
+        if traced:
+            self.kept.note(COMPILED.format(count=len(traced), name=traced[0]))
+        if traced and not self.kept.tensors:
+            raise InputError(self.kept.dump.path, self.kept.dump.notes[-1])
+        self.kept.dump.cost.seconds += time.perf_counter() - start
+        self.kept.fed(passes)
+        self.kept.finish()
+        weighty = [path for path, part in self.root.named_modules() if has_weights(part)]
+        if idle := [path for path in weighty if path not in self.ran]:
+            self.kept.note(IDLE.format(count=len(idle), total=len(weighty), name=idle[0]))
+
+    def kept_as_numbers(self, name: str, array: Any) -> bool:
+        """Keep the values of an array; False if there are none."""
+        kind = str(array.dtype).rpartition(".")[2]
+        if kind not in TAGS:
+            self.kept.note(f"{name} hands out {kind}, which no trace can hold")
+            return True
+        if not computed(array):
+            return False
+        self.kept.add(name, to_numpy(array))
+        return True
+
+    def ids(self, array: Any) -> list[int] | None:
+        return [int(one) for one in array.reshape(-1).tolist()] if computed(array) else None
+
+
+def computed(array: Any) -> bool:
+    """Compute an array; False if it is a placeholder, which mx.compile traces with.
+
+    Any other error is the model's own, and is raised as it would be without a capture.
+    """
+    import mlx.core as mx
+
+    try:
+        mx.eval(array)
+    except RuntimeError as error:
+        if PLACEHOLDER not in str(error):
+            raise
+        return False
+    return True
+
+
+def is_logits(output: Any, vocabulary: set[Any]) -> bool:
+    return bool(output.ndim) and output.shape[-1] in vocabulary
+
+
+def rows(module: Any) -> int | None:
+    """Return how many tokens an embedding knows; None for other modules."""
+    weight = module.get("weight")
+    return weight.shape[0] if "Embedding" in type(module).__name__ and weight is not None else None
+
+
+def has_weights(module: Any) -> bool:
+    import mlx.core as mx
+
+    return any(isinstance(value, mx.array) for value in module.values())

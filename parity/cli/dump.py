@@ -1,0 +1,97 @@
+"""Look at a file of activations by itself, before any model is at hand.
+
+`validate` reads a trace or a bare dump to its last byte, says what is in it, and warns of what
+would make it useless. Exit code 0: it can be read; 2: it breaks a rule, and one line says which.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from lockstep.parity.cli.output import counted, emit, printable, table
+
+if TYPE_CHECKING:
+    from lockstep.parity.dumped_tensors import Found
+    from lockstep.parity.validation import Validation
+
+HELP = "whether a file of activations is right, and what is in it"
+EXAMPLE = "  lockstep dump validate port.safetensors"
+IDS, NAMES, WIDTH = 12, 40, 64  # how much of a long list and of a long name is shown
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("validate",), help="what to do")
+    parser.add_argument("dump", metavar="FILE", help="safetensors, .npz or a folder of .npy files")
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.dump import open_dump
+    from lockstep.parity.progress import Progress
+    from lockstep.parity.validation import validate
+
+    with Progress(len(open_dump(options.dump).shapes)) as progress:
+        found = validate(options.dump, progress=progress)
+    emit(options, found.to_json, lambda: told(found))
+    return 0
+
+
+def told(found: Validation) -> str:
+    """Lay out what was found for a person: the file, its tensors, the warnings."""
+    from lockstep.reference.checkpoint.errors import escape
+
+    rows = [(key, text) for key, text in summary(found) if text]
+    head = f"{escape(str(found.dump.path))}: valid, a {found.kind}"
+    lines = [f"warning: {line}" for line in found.warnings] or ["no warnings"]
+    parts = [f"{head}\n{table(rows)}", tensors(found.tensors), "\n".join(lines)]
+    return printable("\n\n".join(parts))
+
+
+def summary(found: Validation) -> list[tuple[str, str]]:
+    """Return what is known of the whole, a row each; an empty text is no row."""
+    from lockstep.reference.checkpoint.errors import show
+
+    dump, said = found.dump, found.dump.about
+    kinds = ", ".join(f"{count} {tag}" for tag, count in found.dtypes.items())
+    bytes_ = sum(one.nbytes for one in found.tensors)
+    known = sum(one.tap is not None for one in found.tensors)
+    last = found.steps[-1]
+    return [
+        ("tensors", f"{len(found.tensors)}: {kinds}; {bytes_:,} bytes"),
+        ("names", f"{known} of {len(found.tensors)} mean a tap of some model"),
+        ("tokens", ids(dump.tokens)),
+        ("decoded", ids(dump.decoded)),
+        ("steps", f"the prompt and {counted(last, 'step')}" if last else "the prompt alone"),
+        *((key, show(said[key])) for key in ("dtype", "model", "backend") if said.get(key)),
+    ]
+
+
+def ids(some: list[int] | None) -> str:
+    """Show the first token ids, and how many there are."""
+    if not some:
+        return ""
+    more = ", ..." if len(some) > IDS else ""
+    return f"{len(some)}: {', '.join(map(str, some[:IDS]))}{more}"
+
+
+def tensors(found: list[Found]) -> str:
+    """List the tensors, with what is odd about their numbers."""
+    from lockstep.reference.checkpoint.errors import clip_end, escape
+
+    rows = [("tensor", "tap", "dtype", "shape", "numbers")]
+    for one in found[:NAMES]:
+        name = clip_end(escape(one.name), WIDTH)
+        tap = "same" if one.tap == one.name else one.tap or "-"
+        shape = "x".join(map(str, one.shape)) or "scalar"
+        rows.append((name, tap, one.dtype, shape, odd(one)))
+    more = [f"... and {len(found) - NAMES} more; --json has them all"]
+    return "\n".join([table(rows), *more * (len(found) > NAMES)])
+
+
+def odd(one: Found) -> str:
+    """Say what is odd about the numbers of a tensor."""
+    if not one.size:
+        return "none"
+    kinds = (("NaN", one.nan), ("infinite", one.infinite), ("zero", one.zeros))
+    told = [f"{'all' if count == one.size else count} {kind}" for kind, count in kinds if count]
+    return ", ".join(told)

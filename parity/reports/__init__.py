@@ -1,0 +1,1 @@
+"""What `check`, `diff` and `explain` found, in the formats that people share: a file each."""
