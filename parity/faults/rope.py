@@ -305,6 +305,7 @@ FAULTS = (
         where="self_attn.q_rope",
         fix="make the tables in float32 and cast behind the products",
         evidence=("https://unsloth.ai/blog/gemma-bugs", "ml-explore/mlx#1797"),
+        coarse=True,
         variants={f"in {name}": instead("rope", rounded_tables(name)) for name in HALVES},
     ),
 )
