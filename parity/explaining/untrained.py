@@ -66,20 +66,23 @@ def untrained(case: Case) -> Iterator[tuple[Piece, Named]]:
         if sample is None or fault is None or sample.size is None:
             continue
         judged = case.judged[piece.target]
-        yield piece, Named(
-            id=fault.id,
-            variant=f"never loaded: random numbers of deviation {sample.size:.3g}",
-            taps=[case.tap(piece)],
-            layers=[] if call.layer is None else [call.layer],
-            confidence=0.99,
-            residual_before=judged.own_error,
-            residual_after=judged.own_error,  # nobody knows the numbers
-            noise=judged.noise,
-            runner_up=None,
-            also_fits=[],
-            fix=fault.fix,
-            wrong=fault.wrong,
-            right=fault.right,
+        yield (
+            piece,
+            Named(
+                id=fault.id,
+                variant=f"never loaded: random numbers of deviation {sample.size:.3g}",
+                taps=[case.tap(piece)],
+                layers=[] if call.layer is None else [call.layer],
+                confidence=0.99,
+                residual_before=judged.own_error,
+                residual_after=judged.own_error,  # nobody knows the numbers
+                noise=judged.noise,
+                runner_up=None,
+                also_fits=[],
+                fix=fault.fix,
+                wrong=fault.wrong,
+                right=fault.right,
+            ),
         )
 
 
