@@ -11,14 +11,17 @@ import numpy as np
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.contradiction import Beside
 from lockstep.parity.explaining.counterfactual import counterfactuals
 from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
+from lockstep.parity.explaining.duel import winners
 from lockstep.parity.explaining.error_shape import shape_of_error
 from lockstep.parity.explaining.naming import named, named_by_vote
 from lockstep.parity.explaining.port_dtype import port_dtype
 from lockstep.parity.explaining.readings import read_as_meant
 from lockstep.parity.explaining.subtle import subtle
 from lockstep.parity.explaining.tap_figures import tap_figures
+from lockstep.parity.explaining.untrained import untrained
 from lockstep.parity.explaining.verdict import decide
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.graph import record
@@ -82,10 +85,13 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     """Judge every piece, explain those that are wrong, and put it together in `result`."""
     result.conventions += read_as_meant(case.trial)
     case.sort(progress)
+    random = list(untrained(case))
+    case.wrong = [piece for piece in case.wrong if all(piece is not one for one, _ in random)]
     case.search(progress)
-    chosen = decide(case.explained, case.contradicted())
+    explained = winners(case.explained, case.trial)
+    chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right))
     quiet = subtle(case, chosen.values())
-    found = [named(bug, case) for bug in chosen.values()]
+    found = [*(one for _, one in random), *(named(bug, case) for bug in chosen.values())]
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
     result.unexplained += contrary(case)

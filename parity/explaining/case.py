@@ -11,7 +11,7 @@ from lockstep.parity.align import Alignment
 from lockstep.parity.explaining.contradiction import contradictions
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
 from lockstep.parity.explaining.reach import shown_by_first_token
-from lockstep.parity.explaining.search import Explanation, Search
+from lockstep.parity.explaining.search import Explanation, Search, widest
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.explaining.verdict import Key, key_of
@@ -26,6 +26,7 @@ from lockstep.reference.precision import dtype_named
 Progress = Callable[[str], None]
 NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
 MOST_CONTRADICTIONS = 3
+EXCHANGED = 12  # explanations that like pieces offer each other
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
 
 
@@ -79,23 +80,52 @@ class Case:
     def search(self, progress: Progress) -> None:
         """Explain the wrong pieces, those of few candidates first: they teach what to try next.
 
-        Where a search found nothing, that over a like piece of another layer stays shallow.
+        Where a search found nothing, that over a like piece of another layer stays shallow, until
+        all others taught what they could. Then like pieces try each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
-        hopeless: set[tuple[str, ...]] = set()
-        for piece in sorted(self.wrong, key=lambda piece: len(self.candidates(piece))):
+        hopeless: dict[tuple[str, ...], int] = {}
+        waiting = sorted(self.wrong, key=lambda piece: len(self.candidates(piece)))
+        while waiting:
+            taught = len(known)
+            for piece in waiting:
+                deep = hopeless.get(self.kind(piece), -1) < len(known)
+                if not self.explain(piece, known, deep=deep):
+                    hopeless[self.kind(piece)] = len(known)
+                progress(self.tap(piece))
+            waiting = self.open if len(known) > taught else []
+            self.open = [] if waiting else self.open
+        self.exchange()
+
+    def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
+        """Search for what explains one piece; say whether anything does."""
+        search = Search(self.trial, piece, self.candidates(piece))
+        before = [atom for atom in search.atoms if atom.hypothesis in known]
+        settled = [one for one, times in known.items() if times >= SETTLED]
+        explanations = search.explanations(before, settled, deep=deep)
+        if explanations:
+            self.explained.append((piece, explanations))
+            known.update({atom.hypothesis for one in explanations for atom in one.atoms})
+        else:
+            self.open.append(piece)
+        return bool(explanations)
+
+    def kind(self, piece: Piece) -> tuple[str, ...]:
+        return tuple(self.graph.calls[number].place for number in piece.calls)
+
+    def exchange(self) -> None:
+        """Add to the explanations of each piece those of like pieces that hold there too."""
+        found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
+        for piece, explanations in self.explained:
+            sets = (frozenset(atom.hypothesis for atom in one.atoms) for one in explanations)
+            found.setdefault(self.kind(piece), {}).update(dict.fromkeys(sets))
+        for piece, explanations in self.explained:
             search = Search(self.trial, piece, self.candidates(piece))
-            before = [atom for atom in search.atoms if atom.hypothesis in known]
-            settled = [one for one, times in known.items() if times >= SETTLED]
-            kind = tuple(self.graph.calls[number].place for number in piece.calls)
-            explanations = search.explanations(before, settled, deep=kind not in hopeless)
-            if explanations:
-                self.explained.append((piece, explanations))
-                known.update({atom.hypothesis for one in explanations for atom in one.atoms})
-            else:
-                self.open.append(piece)
-                hopeless.add(kind)
-            progress(self.tap(piece))
+            had = {frozenset(atom.hypothesis for atom in one.atoms) for one in explanations}
+            for some in list(found[self.kind(piece)])[:EXCHANGED]:
+                atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
+                if some not in had and len(some) > 1 and atoms and search.explains(atoms[0]):
+                    explanations += search.told(atoms[:1])
 
     def candidates(self, piece: Piece) -> list[Atom]:
         """Return every hypothesis that touches a piece, wherever it may act there."""

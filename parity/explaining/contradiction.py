@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 LOUD = 4.0  # noises that a bug would move a right value by, for its absence to be certain
+MOST_BESIDE = 6  # contradictions that are counted in the layers where a bug acts
 
 
 def contradictions(
@@ -24,3 +26,25 @@ def contradictions(
         if calls and trial.look(piece, calls).effect(0, None) > LOUD:
             found.append(piece)
     return found
+
+
+@dataclass
+class Beside:
+    """Counts where a bug of some layers should have been seen in these layers too, and was not.
+
+    A bug that is in one layer alone says nothing against itself in the others. But what changes
+    each projection is less likely to be in one of a layer than what changes that one alone.
+    """
+
+    trial: Trial
+    right: list[Piece]
+    counted: dict[tuple[Hypothesis, frozenset[int | None]], int] = field(default_factory=dict)
+
+    def __call__(self, atom: Atom) -> int:
+        calls = self.trial.graph.calls
+        layers = frozenset(calls[number].layer for number in atom.calls)
+        key = atom.hypothesis, layers
+        if key not in self.counted:
+            near = [piece for piece in self.right if calls[piece.target].layer in layers]
+            self.counted[key] = len(contradictions(atom.hypothesis, self.trial, near, MOST_BESIDE))
+        return self.counted[key]

@@ -14,6 +14,10 @@ MOST = 0.9  # of the error that a description must account for
 def shape_of_error(trial: Trial, piece: Piece) -> str:
     """Return in words what most of a piece's error is made of."""
     right, port = trial.centre(None).target(piece.target), trial.port(piece.target)
+    if np.isnan(port).all():
+        return "no number anywhere: NaN in every place"
+    if not port.any():
+        return "nought everywhere"
     if not np.isfinite(port).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(port))[0])
         return f"not finite, first at {list(first)}"

@@ -124,17 +124,31 @@ def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
     Rewrites are functions of a call, so they compose, in the order of the catalogue. Two variants
     of one bug in one call exclude each other.
     """
-    calls: dict[int, Call] = {}
-    changed_by: set[tuple[int, str]] = set()
+    wrong: dict[int, tuple[Hypothesis, ...]] = {}
     ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
     for atom in ordered:
         for number in atom.calls:
-            try:
-                changed = atom.hypothesis.rewrite(calls.get(number, graph.calls[number]), graph)
-            except Conflict:
-                return None
-            if changed is None or (number, atom.hypothesis.id) in changed_by:
-                return None
-            calls[number] = changed
-            changed_by.add((number, atom.hypothesis.id))
-    return calls
+            wrong[number] = (*wrong.get(number, ()), atom.hypothesis)
+    calls = {number: composed(graph, number, bugs) for number, bugs in wrong.items()}
+    found = {number: call for number, call in calls.items() if call is not None}
+    return found if len(found) == len(calls) else None
+
+
+def composed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:
+    """Return one call with several bugs in turn; None if they exclude each other."""
+    known = graph.rewritten
+    key = number, bugs
+    if key not in known:
+        known[key] = changed(graph, number, bugs)
+    return known[key]
+
+
+def changed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:
+    last = bugs[-1]
+    if len({bug.id for bug in bugs}) < len(bugs):
+        return None
+    before = composed(graph, number, bugs[:-1]) if len(bugs) > 1 else graph.calls[number]
+    try:
+        return None if before is None else last.rewrite(before, graph)
+    except Conflict:
+        return None

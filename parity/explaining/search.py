@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice, product
 
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.look import FAR, Look
@@ -16,8 +17,12 @@ Atoms = frozenset[Atom]
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
+COARSE = 100.0  # times as many, where a coarse grid turns single values
+SMALL = 0.03  # of the error that is left: less is not tried yet
+ALIKE = 2  # sets of nearly the same error that a search goes on with
 BEAM = 8
 PAIRS = 60  # candidates of which every pair is tried
+CHOICES = 12  # of variants of known bugs, each of which a search starts from
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 BUDGET = 12000  # computations of a value, until a piece is left unexplained
@@ -81,23 +86,28 @@ class Search:
         found = self.look(atoms, None if len(atoms) < 2 or acausal else last)
         if found is None:
             return (FAR,) * 3
+        found = replace(found, noise=self.trial.relative_noise(self.piece, last))
         return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
 
     def explains(self, atoms: Atoms) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges."""
-        if self.fit(atoms)[0] > PROMISING:
+        coarse = self.coarse(atoms)
+        if self.fit(atoms)[0] > PROMISING * (COARSE if coarse else 1):
             return False
         if atoms not in self.judged:
             calls = rewritten(atoms, self.trial.graph)
-            self.judged[atoms] = self.trial.judge(self.piece, calls)
+            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=coarse)
         judgement = self.judged[atoms]
         return judgement is not None and judgement.passed
 
     def among(self, known: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets of known bugs that explain the piece."""
         visible = [atom for atom in known if self.effect(atom, 0, None) > VISIBLE]
+        found = self.singles(visible)
+        if found:
+            return found
         here = sorted(visible, key=lambda atom: -len(atom.calls))[:MOST_KNOWN]
-        for size in range(1, min(len(here), DEEPEST) + 1):
+        for size in range(2, min(len(here), DEEPEST) + 1):
             found = [
                 frozenset(some) for some in combinations(here, size)
                 if count(some) == size and not self.spent and self.explains(frozenset(some))
@@ -110,13 +120,25 @@ class Search:
         return [frozenset([atom]) for atom in visible if self.explains(frozenset([atom]))]
 
     def sets(self, visible: Sequence[Atom], known: Sequence[Atom]) -> list[Atoms]:
+        """Explain the piece on top of what is known to be wrong elsewhere, else from nothing."""
+        here = widest(atom for atom in known if atom in visible)
+        for attempt in (self.staged, self.at_once):
+            for starts in ([here] if here else []) + [[frozenset[Atom]()]]:
+                self.start = self.trial.count
+                found = attempt(starts, visible)
+                if found:
+                    smallest = [self.needed(atoms) for atoms in found]
+                    least = min(map(count, smallest))
+                    return list({atoms: None for atoms in smallest if count(atoms) == least})
+        return []
+
+    def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
 
         What a token cannot show it need not explain: alone, it shows no rope, no mask, no scale of
         attention. Each stage goes on from the sets that explained the one before.
         """
-        here = frozenset(atom for atom in known if atom in visible)
-        solutions, before = [frozenset[Atom]()] + [here] * bool(here), 0
+        before = 0
         for rows in self.stages():
             shown = [atom for atom in visible if self.effect(atom, before, rows) > VISIBLE]
             new = [atom for atom in shown if not before or self.effect(atom, 0, before) < VISIBLE]
@@ -124,31 +146,35 @@ class Search:
                 found = self.stage(solutions, self.distinct(some, before, rows), rows, before)
                 if found:
                     break
+            if not found:
+                return []
             solutions, before = found, rows or 0
-            if not solutions:
-                solutions = self.at_once(visible)
-                break
-        smallest = [self.needed(atoms) for atoms in solutions]
-        least = min(map(count, smallest), default=0)
-        return list({atoms: None for atoms in smallest if count(atoms) == least})
+        return solutions
 
-    def at_once(self, visible: Sequence[Atom]) -> list[Atoms]:
+    def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain all tokens together, with at least one bug that lets a token see later ones.
 
         Then no token can be looked at before the others.
         """
         shown = self.distinct(visible, 0, None)
-        starts = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        acausal = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        starts = [atoms | some for atoms in known for some in acausal]
         return self.stage(starts, shown, None, 0)
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
-        """Return one of those that do the same to a stretch of tokens, that of fewest calls."""
-        found: dict[tuple[float, ...], Atom] = {}
+        """Return two of those that do the same to a stretch of tokens: of fewest and of most calls.
+
+        Alone they do the same; beside another bug, which brings what was unseen into sight, not.
+        """
+        fewest: dict[tuple[float, ...], Atom] = {}
+        most: dict[tuple[float, ...], Atom] = {}
         for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
             look = self.look(frozenset([atom]), None)
             if look is not None:
-                found.setdefault(look.fingerprint(first, last), atom)
-        return list(found.values())
+                key = look.fingerprint(first, last)
+                fewest.setdefault(key, atom)
+                most[key] = atom
+        return [*fewest.values(), *(atom for key, atom in most.items() if fewest[key] is not atom)]
 
     def stages(self) -> list[int | None]:
         """Return how many tokens each stage looks at: one, as many as no window cuts off, all."""
@@ -179,7 +205,12 @@ class Search:
         """Say whether a stage may end with a set; the last one as the whole piece is judged."""
         if rows is None:
             return bool(atoms) and self.explains(atoms)
-        return self.fit(atoms, skip, rows)[0] <= self.close
+        return self.fit(atoms, skip, rows)[0] <= self.close * (COARSE if self.coarse(atoms) else 1)
+
+    def coarse(self, atoms: Atoms) -> bool:
+        """Say whether a bug among these rounds coarser than the port, float32, computes."""
+        wide = self.trial.dtype.itemsize > 2
+        return wide and any(atom.hypothesis.fault.coarse for atom in atoms)
 
     @property
     def close(self) -> float:
@@ -189,9 +220,15 @@ class Search:
     def grown(
         self, beam: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int, keep: int
     ) -> list[Atoms]:
-        """Add each candidate to each set; keep the best by each measure."""
+        """Add each candidate to each set; keep the best by each measure.
+
+        What moves a value by far less than is still to be explained can wait.
+        """
         larger = {
-            atoms | {atom}: None for atoms in beam for atom in candidates if atom not in atoms
+            atoms | {atom}: None
+            for atoms in beam
+            for atom in self.large(candidates, SMALL * min(self.fit(atoms, skip, rows)), skip, rows)
+            if atom not in atoms
         }
         fits = {}
         for atoms in larger:
@@ -201,9 +238,14 @@ class Search:
         possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
         best: dict[Atoms, None] = {}
         for measure in range(3):
-            ranked = sorted(possible, key=lambda atoms: fits[atoms][measure])
-            best |= dict.fromkeys(ranked[:keep])
+            errors = {atoms: fits[atoms][measure] for atoms in possible}
+            best |= dict.fromkeys(distinct(errors, keep))
         return list(best)
+
+    def large(
+        self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None
+    ) -> list[Atom]:
+        return [atom for atom in candidates if self.effect(atom, skip, rows) >= least]
 
     def needed(self, atoms: Atoms) -> Atoms:
         """Leave out what can be left out."""
@@ -236,6 +278,28 @@ class Search:
     @property
     def spent(self) -> bool:
         return self.trial.count - self.start > BUDGET
+
+
+def distinct(errors: Mapping[Atoms, float], count: int) -> list[Atoms]:
+    """Return the sets of least error, of those that are nearly alike in it only the first few."""
+    alike: Counter[str] = Counter()
+    found = []
+    for atoms in sorted(errors, key=errors.__getitem__):
+        alike[key := f"{errors[atoms]:.3g}"] += 1
+        if alike[key] <= ALIKE:
+            found.append(atoms)
+        if len(found) == count:
+            break
+    return found
+
+
+def widest(atoms: Iterable[Atom]) -> list[Atoms]:
+    """Return all bugs together, each in most calls: a set for each choice of their variants."""
+    found: dict[str, dict[str, Atom]] = {}
+    for atom in sorted(atoms, key=lambda atom: -len(atom.calls)):
+        found.setdefault(atom.hypothesis.id, {}).setdefault(atom.hypothesis.variant, atom)
+    choices = islice(product(*(variants.values() for variants in found.values())), CHOICES)
+    return [frozenset(choice) for choice in choices if choice]
 
 
 def count(atoms: Iterable[Atom]) -> int:

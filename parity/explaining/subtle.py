@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.verdict import Chosen
 from lockstep.parity.explaining.votes import Ballot, Votes, atoms, outvoted
+from lockstep.parity.explaining.walk import led_to
 
 QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
 
 
-def subtle(case: Case, chosen: Iterable[Chosen]) -> list[tuple[Chosen, Votes]]:
+def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]:
     """Return these bugs with their votes. Sums in float32 have too many legal orders for bits."""
     if case.trial.dtype.itemsize > 2:
         return []
@@ -22,11 +23,30 @@ def subtle(case: Case, chosen: Iterable[Chosen]) -> list[tuple[Chosen, Votes]]:
             known[piece.target] = known.get(piece.target, frozenset()) | {atom}
     judged = [*case.right, *(piece for piece, _ in case.explained)]
     ballot = Ballot(case.trial, judged, known)
+    for bug in chosen:
+        take_for_granted(ballot, bug, case)
     quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
+    led = led_to(ballot, quiet)
+    quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]
     return [
         (Chosen(one, voters, [atom for piece in voters for atom in atoms(one, piece)]), votes)
-        for one, votes, voters in outvoted(ballot, quiet)
+        for one, votes, voters in (*led, *outvoted(ballot, quiet))
     ]
+
+
+def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
+    """Expect a bug that was seen somewhere where it is too quiet to be seen, if the bits say so."""
+    keys = {(bug.hypothesis.id, bug.hypothesis.variant), *bug.ties}
+    variants = [
+        one for one in case.hypotheses
+        if one.id == bug.hypothesis.id and (one.id, one.variant) in keys
+    ]  # fmt: skip
+    for piece in case.right:
+        votes = {one: ballot.vote(one, piece) for one in variants if atoms(one, piece)}
+        best = max(votes, key=lambda one: votes[one].fault, default=None)
+        if best is not None and votes[best].fault > votes[best].right:
+            known = ballot.named.get(piece.target, frozenset())
+            ballot.named[piece.target] = known | {*atoms(best, piece)}
 
 
 def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:

@@ -19,6 +19,7 @@ from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 Rewritten = Mapping[int, Call]
+TURNED = 0.2  # of the tokens, that a coarse grid may have rounded to its other side
 
 
 @dataclass
@@ -69,10 +70,13 @@ class Trial:
         return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
 
     @np.errstate(all="ignore")  # what a broken port dumps may overflow anywhere
-    def judge(self, piece: Piece, calls: Rewritten | None = None) -> Judgement:
+    def judge(
+        self, piece: Piece, calls: Rewritten | None = None, *, coarse: bool = False
+    ) -> Judgement:
         """Judge a piece as `diff` judges a tap, with some calls rewritten.
 
-        Tokens that a router may have sent elsewhere by rounding alone are left out.
+        Tokens that a router may have sent elsewhere by rounding alone are left out. `coarse` says
+        that the rewritten calls round to a coarser grid than the port's; then some more are.
         """
         self.count += 1 + len(self.ways(None))
         centre = self.centre(None).target(piece.target, calls)
@@ -81,6 +85,9 @@ class Trial:
         if centre.shape != port.shape:
             return Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
         unsure = self.unsure(piece, calls)
+        if coarse:
+            turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
+            unsure = turned if unsure is None else unsure | turned
         if unsure is not None and not unsure.all():
             port, centre, *spread = (
                 self.sure(value, piece, unsure) for value in (port, centre, *spread)
@@ -100,6 +107,21 @@ class Trial:
             return centre.target(number, calls), [way.target(number, calls) for way in ways]
 
         return unsure_tokens(target, self.routers[target], values, self.graph)
+
+    def turned(self, piece: Piece, own: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the tokens (B, L) that are the farthest off, where no way of rounding is.
+
+        A value near a tie of a coarse grid falls to one side in the port, and to the other here.
+        """
+        axis = self.graph.token_axes[piece.target][0]
+
+        def of_tokens(error: np.ndarray) -> np.ndarray:
+            tokens = np.moveaxis(error, axis, 1)
+            return np.sqrt(np.square(tokens).mean(axis=tuple(range(2, tokens.ndim))))
+
+        own_of, noise = of_tokens(own), np.max([of_tokens(error) for error in spread], axis=0)
+        share = own_of / np.maximum(noise, np.median(noise))
+        return share > max(np.quantile(share, 1 - TURNED), 1.0)
 
     def sure(self, value: np.ndarray, piece: Piece, unsure: np.ndarray) -> np.ndarray:
         """Return the values of the other tokens alone, (N, ...)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -40,18 +40,23 @@ def keys_of(atoms: Iterable[Atom]) -> frozenset[Key]:
 
 
 def decide(
-    explained: Sequence[tuple[Piece, list[Explanation]]], contradictions: Mapping[Key, int]
+    explained: Sequence[tuple[Piece, list[Explanation]]],
+    contradictions: Mapping[Key, int],
+    beside: Callable[[Atom], int] = lambda atom: 0,
 ) -> dict[Key, Chosen]:
     """Choose one explanation for each piece: that whose bugs explain most elsewhere.
 
-    A bug that should have been seen where there is nothing wrong counts against itself.
+    A bug that should have been seen where there is nothing wrong counts against itself; `beside`
+    counts that in the layers alone where it acts.
     """
     support: Counter[Key] = Counter()
     for _, explanations in explained:
         support.update(set().union(*(keys_of(one.atoms) for one in explanations)))
     best: list[Explanation] = []
+    against = partial(counted_against, contradictions=contradictions, beside=beside)
+    sure = certain(explained)
     for _ in range(ROUNDS):
-        worth = partial(worth_of, support=support, contradictions=contradictions)
+        worth = partial(worth_of, support=support, sure=sure, against=against)
         best = [max(explanations, key=worth) for _, explanations in explained]
         support = Counter(key for one in best for key in keys_of(one.atoms))
     chosen: dict[Key, Chosen] = {}
@@ -60,33 +65,56 @@ def decide(
             bug = chosen.setdefault(key_of(atom), Chosen(atom.hypothesis))
             bug.pieces.append(piece)
             bug.atoms.append(atom)
+            limit = contradictions.get(key_of(atom), 0), beside(atom)
             bug.rivals.append(
-                {key for key in rivals(atom, one, explanations)
-                 if contradictions.get(key, 0) <= contradictions.get(key_of(atom), 0)}
+                {key_of(other) for other in rivals(atom, one, explanations)
+                 if contradictions.get(key_of(other), 0) <= limit[0]
+                 and beside(other) <= limit[1]}
             )  # fmt: skip
     return chosen
 
 
+def certain(explained: Sequence[tuple[Piece, list[Explanation]]]) -> frozenset[Key]:
+    """Return the bugs without which some piece cannot be explained."""
+    every = (
+        frozenset.intersection(*(keys_of(one.atoms) for one in explanations))
+        for _, explanations in explained
+    )
+    return frozenset().union(*every)
+
+
+def counted_against(
+    one: Explanation, *, contradictions: Mapping[Key, int], beside: Callable[[Atom], int]
+) -> int:
+    far = sum(contradictions.get(key, 0) for key in keys_of(one.atoms))
+    return far + sum(map(beside, one.atoms))
+
+
 def worth_of(
-    one: Explanation, *, support: Mapping[Key, int], contradictions: Mapping[Key, int]
+    one: Explanation,
+    *,
+    support: Mapping[Key, int],
+    sure: frozenset[Key],
+    against: Callable[[Explanation], int],
 ) -> tuple[float, ...]:
-    """Return what speaks for an explanation: fewer bugs, that explain more, and nothing wrongly.
+    """Return what speaks for an explanation: fewer bugs, those that must be there in any case, that
+    explain more, and nothing wrongly.
 
     Of two that do as well, that which claims less; then that of the catalogue's first.
     """
     keys = keys_of(one.atoms)
-    held = sum(support.get(key, 0) - CONTRADICTED * contradictions.get(key, 0) for key in keys)
+    held = sum(support.get(key, 0) for key in keys) - CONTRADICTED * against(one)
     claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
     first = sum(atom.hypothesis.order for atom in one.atoms)
-    return -len(keys), held, -claimed, -first
+    return -len(keys), len(keys & sure), held, -claimed, -first
 
 
-def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Key]:
+def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:
     """Return what explains the piece in the place of an atom, all else the same."""
     rest = keys_of(best.atoms - {atom})
-    found: set[Key] = set()
+    found: set[Atom] = set()
     for one in explanations:
         keys = keys_of(one.atoms)
         if rest < keys or rest == keys - {key_of(atom)}:
-            found |= keys - rest - {key_of(atom)}
-    return found
+            found |= {other for other in one.atoms if key_of(other) not in rest}
+    return {other for other in found if key_of(other) != key_of(atom)}

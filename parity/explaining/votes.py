@@ -19,24 +19,33 @@ from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 
 ENOUGH = 8  # votes that must be cast
+ROWS = 4  # in which a bug must have won
 MAJORITY = 5.0  # votes for a bug over those against it
 FAITHFUL = 0.98  # of the port's bits that its convention must give where nothing is in question
+LIKELY, CLOSED = 0.9, 0.4  # or of a bug's bits, if so small a share of what was wrong is left
 SAMPLED = 6  # pieces of one kind that vote
 Kind = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Votes:
-    """How many numbers follow the bug, how many the right computation, and how many neither."""
+    """How many numbers follow the bug, how many the right computation, and how many neither.
+
+    `rows` are those in which the bug has most votes, `against` those where it has fewest: one
+    rounding may turn many numbers of a row.
+    """
 
     fault: int = 0
     right: int = 0
     neither: int = 0
+    rows: int = 0
+    against: int = 0
 
     def __add__(self, other: Votes) -> Votes:
         return Votes(
-            self.fault + other.fault, self.right + other.right, self.neither + other.neither
-        )
+            self.fault + other.fault, self.right + other.right, self.neither + other.neither,
+            self.rows + other.rows, self.against + other.against,
+        )  # fmt: skip
 
     @property
     def share(self) -> float:
@@ -47,7 +56,8 @@ class Votes:
         """Say whether the bug has won."""
         cast = self.fault + self.right
         clear = self.fault >= MAJORITY * self.right and 2 * self.neither <= cast
-        return cast >= ENOUGH and clear
+        many = self.rows >= ROWS and self.rows >= MAJORITY * self.against
+        return cast >= ENOUGH and clear and many
 
 
 class Ballot:
@@ -95,9 +105,19 @@ class Ballot:
         if not here or wrong is None or right is None:
             return Votes()
         run, faithful = self.convention(piece, None)
+        enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
         if faithful < FAITHFUL:
             run, faithful = self.convention(piece, hypothesis)
-        return self.count(run, piece, wrong, right) if faithful >= FAITHFUL else Votes()
+        return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
+
+    def between(self, one: Hypothesis, other: Hypothesis, piece: Piece) -> Votes:
+        """Count whose bits the port's are, where two bugs give different ones."""
+        calls = [self.calls(piece, atoms(some, piece)) for some in (one, other)]
+        if calls[0] is None or calls[1] is None:
+            return Votes()
+        known = (self.convention(piece, more) for more in (None, one, other))
+        run, _ = max(known, key=lambda found: found[1])
+        return self.count(run, piece, calls[0], calls[1])
 
     def count(
         self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
@@ -111,8 +131,14 @@ class Ballot:
         if one.shape != other.shape:
             return Votes()
         apart = one != other
-        fault, honest = (np.count_nonzero(apart & (port == bit)) for bit in (one, other))
-        return Votes(int(fault), int(honest), int(np.count_nonzero(apart)) - int(fault + honest))
+        fault, honest = (per_row(apart & (port == bit)) for bit in (one, other))
+        neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
+        rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
+        return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
+
+
+def per_row(votes: np.ndarray) -> np.ndarray:
+    return votes.reshape(-1, votes.shape[-1]).sum(axis=-1)
 
 
 def atoms(hypothesis: Hypothesis | None, piece: Piece) -> list[Atom]:
@@ -136,10 +162,24 @@ def outvoted(
         found = [entry for entry in found if entry[1].decided]
         if not found:
             return won
-        best = max(found, key=lambda entry: (entry[1].share, entry[1].fault))
+        best = champion(ballot, found)
         won.append(best)
         for piece in best[2]:
             known = ballot.named.get(piece.target, frozenset())
             ballot.named[piece.target] = known | {*atoms(best[0], piece)}
         waiting = [entry[0] for entry in found if entry[0] is not best[0]]
     return won
+
+
+def champion(
+    ballot: Ballot, found: Sequence[tuple[Hypothesis, Votes, list[Piece]]]
+) -> tuple[Hypothesis, Votes, list[Piece]]:
+    """Return the clearest winner that no other one beats where both would turn bits."""
+    ordered = sorted(found, key=lambda entry: (entry[1].share, entry[1].fault), reverse=True)
+    best = ordered[0]
+    for other in ordered[1:]:
+        here = {piece.target: piece for piece in (*best[2], *other[2])}.values()
+        votes = sum((ballot.between(other[0], best[0], piece) for piece in here), Votes())
+        if votes.fault > 2 * votes.right:
+            best = other
+    return best

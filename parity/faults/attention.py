@@ -273,6 +273,7 @@ FAULTS = (
         where="self_attn.o_proj",
         fix="widen the scores before the softmax",
         evidence=("huggingface/transformers#17437", "ml-explore/mlx#3119"),
+        coarse=True,
         variants={
             f"in {name}": instead("softmax", in_half(name)) for name in ("bfloat16", "float16")
         },

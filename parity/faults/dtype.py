@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import afterwards, only, option
 from lockstep.parity.faults.routers import rounded_through
-from lockstep.parity.faults.tensors import MISREAD, Reading, dense, read_as
+from lockstep.parity.faults.tensors import BIAS, MATRICES, MISREAD, Reading, dense, read_as
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.experts import weighted_experts
@@ -39,14 +40,34 @@ def other(numbers: np.ndarray) -> np.ndarray:
     return numbers.view(dtype_named(HALVES[1 - HALVES.index(numbers.dtype.name)]))
 
 
-def every_half(call: Call, graph: Graph) -> Call | None:
-    """Read every tensor that a call takes, and that is stored in half precision, wrongly."""
+def in_half(call: Call, index: int, graph: Graph) -> bool:
+    """Say whether an input is a tensor that is stored in half precision."""
+    stored = graph.stored.get(call.tensor(index) or "")
+    return stored is not None and (stored.dtype in ("BF16", "F16") or stored.mode == "affine")
+
+
+def misread(call: Call, graph: Graph, indices: Iterable[int]) -> Call | None:
     new = call
-    for index in range(len(call.inputs)):
-        stored = graph.stored.get(call.tensor(index) or "")
-        if stored is not None and (stored.dtype in ("BF16", "F16") or stored.mode == "affine"):
+    for index in indices:
+        if in_half(call, index, graph):
             new = new.with_input(index, read_as(new.inputs[index], Reading(reread, MISREAD)))
     return None if new is call else new
+
+
+def every_half(call: Call, graph: Graph) -> Call | None:
+    """Read every tensor that a call takes, and that is stored in half precision, wrongly."""
+    return misread(call, graph, range(len(call.inputs)))
+
+
+def weights_alone(call: Call, graph: Graph) -> Call | None:
+    """Read the matrix wrongly, and rightly what a projection has beside it: a bias, an adapter."""
+    if call.op not in BIAS:
+        return None
+    biased = len(call.inputs) > BIAS[call.op] and in_half(call, BIAS[call.op], graph)
+    takers = {graph.calls[number].op for number in graph.consumers[call.number]}
+    if call.op == "linear" and not biased and not takers & {"add_lora", "dora_rescale"}:
+        return None
+    return misread(call, graph, MATRICES[call.op])
 
 
 def folded(name: str) -> Rewrite:
@@ -133,7 +154,7 @@ FAULTS = (
         where="the first tensor that is read",
         fix="take the dtype of each tensor from the header",
         evidence=("paiml/aprender#2189",),
-        variants={"": every_half},
+        variants={"": every_half, "in the matrix alone": weights_alone},
     ),
     Fault(
         id="fp16-residual-overflow",
@@ -143,6 +164,7 @@ FAULTS = (
         where="residual",
         fix="keep the stream in float32 or bfloat16",
         evidence=("ml-explore/mlx-lm#102", "unslothai/unsloth-zoo#600"),
+        coarse=True,
         variants={"": afterwards("add", rounded_through("float16"))},
     ),
     Fault(
@@ -153,6 +175,7 @@ FAULTS = (
         where="mlp.down_proj",
         fix="multiply in float32, or clamp to what float16 holds",
         evidence=("unslothai/unsloth-zoo#600",),
+        coarse=True,
         variants={"": afterwards("multiply", rounded_through("float16"))},
     ),
     Fault(
@@ -173,6 +196,7 @@ FAULTS = (
         where="self_attn.q_proj",
         fix="turn fast products off before comparing: TF32, or the default precision on a TPU",
         evidence=("ml-explore/mlx-swift-lm#485",),
+        coarse=True,
         variants={
             f"{name}{', attention not' if not attention else ''}": low(change, attention=attention)
             for name, change in FAST.items()
@@ -188,6 +212,7 @@ FAULTS = (
         where="logits",
         fix="widen the logits to float32 before the softcap, softmax or argmax",
         evidence=("deepseek-ai/DeepSpec#31", "huggingface/candle#2928"),
+        coarse=True,
         variants={
             **{f"in {half}": rounded_logits(half, "logits") for half in HALVES},
             **{

@@ -18,7 +18,8 @@ class Fault:
     A bug is said in formulas, `wrong` and `right`; `where` is the first tap that shows it; `fix`
     tells a porter what to do. A `convention` is no bug: the model stays the same one, and only an
     intermediate value looks different. An `acausal` one lets a token see later ones, so that the
-    first rows cannot be computed without the rest.
+    first rows cannot be computed without the rest. A `coarse` one rounds to a grid on which a value
+    near a tie may fall to either side, whatever computes it.
     """
 
     id: str
@@ -31,4 +32,5 @@ class Fault:
     evidence: tuple[str, ...] = ()
     convention: bool = False
     acausal: bool = False
+    coarse: bool = False
     family: str = field(default="", compare=False)

@@ -337,6 +337,7 @@ FAULTS = (
         symptom="a part of a small update is rounded away",
         where="the first adapted projection",
         fix="keep the update apart, or add it in float32 and keep more bits",
+        coarse=True,
         variants={
             "in bfloat16": merged(sum_in("bfloat16"), lambda stored: True),
             "in float16": merged(sum_in("float16"), lambda stored: True),

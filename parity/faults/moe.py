@@ -198,6 +198,7 @@ FAULTS = (
         where="the experts' output",
         fix="compute the router in float32, and do not quantise it to few bits",
         evidence=("ml-explore/mlx-lm#286", "Blaizzy/mlx-vlm#1791"),
+        coarse=True,
         variants={
             "logits in bfloat16": changed_input(ROUTING, 0, rounded_through("bfloat16")),
             "logits in float16": changed_input(ROUTING, 0, rounded_through("float16")),

@@ -140,6 +140,7 @@ FAULTS = (
         where="input_layernorm",
         fix="widen to float32 before squaring, and round the norm's result",
         evidence=("https://unsloth.ai/blog/gemma-bugs", "ml-explore/mlx-lm#951"),
+        coarse=True,
         variants={
             **{f"each step in {half}": rooted(stepwise(half)) for half in HALVES},
             **{f"added one by one in {half}": rooted(one_after_another(half)) for half in HALVES},

@@ -95,17 +95,17 @@ def rounded_angles(name: str) -> Callable[..., Any]:
     return wrong
 
 
-def rounded_tables(name: str) -> Callable[..., Any]:
-    """Round cosines and sines to half precision, and carry on wider."""
+def rounded_tables(*names: str) -> Callable[..., Any]:
+    """Round cosines and sines to half precision, of one kind or then another; carry on wider."""
 
     def wrong(ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
-        work, half = accumulator(x.dtype), dtype_named(name)
+        work = accumulator(x.dtype)
         turns = frequencies.astype(np.float32)  # as nearly all have them, before half precision
         angle = positions[:, None, :, None].astype(np.float32) * turns[..., None, None, :]
-        cos, sin = (
-            (factor * wave(angle)).astype(np.float32).astype(half).astype(work)
-            for wave in (np.cos, np.sin)
-        )
+        tables = [(factor * wave(angle)).astype(np.float32) for wave in (np.cos, np.sin)]
+        for name in names:
+            tables = [table.astype(dtype_named(name)) for table in tables]
+        cos, sin = (table.astype(work) for table in tables)
         first, second = np.split(x.astype(work, copy=False), 2, axis=-1)
         turned = first * cos - second * sin, second * cos + first * sin
         return rounded(np.concatenate(turned, axis=-1), x.dtype)
@@ -305,6 +305,10 @@ FAULTS = (
         where="self_attn.q_rope",
         fix="make the tables in float32 and cast behind the products",
         evidence=("https://unsloth.ai/blog/gemma-bugs", "ml-explore/mlx#1797"),
-        variants={f"in {name}": instead("rope", rounded_tables(name)) for name in HALVES},
+        coarse=True,
+        variants={
+            **{f"in {name}": instead("rope", rounded_tables(name)) for name in HALVES},
+            "in float16, then bfloat16": instead("rope", rounded_tables(*reversed(HALVES))),
+        },
     ),
 )

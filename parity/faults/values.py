@@ -65,13 +65,14 @@ def values_of_normed_keys(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(0, lambda ops, keys, normed: normed, Value(norm.number))
 
 
-def turned(ops: Any, values: Any, positions: Any, frequencies: Any) -> Any:
-    return ops.rope(values, positions, frequencies, factor=1.0)
-
-
 @rewrite("attention_context")
 def values_turned(call: Call, graph: Graph) -> Call | None:
+    """Turn values by the tables of the keys, which may hold a factor of their length too."""
     keys = graph.source(scores_of(call, graph), 1)
+
+    def turned(ops: Any, values: Any, positions: Any, frequencies: Any) -> Any:
+        return ops.rope(values, positions, frequencies, **keys.options)
+
     return None if keys.op != "rope" else call.with_changed(1, turned, *keys.inputs[1:])
 
 

@@ -30,7 +30,8 @@ class Graph:
 
     `token_axes[n]` are the axes of value n that run over the tokens of the prompt; computing the
     first rows alone is exact, since no token sees a later one. `stored` says of each tensor of the
-    checkpoint how it lies in its file.
+    checkpoint how it lies in its file. `rewritten` keeps calls as bugs leave them, for whoever
+    rewrites the same ones again.
     """
 
     calls: tuple[Call, ...]
@@ -38,6 +39,7 @@ class Graph:
     token_axes: tuple[tuple[int, ...], ...]
     config: Any = field(repr=False)
     stored: Mapping[str, StoredFormat] = field(default_factory=dict, repr=False)
+    rewritten: dict[Any, Call | None] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def taps(self) -> dict[str, int]:

@@ -69,6 +69,8 @@ def test_no_shape_at_all():
 
 
 WRONG = {
+    "no number anywhere: NaN in every place": lambda x: x * np.nan,
+    "nought everywhere": lambda x: x * 0,
     "gain: 2 times the right value": lambda x: 2 * x,
     "offset: the same vector is added to every token": lambda x: x + np.cos(np.arange(48)),
     "permutation: the right values of each token, in another order": lambda x: x[..., ::-1],

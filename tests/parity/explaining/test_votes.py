@@ -46,13 +46,16 @@ def test_in_float32_no_votes_are_needed():
 @pytest.mark.parametrize(
     ("votes", "decided"),
     [
-        (Votes(8, 0, 0), True),
-        (Votes(7, 0, 0), False),  # too few
-        (Votes(50, 10, 0), True),
-        (Votes(49, 10, 0), False),  # too close
-        (Votes(10, 0, 5), True),
-        (Votes(10, 0, 6), False),  # the convention is not the port's
-        (Votes(0, 100, 0), False),
+        (Votes(8, 0, 0, 4), True),
+        (Votes(7, 0, 0, 4), False),  # too few
+        (Votes(50, 10, 0, 9), True),
+        (Votes(49, 10, 0, 9), False),  # too close
+        (Votes(10, 0, 5, 4), True),
+        (Votes(10, 0, 6, 4), False),  # the convention is not the port's
+        (Votes(35, 0, 0, 3), False),  # one rounding turns much of a row
+        (Votes(50, 10, 0, 10, 2), True),
+        (Votes(50, 10, 0, 9, 2), False),
+        (Votes(0, 100, 0, 0, 9), False),
         (Votes(), False),
     ],
 )
@@ -63,5 +66,5 @@ def test_when_a_vote_is_won(votes, decided):
 
 def test_votes_add_up():
     """By hand."""
-    assert Votes(1, 2, 3) + Votes(4, 5, 6) == Votes(5, 7, 9)
+    assert Votes(1, 2, 3, 4, 5) + Votes(4, 5, 6, 7, 8) == Votes(5, 7, 9, 11, 13)
     assert Votes(3, 1, 9).share == 0.75 and Votes().share == 0
