@@ -25,7 +25,7 @@ PAIRS = 60  # candidates of which every pair is tried
 CHOICES = 12  # of variants of known bugs, each of which a search starts from
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
-BUDGET = 12000  # computations of a value, until a piece is left unexplained
+BUDGET = 15000  # computations of a value, until a piece is left unexplained
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,14 @@ class Search:
     ) -> list[Atoms]:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
         beam = starts
-        for depth in range(DEEPEST):
+        for depth in range(DEEPEST + 1):
             found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
             if found:
                 return found[:BEAM]
+            if not beam or self.spent:
+                break
             wide = depth == 0 and len(candidates) <= PAIRS
             beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
-            if not beam or self.spent:
-                return []
         return []
 
     def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:

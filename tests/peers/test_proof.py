@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proof.run.case import Case
 from tests.proof.run.causes import CAUSES
 from tests.proof.run.draw import Asked, clean, combinations, singles
 from tests.proof.run.one import run
@@ -82,6 +83,24 @@ def test_bugs_together_are_named_from_the_modules(seed, places):
     right, asked = counts(judged)
     others = [f"{row.bug}: {row.status} in {row.case}" for row in judged if row.status != "named"]
     assert right >= fewest(asked, COMBINED), "\n".join(others)
+
+
+SIX = (
+    "head-merge-without-transpose (every layer)",
+    "norm-plus-one-twice (every norm)",
+    "rope-sign-flipped (every layer)",
+    "attn-scale-twice",
+    "act-silu-vs-gelu (gelu for silu)",
+    "rms-eps-wrong (1e-05)",
+)
+
+
+def test_six_bugs_inside_of_one_layer_are_named_from_the_layers(places):
+    """What every layer has of them meets in one piece: nothing between two layers was dumped."""
+    case = Case("combination", "llama", 410, "float32", "eager", SIX, ("layers",))
+    (outcome,) = run(case, places, limit=LIMIT)
+    assert outcome["status"] == dict.fromkeys(SIX, "named"), outcome
+    assert outcome["wrong"] == []
 
 
 @pytest.mark.parametrize("build", CASES)

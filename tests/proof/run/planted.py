@@ -33,14 +33,17 @@ def dump(
     dtype: str | None = None,
     attention: str | None = None,
 ) -> Dump:
-    """Return all that a port dumps: with the case's bugs, dtype and attention, or with others."""
+    """Return all that a port dumps: with the case's bugs, dtype and attention, or with others.
+
+    A bug that another dtype does not have is left out there.
+    """
     names = case.bugs if bugs is None else [*bugs]
     dtype, attention = dtype or case.dtype, attention or case.attention
     if case.kind == "own":
         graph = places.graph(case.build, case.seed, case.length)
         return from_graph(case, places, graph, rewrites(names, graph), dtype)
     folder, adapter = places.folder(case.build, case.seed)
-    planted = [named(name) for name in names]
+    planted = [one for one in map(named, names) if dtype == case.dtype or dtype in one.dtypes]
     tokens = places.tokens(case.build, case.seed, case.length, case.rows)
     before = torch.get_num_threads()
     torch.set_num_threads(case.threads)

@@ -1,0 +1,58 @@
+"""The search for sets of bugs: what it goes on with, and where it starts."""
+
+from pathlib import Path
+
+import numpy as np
+
+from lockstep import reference
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.search import distinct, widest
+from lockstep.parity.faults import catalogue
+from lockstep.parity.graph import record
+
+
+def atom(id: str, variant: str, *calls: int) -> Atom:
+    return Atom(Hypothesis(None, id, variant, 0, frozenset(calls)), frozenset(calls))  # pyright: ignore[reportArgumentType]
+
+
+def sets(*names: str) -> list[frozenset[Atom]]:
+    return [frozenset([atom(name, "", 1)]) for name in names]
+
+
+def test_of_sets_that_leave_nearly_the_same_two_are_kept():
+    """By hand: a third of the same error would only push out what differs."""
+    a, b, c, d = sets("a", "b", "c", "d")
+    kept = distinct({a: 1.0, b: 1.0001, c: 1.0002, d: 2.0}, 3)
+    assert kept == [a, b, d]
+
+
+def test_the_best_come_first_and_no_more_than_asked_for():
+    a, b, c = sets("a", "b", "c")
+    assert distinct({a: 3.0, b: 1.0, c: 2.0}, 2) == [b, c]
+
+
+def test_a_search_starts_from_every_choice_of_variants_each_where_it_acts_most():
+    """By hand: one bug in two variants, another in two places."""
+    wide, narrow = atom("x", "one", 1, 2), atom("x", "one", 1)
+    other, second = atom("x", "two", 1), atom("y", "", 3)
+    found = widest([narrow, wide, other, second])
+    assert set(found) == {frozenset([wide, second]), frozenset([other, second])}
+
+
+def test_nothing_known_gives_no_start():
+    assert widest([]) == []
+
+
+def test_bugs_compose_in_one_call_and_two_variants_of_one_exclude_each_other(plain: Path):
+    """By law: the order in which they are given changes nothing."""
+    one = record(reference.load(plain), np.array([[1, 2, 3]]))
+    some = {(h.id, h.variant): h for h in hypotheses(catalogue(), one)}
+    scale = some["attn-scale-twice", ""]
+    missing = some["attn-scale-missing", ""]
+    number = min(scale.calls & missing.calls)
+    here = [Atom(bug, frozenset([number])) for bug in (scale, missing)]
+    both, turned = rewritten(here, one), rewritten(here[::-1], one)
+    assert both == turned
+    variants = [h for h in some.values() if h.id == "act-silu-vs-gelu"][:2]
+    at = min(variants[0].calls & variants[1].calls)
+    assert rewritten([Atom(bug, frozenset([at])) for bug in variants], one) is None
