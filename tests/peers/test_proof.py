@@ -1,10 +1,13 @@
-"""A fair sample of the proof benchmark, on seeds that are drawn when it runs.
+"""A fair sample of the proof benchmark, the same one each time, so that a failure has a cause.
+
+LOCKSTEP_SEED draws another; the benchmark itself draws anew whenever it runs.
 
 By witness: the bugs are planted in transformers' models, which know nothing of `explain`. A share
 is held against what was measured before, with a margin: the test fails if so few would be named by
 chance less than once in ten thousand runs. That a clean dump raises no alarm has no margin.
 """
 
+import os
 import random
 from dataclasses import replace
 from math import comb
@@ -27,6 +30,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 CHANCE = 1e-4
 LIMIT = 600  # seconds that a call may take
 FIRST_SEED = 10_000  # those below fitted something
+SAMPLE = 20_261_121
 
 
 def fewest(asked: int, goal: float) -> int:
@@ -45,8 +49,8 @@ def places(tmp_path_factory) -> Places:
 
 
 @pytest.fixture(scope="module")
-def seed(run_seed) -> int:
-    return FIRST_SEED + run_seed % 1_000_000_000
+def seed() -> int:
+    return FIRST_SEED + int(os.environ.get("LOCKSTEP_SEED") or SAMPLE) % 1_000_000_000
 
 
 def dumped(cases, places: Places) -> list[Dumped]:
