@@ -89,9 +89,9 @@ class Case:
         while waiting:
             taught = len(known)
             for piece in waiting:
-                deep = hopeless.get(self.kind(piece), -1) < len(known)
+                deep = hopeless.get(self.graph.kind(piece), -1) < len(known)
                 if not self.explain(piece, known, deep=deep):
-                    hopeless[self.kind(piece)] = len(known)
+                    hopeless[self.graph.kind(piece)] = len(known)
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
@@ -110,19 +110,16 @@ class Case:
             self.open.append(piece)
         return bool(explanations)
 
-    def kind(self, piece: Piece) -> tuple[str, ...]:
-        return tuple(self.graph.calls[number].place for number in piece.calls)
-
     def exchange(self) -> None:
         """Add to the explanations of each piece those of like pieces that hold there too."""
         found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
         for piece, explanations in self.explained:
             sets = (frozenset(atom.hypothesis for atom in one.atoms) for one in explanations)
-            found.setdefault(self.kind(piece), {}).update(dict.fromkeys(sets))
+            found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(sets))
         for piece, explanations in self.explained:
             search = Search(self.trial, piece, self.candidates(piece))
             had = {frozenset(atom.hypothesis for atom in one.atoms) for one in explanations}
-            for some in list(found[self.kind(piece)])[:EXCHANGED]:
+            for some in list(found[self.graph.kind(piece)])[:EXCHANGED]:
                 atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
                 if some not in had and len(some) > 1 and atoms and search.explains(atoms[0]):
                     explanations += search.told(atoms[:1])

@@ -47,14 +47,12 @@ class Look:
         return self.ratio(self.port[first:last], self.wrong[first:last])
 
     @np.errstate(all="ignore")  # what a broken port dumps may overflow, or be all zero
-    @np.errstate(all="ignore")
     def scaled(self, first: int, last: int | None) -> float:
         """Return the same after the best single factor for the hypothesis."""
         off, wrong, cross = (part[first:last] for part in (self.port, self.wrong, self.cross))
         gain = cross.sum() / wrong.sum()
         return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
 
-    @np.errstate(all="ignore")
     @np.errstate(all="ignore")
     def mixed(self, first: int, last: int | None) -> float:
         """Return the same after the best mixture of the hypothesis and the right value.

@@ -68,18 +68,15 @@ class Ballot:
         self.named = dict(named)
         self.kinds: dict[Kind, list[Piece]] = {}
         for piece in pieces:
-            self.kinds.setdefault(self.kind(piece), []).append(piece)
+            self.kinds.setdefault(self.trial.graph.kind(piece), []).append(piece)
         self.conventions: dict[tuple[Kind, Hypothesis | None], tuple[Evaluator, float]] = {}
-
-    def kind(self, piece: Piece) -> Kind:
-        return tuple(self.trial.graph.calls[number].place for number in piece.calls)
 
     def calls(self, piece: Piece, more: Iterable[Atom] = ()) -> dict[int, Call] | None:
         return rewritten({*self.named.get(piece.target, ()), *more}, self.trial.graph)
 
     def convention(self, piece: Piece, more: Hypothesis | None) -> tuple[Evaluator, float]:
         """Return the convention that pieces of a kind follow, rightly computed or with a bug."""
-        key = self.kind(piece), more
+        key = self.trial.graph.kind(piece), more
         if key not in self.conventions:
             calls = ((one, self.calls(one, atoms(more, one))) for one in self.kinds[key[0]][:2])
             self.conventions[key] = convention_of(self.trial, [(p, c or {}) for p, c in calls])

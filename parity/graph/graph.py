@@ -73,6 +73,10 @@ class Graph:
         """Return the piece of every dumped value, in the order of computation."""
         return [self.piece(number, dumped) for number in sorted(dumped)]
 
+    def kind(self, piece: Piece) -> tuple[str, ...]:
+        """Return what like pieces of different layers share: the modules that they go through."""
+        return tuple(self.calls[number].place for number in piece.calls)
+
     def input_shape(self, call: Call, index: int) -> Shape:
         """Return the shape of a value that goes into a call, before anything is rewritten.
 
