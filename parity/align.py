@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.parity.dump import Dump
 from lockstep.parity.llama_cpp_names import family_of
 from lockstep.parity.names import parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.rotary_order import in_halves
 from lockstep.reference.checkpoint.errors import InputError, show
 
 Shape = tuple[int, ...]
@@ -72,7 +73,9 @@ def align(
             raise InputError(dump.path, f"two names mean one tap: {both}", tap)
         names[tap] = name if own else other
     renamed = sum(tap != name for tap, name in names.items())
-    return Alignment(dump, names, renamed, told=tuple(told))
+    meant = {name: tap for tap, name in names.items()}
+    dump, moved = in_halves(dump, lambda name: meant.get(name, ""))
+    return Alignment(dump, names, renamed, told=(*told, *moved))
 
 
 def is_own(name: str, tap: str) -> bool:

@@ -32,21 +32,28 @@ def diff(
 ) -> Result:
     """Compare `right`, the port, with `left`, what it should be, tap by tap.
 
-    With `model` (a reference model) every tap of `right` is also replayed from its own inputs, so
-    that own and inherited error stand apart. Both sides are streamed.
+    With `model` every tap of `right` is also replayed from its own inputs, so that own and
+    inherited error stand apart. It is a reference model, or the path of any model that
+    transformers has, whose torch modules are then the oracle. Both sides are streamed.
     Raises: InputError if a file is bad, the two have other tokens, or no tap is in both.
     """
     left, right = (side if isinstance(side, Dump) else open_dump(side) for side in (left, right))
     tokens = shared_tokens(left, right)
     dtype, found_out = dtype_of(left, right, replayed=model is not None)
-    sides = align(left), align(right)
     result = Result(left=str(left.path), right=str(right.path))
-    result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
     if model is None:
+        sides = align(left), align(right)
         result.notes.append(TRUST)
         result.taps = list(plain(*sides, dtype, tokens, progress))
+    elif isinstance(model, str | Path):
+        from lockstep.parity.diff_with_modules import with_modules
+
+        sides = with_modules(result, left, right, model, tokens, dtype, progress)
     else:
+        sides = align(left), align(right)
         with_oracle(result, *sides, model, tokens, dtype, progress)
+    result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
+    if model is not None:
         result.taps += beyond_the_model(result, *sides)
         result.notes += doubts(result, dtype_of(left, right, replayed=False)[0])
     result.conventions = [f"left: {line}" for line in sides[0].plan]

@@ -91,7 +91,7 @@ def steps(
 
     Raises: InputError if a step is dumped that nobody says how to reach.
     """
-    decoded = right.dump.decoded or left.dump.decoded
+    decoded = right.dump.fed or left.dump.fed
     last, present = last_step(right), len({step_of(name) for name in right.names} - {0})
     if last > max(len(decoded), present):
         what = f"holds step {last}, but only {max(len(decoded), present)} of the steps before it"
@@ -101,7 +101,7 @@ def steps(
         if step == 0:
             return np.array([tokens])
         if step <= len(decoded):
-            return np.array([[decoded[step - 1]]])
+            return np.array([decoded[step - 1]])
         return np.argmax(np.asarray(oracle.logits)[:, -1:], axis=-1)
 
     return fed

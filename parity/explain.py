@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
+from lockstep.parity.chain.chain import Chain
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.codes import settle_codes
 from lockstep.parity.explaining.contradiction import Beside
 from lockstep.parity.explaining.counterfactual import counterfactuals
 from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
@@ -19,21 +19,18 @@ from lockstep.parity.explaining.error_shape import shape_of_error
 from lockstep.parity.explaining.naming import named, named_by_vote
 from lockstep.parity.explaining.port_dtype import port_dtype
 from lockstep.parity.explaining.readings import read_as_meant
+from lockstep.parity.explaining.steps import read_passes
 from lockstep.parity.explaining.subtle import subtle
 from lockstep.parity.explaining.tap_figures import tap_figures
 from lockstep.parity.explaining.untrained import untrained
 from lockstep.parity.explaining.verdict import decide
+from lockstep.parity.explaining.whereabouts import whereabouts
 from lockstep.parity.faults import Fault, catalogue
-from lockstep.parity.graph import record
+from lockstep.parity.faults.mistake import Mistake
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.naming import aligned
-from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
-NO_TOKENS = (
-    "does not say which token ids it was made from: pass --tokens, or put them into its metadata"
-)
 
 
 def explain(
@@ -41,53 +38,72 @@ def explain(
     dump: str | Path | Dump,
     *,
     tokens: Sequence[int] | None = None,
+    prompt: str | None = None,
+    chat: bool = False,
     dtype: str | None = None,
     names: str | Path | None = None,
     config: str | Path | None = None,
     weights: str | Path | None = None,
-    faults: Iterable[Fault] | None = None,
+    faults: Iterable[Fault | Mistake] | None = None,
     progress: Progress = lambda name: None,
 ) -> Diagnosis:
-    """Return every bug that a port has, from what it dumped in one prefill.
+    """Return every bug that a port has, from what it dumped in a prefill, and in steps after it.
 
     `model` is the reference model that was ported. `tokens` are the prompt's ids where the dump
-    does not say them, `dtype` what the port computed in where its values do not show it, `names` a
-    map file for names of its own. `config` and `weights` are files of the port; they are compared
-    before any activation is. `faults` are the bugs to think of, if not the whole catalogue.
+    does not say them (and behind them those fed in steps), `prompt` its text (of a user's turn if
+    `chat`), which those are judged by. `dtype` is what the port computed in where its values do not
+    show it, `names` a map file for names of its own. `config` and `weights` are files of the port;
+    they are compared before any activation is. `faults` are the bugs to think of, if not the whole
+    catalogue.
     Raises: InputError if a file is bad, the prompt unknown, or nothing in it can be compared.
     """
     began = time.perf_counter()
     result = Diagnosis(model=str(model.checkpoint.path))
     result.config += config_findings(model, config)
     result.weights += weight_findings(model, weights, result)
-    dump = dump if isinstance(dump, Dump) else open_dump(dump)
-    graph = record(model, prompt_of(dump, tokens))
-    shapes = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
-    sides = aligned(dump, shapes, names)
+    dump = dump if isinstance(dump, Dump) else open_dump(dump, words=True)
     result.dump = str(dump.path)
-    result.dtype, found_out = (dtype, []) if dtype else port_dtype(sides, shapes)
-    known = tuple(catalogue() if faults is None else faults)
-    diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
-    result.conventions += [*sides.plan, *found_out]
+    known = None if faults is None else [*faults]
+    chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, known=known)
+    chain.before(result)
+    if dump.shapes:
+        inside(model, dump, tokens, dtype, names, known, result, progress)
+    chain.behind(result)
     result.seconds = time.perf_counter() - began
     return result
 
 
-def prompt_of(dump: Dump, tokens: Sequence[int] | None) -> np.ndarray:
-    """Return the token ids (B, L) that a dump was made from."""
-    said = dump.tokens if tokens is None else [*tokens]
-    if not said:
-        raise InputError(dump.path, NO_TOKENS)
-    return np.array([said])
+def inside(
+    model: Model,
+    dump: Dump,
+    tokens: Sequence[int] | None,
+    dtype: str | None,
+    names: str | Path | None,
+    faults: Iterable[Fault | Mistake] | None,
+    result: Diagnosis,
+    progress: Progress,
+) -> None:
+    """Judge the tensors of a dump."""
+    graph, sides = read_passes(model, dump, tokens, names)
+    shapes = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
+    result.dtype, found_out = (dtype, []) if dtype else port_dtype(sides, shapes)
+    every = catalogue() if faults is None else faults
+    known = tuple(one for one in every if isinstance(one, Fault))
+    if dump.about.get("backend") == "llama.cpp":  # of two that do the same, its own ways go first
+        known = tuple(sorted(known, key=lambda one: one.family != "llama_cpp"))
+    diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
+    result.conventions += [*sides.plan, *found_out]
 
 
 def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     """Judge every piece, explain those that are wrong, and put it together in `result`."""
-    result.conventions += read_as_meant(case.trial)
+    later = case.sides.dump.about.get("library") == "mlx_lm"  # it scales embeddings beside them
+    result.conventions += read_as_meant(case.trial, later=later)
     case.sort(progress)
     random = list(untrained(case))
     case.wrong = [piece for piece in case.wrong if all(piece is not one for one, _ in random)]
     case.search(progress)
+    result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)
     chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right))
     quiet = subtle(case, chosen.values())
@@ -96,7 +112,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
     result.unexplained += contrary(case)
     result.unexplained += [misread(tap, case) for tap in case.misshapen]
-    result.compared = len(case.dumped)
+    result.compared, result.steps = len(case.dumped), len(case.graph.steps)
     result.unmatched = sorted(
         name for tap, name in case.sides.names.items() if tap not in case.graph.taps
     )
@@ -132,6 +148,7 @@ def unexplained(piece: Piece, case: Case) -> Unexplained:
         noise=judgement.noise,
         shape=shape_of_error(case.trial, piece),
         op=case.graph.calls[piece.target].op,
+        where=whereabouts([piece], case),
     )
 
 
@@ -152,9 +169,8 @@ def contrary(case: Case) -> list[Unexplained]:
 
 def misread(tap: str, case: Case) -> Unexplained:
     """Report a tensor whose shape or kind alone is wrong."""
-    wanted = list(case.graph.shapes[case.graph.taps[tap]])
-    found = list(case.sides.dump.shapes[case.sides.names[tap]])
-    said = f"shape {found}, but should be {wanted}"
+    name, found, wanted = case.sides.misfit(tap, case.graph.shapes[case.graph.taps[tap]])
+    said = f"shape {list(found)}, but should be {list(wanted)}"
     if case.sides.read(tap, case.graph.shapes[case.graph.taps[tap]]).dtype.kind in "iubc":
         said = "whole or complex numbers, but should be real ones"
-    return Unexplained(case.sides.names[tap], 1.0, 0.0, said)
+    return Unexplained(name, 1.0, 0.0, said)

@@ -75,44 +75,45 @@ class Oracle:
             replay.forget_all_but(stage.alive)
         operations = {id(node.output): node.op for node in stage.recorded.nodes}
         return [
-            self.tap(prefix + name, operations[id(truth)], port[name], truth, centre[name],
-                     [way[name] for way in spread])
+            judged_tap(prefix + name, operations[id(truth)], port[name], truth, centre[name],
+                       [way[name] for way in spread], self.dtype)
             if name in fitting
             else misshapen(prefix + name, operations[id(truth)], port[name], truth)
             for name, truth in taps.items()
             if name in port and (truth.size or name not in fitting)
         ]  # fmt: skip
 
-    def tap(
-        self,
-        name: str,
-        op: str,
-        port: np.ndarray,
-        truth: np.ndarray,
-        centre: np.ndarray,
-        spread: list[np.ndarray],
-    ) -> Tap:
-        """Put accumulated and own error side by side."""
-        far, own = distance(port, truth), judge(port, centre, spread, self.dtype)
-        inherited = rms(difference(centre, truth)) / (rms(truth.astype(np.float64)) or 1.0)
-        return Tap(
-            name=name,
-            op=op,
-            shape=port.shape,
-            max_abs=far.max_abs,
-            rms_rel=far.rms_rel,
-            cosine=far.cosine,
-            gain=far.gain,
-            own_error=own.own_error,
-            inherited_error=inherited,
-            noise=own.noise,
-            ratio=own.ratio,
-            row_ratio=own.row_ratio,
-            cell_ratio=own.cell_ratio,
-            status="ok" if own.passed else "diverged",
-            place=described(own, port, centre),
-            histogram=far.histogram,
-        )
+
+def judged_tap(
+    name: str,
+    op: str | None,
+    port: np.ndarray,
+    truth: np.ndarray,
+    centre: np.ndarray,
+    spread: list[np.ndarray],
+    dtype: np.dtype,
+) -> Tap:
+    """Put accumulated and own error side by side; `dtype` is the port's."""
+    far, own = distance(port, truth), judge(port, centre, spread, dtype)
+    inherited = rms(difference(centre, truth)) / (rms(truth.astype(np.float64)) or 1.0)
+    return Tap(
+        name=name,
+        op=op,
+        shape=port.shape,
+        max_abs=far.max_abs,
+        rms_rel=far.rms_rel,
+        cosine=far.cosine,
+        gain=far.gain,
+        own_error=own.own_error,
+        inherited_error=inherited,
+        noise=own.noise,
+        ratio=own.ratio,
+        row_ratio=own.row_ratio,
+        cell_ratio=own.cell_ratio,
+        status="ok" if own.passed else "diverged",
+        place=described(own, port, centre),
+        histogram=far.histogram,
+    )
 
 
 def shaped_alike(port: np.ndarray | None, truth: np.ndarray) -> bool:

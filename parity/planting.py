@@ -16,6 +16,7 @@ from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
 TOKENS = 24  # of a prompt that nobody gave
+STEPS = 4  # of them, fed one by one, for bugs that only a cache has
 DTYPES = ("float32", "bfloat16")
 
 
@@ -39,18 +40,33 @@ class Planted:
 def plant(fault: Fault, model: Model, tokens: np.ndarray | None = None) -> list[Planted]:
     """Plant every variant of a bug that changes this model; `tokens` (B, L) are the prompt.
 
+    What no prefill shows is planted in a run that feeds the last of them in steps.
     It is empty if the model has nothing that the bug could be in.
     """
     graph = record(model, prompt_for(model) if tokens is None else tokens)
-    runs = [Evaluator(graph, ops, dtype_named(name), {}, reader(model)) for name in DTYPES]
+    prefill, decoding = (
+        [Evaluator(one, ops, dtype_named(name), {}, reader(model)) for name in DTYPES]
+        for one in (graph, decoded(graph))
+    )
     found = []
     for variant, rewrite in fault.variants.items():
-        calls = changed(rewrite, graph)
+        runs = prefill if changed(rewrite, graph) else decoding
+        calls = changed(rewrite, runs[0].graph)
         if calls:
             tried = (compared(run, calls, variant) for run in runs)
             found.append(next((one for one in tried if one.first is not None), None)
                          or Planted(variant, len(calls), DTYPES[0], 0.0, None))  # fmt: skip
     return found
+
+
+def decoded(graph: Graph) -> Graph:
+    """Return the graph of a port that fed the last of the tokens in steps, from its cache.
+
+    What is computed is the same; only then is there a cache that could be wrong.
+    """
+    length = next(graph.shapes[call.number][-1] for call in graph.calls if call.op == "softmax")
+    first = max(length - STEPS, 1)
+    return replace(graph, steps=tuple(range(first, length)), rewritten={})
 
 
 def prompt_for(model: Model) -> np.ndarray:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep.parity.chain.said import said_by
+from lockstep.parity.chain.said_warnings import words_of
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.dumped_tensors import Found, measured
 from lockstep.parity.validation_warnings import warnings_of
@@ -26,7 +28,15 @@ class Validation:
     warnings: list[str]
 
     @property
+    def generated(self) -> list[int] | None:
+        """The answer that a port says it handed out, None if it does not."""
+        said = said_by(self.dump)
+        return said.answer if said.own_answer and said.answer else None
+
+    @property
     def kind(self) -> str:
+        if not self.dump.shapes:
+            return "run in words"
         return "trace" if self.dump.is_trace else "bare dump"
 
     @property
@@ -57,12 +67,13 @@ def validate(path: str | Path, *, progress: Callable[[str], None] | None = None)
 
     Raises: InputError if it is none: the file, the place, the value and what is allowed.
     """
-    dump = open_dump(path)
-    _ = dump.tokens, dump.decoded  # each raises if it is nonsense
+    dump = open_dump(path, words=True)
+    said_by(dump)  # raises if a key is nonsense
     tensors = list(measured(dump, progress or (lambda name: None)))
     odd = SafetensorsFile(dump.path).warnings if is_safetensors(dump.path) else []
-    return Validation(dump, tensors, [*odd, *warnings_of(dump, tensors)])
+    told = warnings_of(dump, tensors) if dump.shapes else []
+    return Validation(dump, tensors, [*odd, *told, *words_of(dump)])
 
 
 def is_safetensors(path: Path) -> bool:
-    return path.is_file() and path.suffix != ".npz"
+    return path.is_file() and path.suffix not in (".npz", ".json")

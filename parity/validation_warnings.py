@@ -38,7 +38,12 @@ def warnings_of(dump: Dump, tensors: Sequence[Found]) -> list[str]:
 
 
 def about_tokens(dump: Dump) -> Iterator[str]:
-    if dump.tokens is None:
+    """Raises: InputError if what is said of a batch is nonsense."""
+    if dump.batch is not None:
+        later = dump.rows("batch_decoded")
+        if dump.padding and later is not None and len(later) != len(dump.batch):
+            yield f"batch_decoded has {len(later)} rows, but batch has {len(dump.batch)}"
+    elif dump.tokens is None:
         start = "no tokens in __metadata__" if dump.is_trace else "a bare dump that says no tokens"
         yield f"{start}: explain needs --tokens, diff --model a trace beside it"
     elif not dump.tokens:
@@ -56,7 +61,7 @@ def about_dtype(dump: Dump) -> Iterator[str]:
 
 def about_rows(dump: Dump, tensors: Sequence[Found]) -> Iterator[str]:
     """A tap of the prompt has a row for each token, on whichever axis."""
-    count = len(dump.tokens or [])
+    count = len(dump.tokens or []) or max(map(len, dump.batch or [[]]))
     taps = [one for one in tensors if one.tap and not one.step and one.size] if count else []
     odd = [one for one in taps if not any(size % count == 0 for size in one.shape)]
     if odd:
@@ -70,7 +75,7 @@ def about_steps(dump: Dump, tensors: Sequence[Found]) -> Iterator[str]:
     missing = sorted(set(range(1, steps[-1])) - set(steps)) if steps else []
     if missing:
         yield f"step.{missing[0]}/ is missing, but there is step.{steps[-1]}/"
-    if steps and dump.tokens is not None and len(dump.decoded) != steps[-1]:
+    if steps and dump.tokens is not None and len(dump.fed) != steps[-1]:
         yield (
             f"decoded in __metadata__ has {len(dump.decoded)} ids, "
             f"but the last step is step.{steps[-1]}/"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ SAYS_ITSELF = ("format", "version", "tokens")
 OTHER_PASS = "pass {number} is no continuation by one token: its tensors are named pass.{number}/"
 BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
 IDLE = "{count} of {total} modules with weights were not called, such as {name}"
+
+
+Rows = tuple[list[list[int]], list[list[bool]]]  # ids of a batch, and which are no padding
 
 
 @dataclass
@@ -68,6 +72,7 @@ class Collection:
         self.tensors: dict[str, np.ndarray] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.repeated: dict[str, int] = {}
+        self.continued: set[int] = set()  # passes of several tokens that went on from a cache
         self.about = {"format": FORMAT, "version": VERSION, "model": model, "backend": backend}
         self.dump = Captured(
             Path(f"capture of {model}"), self.shapes, self.tensors.__getitem__, self.about
@@ -88,11 +93,15 @@ class Collection:
     def keep(self, name: str, array: np.ndarray) -> None:
         self.tensors[name], self.shapes[name] = array, array.shape
 
-    def prefix(self, number: int, length: int | None) -> str:
-        """Return what stands before the names of a pass of `length` tokens, counted from 0."""
-        if number and length != 1:
+    def prefix(self, number: int, length: int | None, *, goes_on: bool = False) -> str:
+        """Return what stands before the names of a pass of `length` tokens, counted from 0.
+
+        `goes_on` says that it is known to go on from the cache of the pass before.
+        """
+        if number and length != 1 and not (goes_on and length):
             self.note(OTHER_PASS.format(number=number + 1))
             return f"pass.{number + 1}/"
+        self.continued |= {number} if number and length != 1 else set()
         return f"step.{number}/" if number else ""
 
     def note(self, text: str) -> None:
@@ -126,7 +135,7 @@ class Collection:
     def check_steps(self) -> None:
         """Refuse layers that gave the same bytes in every step: they were recorded once, and not
         computed again. Steps of one and the same token may be alike, so they say nothing."""
-        fed = self.dump.decoded
+        fed = [tuple(ids) for ids in self.dump.fed]
         if len(set(fed)) < 2:
             return
         first = [name for name in self.tensors if name.startswith("step.1/")]
@@ -144,14 +153,40 @@ class Collection:
         found = [self.tensors.get(f"step.{number}/{path}") for number in range(1, steps + 1)]
         return all(one is not None and alike(one, found[0]) for one in found)
 
+    def fed_rows(self, passes: list[Rows | None]) -> None:
+        """Say the ids of a batch: of each row those that are real, and what continues it."""
+        if not passes or passes[0] is None:
+            return
+        ids, real = passes[0]
+        self.about["batch"] = json.dumps([chosen(*row) for row in zip(ids, real, strict=True)])
+        self.about["padding"] = "right" if all(row[0] for row in real) else "left"
+        steps = [one[0] for one in passes[1:] if one is not None and len(one[0]) == len(ids)]
+        if steps and len(steps) == len(passes) - 1:
+            later = zip(*steps, strict=True)
+            self.about["batch_decoded"] = json.dumps([[*chain(*row)] for row in later])
+            self.say_lengths([len(rows[0]) for rows in steps])
+
+    def say_lengths(self, lengths: list[int]) -> None:
+        """Say how many tokens each step was fed, if not one."""
+        if set(lengths) != {1}:
+            self.about["step_lengths"] = json.dumps(lengths)
+
     def fed(self, passes: list[list[int] | None]) -> None:
-        """Say the ids of the first pass, and those of the passes of one token after it."""
+        """Say the ids of the first pass, and those of the passes that continue it."""
         if not passes or passes[0] is None:
             return
         self.about["tokens"] = json.dumps(passes[0])
-        steps = [ids for ids in passes[1:] if ids is not None and len(ids) == 1]
+        steps = [
+            ids for number, ids in enumerate(passes[1:], 1)
+            if ids and (len(ids) == 1 or number in self.continued)
+        ]  # fmt: skip
         if steps and len(steps) == len(passes) - 1:
-            self.about["decoded"] = json.dumps([ids[0] for ids in steps])
+            self.about["decoded"] = json.dumps([one for ids in steps for one in ids])
+            self.say_lengths([len(ids) for ids in steps])
+
+
+def chosen(ids: list[int], real: list[bool]) -> list[int]:
+    return [one for one, kept in zip(ids, real, strict=True) if kept]
 
 
 def is_layer(name: str) -> bool:

@@ -18,12 +18,13 @@ import numpy as np
 from lockstep.parity.capture.captured import BATCH, Captured, Collection
 from lockstep.parity.capture.ggml_tensor import Library, Tensor
 from lockstep.parity.llama_cpp_names import tap_of_llama_cpp
+from lockstep.parity.rotary_order import NEIGHBOURS
 from lockstep.reference.checkpoint.errors import InputError
 
 FAMILIES = {"gpt2": "gpt2", "gemma4": "gemma4"}
 # These give other views of a tensor that was there before.
 MOVES = ("RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
-PROBABILITIES = "kq_soft_max"
+PROBABILITIES, TURNED = "kq_soft_max", " (rope)"
 # With three axes: tokens, heads (or layers), their width; probabilities: heads, tokens, keys.
 THREE_AXES = (
     *("q_norm", "k_norm", "v_norm", "q_rope", "k_rope", "probs"),
@@ -79,6 +80,9 @@ class Noted:
         self.kept = Collection(Path(llama.model_path).name, "llama.cpp")
         self.kept.about["architecture"] = architecture
         self.family = FAMILIES.get(architecture, "llama")
+        self.turns_neighbours = (
+            llama_cpp.llama_model_rope_type(llama._model.model) == llama_cpp.LLAMA_ROPE_TYPE_NORM
+        )
         self.library = Library(self.kept.dump.path)
         self.callback = llama_cpp.ggml_backend_sched_eval_callback(self.called)
         self.own = llama._ctx
@@ -156,7 +160,7 @@ class Noted:
         if tensor.op in MOVES:
             return None
         if tensor.op == "ROPE" and name.startswith(("Qcur-", "Kcur-")):
-            name += " (rope)"
+            name += TURNED
         if name.startswith("node_"):
             source = tensor.source(1 if tensor.op == "ADD" else 0)
             stem, _, kind = source.rpartition(".")
@@ -188,6 +192,9 @@ class Noted:
     def finish(self) -> None:
         """Join what came in parts, and put the dump together."""
         start = time.perf_counter()
+        turned = [one for each in self.passes for name, one in each.parts.items() if TURNED in name]
+        if self.turns_neighbours and turned:
+            self.kept.about[NEIGHBOURS] = str(turned[0][0].shape[-1])
         for one in self.passes:
             for name, parts in one.parts.items():
                 self.add(one, name, parts)

@@ -54,6 +54,7 @@ class Noted:
     def __init__(self, module: Any):
         self.root = module
         self.kept = Collection(type(module).__name__, "mlx")
+        self.kept.about["library"] = type(module).__module__.partition(".")[0]
         self.own: list[tuple[Any, type]] = []
         self.found: list[tuple[str, Any]] = []  # in the order of the calls: name, array
         self.passes: list[Any] = []  # the token ids of each pass, as arrays
@@ -114,7 +115,8 @@ class Noted:
             self.kept.note(BATCH.format(rows=len(ids)))
             ids = None
         self.logits = None
-        self.prefix = self.kept.prefix(len(self.passes), None if ids is None else ids.size)
+        length = None if ids is None else ids.size
+        self.prefix = self.kept.prefix(len(self.passes), length, goes_on=goes_on(kwargs))
         self.passes.append(None if ids is None else copy.copy(ids))
 
     def note(self, path: str, output: Any) -> None:
@@ -189,6 +191,13 @@ def rows(module: Any) -> int | None:
     """Return how many tokens an embedding knows; None for other modules."""
     weight = module.get("weight")
     return weight.shape[0] if "Embedding" in type(module).__name__ and weight is not None else None
+
+
+def goes_on(kwargs: dict[str, Any]) -> bool:
+    """Say whether a call is handed caches that hold tokens, as mlx-lm's models are."""
+    caches = kwargs.get("cache") or [None]
+    offset = getattr(caches[0], "offset", 0)
+    return isinstance(offset, int) and offset > 0
 
 
 def has_weights(module: Any) -> bool:

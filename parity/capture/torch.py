@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.capture.captured import BATCH, IDLE, Captured, Collection
+from lockstep.parity.capture.captured import IDLE, Captured, Collection, Rows
 from lockstep.parity.trace_file import TAGS
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
@@ -51,6 +51,12 @@ def is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def goes_on(kwargs: Mapping[str, Any]) -> bool:
+    """Say whether a call is handed a cache that holds tokens, as transformers' models are."""
+    held = getattr(kwargs.get("past_key_values"), "get_seq_length", None)
+    return held is not None and int(held()) > 0
+
+
 def has_weights(module: Any) -> bool:
     return next(module.parameters(recurse=False), None) is not None
 
@@ -66,6 +72,7 @@ class Hooks:
         self.kept = Collection(type(inner).__name__, "torch")
         self.handles: list[Any] = []
         self.passes: list[list[int] | None] = []
+        self.batches: list[Rows | None] = []
         self.ran: set[str] = set()
         self.prefix = ""
         self.logits: Any = None  # the last that a module of this pass handed out
@@ -84,6 +91,7 @@ class Hooks:
 
     def finish(self) -> None:
         self.kept.fed(self.passes)
+        self.kept.fed_rows(self.batches)
         self.kept.finish()
         weighty = [name for name, part in self.root.named_modules() if has_weights(part)]
         if idle := [name for name in weighty if name not in self.ran]:
@@ -92,9 +100,11 @@ class Hooks:
     def begin(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
         """Begin a pass of the whole model: the prompt, or a token that continues it."""
         found = kwargs.get("input_ids", args[0] if args else None)
-        ids = self.ids_of(found)
+        ids, rows = self.ids_of(found), self.rows_of(found, kwargs.get("attention_mask"))
         self.logits = None
-        self.prefix = self.kept.prefix(len(self.passes), None if ids is None else len(ids))
+        length = len(ids) if ids is not None else len(rows[0][0]) if rows else None
+        self.batches.append(rows)
+        self.prefix = self.kept.prefix(len(self.passes), length, goes_on=goes_on(kwargs))
         self.passes.append(ids)
 
     def ids_of(self, found: Any) -> list[int] | None:
@@ -104,10 +114,21 @@ class Hooks:
         if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.ndim > 2:
             return None
         if found.ndim == 2 and len(found) != 1:
-            note = BATCH.format(rows=len(found))
-            self.kept.note(note)
             return None
         return [int(one) for one in found.reshape(-1).tolist()]
+
+    def rows_of(self, found: Any, mask: Any) -> Rows | None:
+        """Return the ids of each row of a batch, and which of them are real; None for one row."""
+        import torch
+
+        if not isinstance(found, torch.Tensor) or found.is_floating_point():
+            return None
+        if found.ndim != 2 or len(found) < 2 or not found.shape[1]:
+            return None
+        real = torch.ones_like(found, dtype=torch.bool)
+        if isinstance(mask, torch.Tensor) and mask.ndim == 2 and len(mask) == len(found):
+            real = mask[:, -found.shape[1] :].bool()
+        return found.tolist(), real.tolist()
 
     def hook(self, path: str) -> Any:
         """Return the hook of one module. It returns nothing, so the output stays what it is."""

@@ -63,9 +63,11 @@ def add_prompt(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--tokens", metavar="1,2,3", type=ids, help="token ids, taken as they are")
 
 
-def add_backend(parser: argparse.ArgumentParser, *, default: str, dtype: str) -> None:
+def add_backend(
+    parser: argparse.ArgumentParser, *, default: str, dtype: str, also: tuple[str, ...] = ()
+) -> None:
     parser.add_argument(
-        "--backend", choices=BACKENDS, default=default,
+        "--backend", choices=(*BACKENDS, *also), default=default,
         help=f"what runs the model; fast is the better of mlx and cpu here (default {default})",
     )  # fmt: skip
     parser.add_argument(

@@ -2,7 +2,8 @@
 
 LEFT is what RIGHT should be. With --model every value of RIGHT is also computed again from
 RIGHT's own inputs, so that an error is told apart from what it inherited; one of the two must
-then say its token ids, as every trace does.
+then say its token ids, as every trace does. Of an architecture that Lockstep does not have it is
+the torch modules of transformers that compute it again.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -19,6 +20,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("left", metavar="LEFT", help="a trace or dump of what is right")
     parser.add_argument("right", metavar="RIGHT", help="a trace or dump of the port")
     parser.add_argument("--model", metavar="MODEL", help="the checkpoint that both come from")
+    parser.add_argument(
+        "--backend", choices=("reference", "transformers"),
+        help="what computes again (default reference, if it has the architecture)",
+    )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
 
@@ -38,12 +43,28 @@ def run(options: Namespace) -> int:
 
 
 def oracle(options: Namespace) -> Any:
+    """Return a reference model, or a path, which means the torch modules of what lies there."""
     from lockstep.reference.checkpoint.errors import InputError
 
     if options.model is None:
-        if options.adapter is not None:
-            raise InputError("--adapter", "goes with --model: it changes a model")
+        for name in ("adapter", "backend"):
+            if getattr(options, name) is not None:
+                raise InputError(f"--{name}", "goes with --model: it says what that is")
         return None
+    from lockstep.parity.torch_modules.folder import (
+        checked_folder,
+        has_reference,
+        require_reference,
+    )
+
+    if options.backend == "transformers" or (
+        options.backend is None and not has_reference(options.model)
+    ):
+        if options.adapter is not None:
+            what = "does not go with transformers; `lockstep fuse` makes one model"
+            raise InputError("--adapter", what)
+        return checked_folder(options.model)
     from lockstep.parity.cli.loading import load
 
+    require_reference(options.model, "--backend reference", "--backend transformers does not")
     return load(options, "reference", "float32")

@@ -22,7 +22,9 @@ IDS, NAMES, WIDTH = 12, 40, 64  # how much of a long list and of a long name is 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("validate",), help="what to do")
-    parser.add_argument("dump", metavar="FILE", help="safetensors, .npz or a folder of .npy files")
+    parser.add_argument(
+        "dump", metavar="FILE", help="safetensors, .npz, .json or a folder of .npy files"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -30,7 +32,7 @@ def run(options: Namespace) -> int:
     from lockstep.parity.progress import Progress
     from lockstep.parity.validation import validate
 
-    with Progress(len(open_dump(options.dump).shapes)) as progress:
+    with Progress(len(open_dump(options.dump, words=True).shapes)) as progress:
         found = validate(options.dump, progress=progress)
     emit(options, found.to_json, lambda: told(found))
     return 0
@@ -44,7 +46,7 @@ def told(found: Validation) -> str:
     head = f"{escape(str(found.dump.path))}: valid, a {found.kind}"
     lines = [f"warning: {line}" for line in found.warnings] or ["no warnings"]
     parts = [f"{head}\n{table(rows)}", tensors(found.tensors), "\n".join(lines)]
-    return printable("\n\n".join(parts))
+    return printable("\n\n".join(part for part in parts if part))
 
 
 def summary(found: Validation) -> list[tuple[str, str]]:
@@ -55,15 +57,22 @@ def summary(found: Validation) -> list[tuple[str, str]]:
     kinds = ", ".join(f"{count} {tag}" for tag, count in found.dtypes.items())
     bytes_ = sum(one.nbytes for one in found.tensors)
     known = sum(one.tap is not None for one in found.tensors)
-    last = found.steps[-1]
+    last = found.steps[-1] if found.steps else 0
     return [
-        ("tensors", f"{len(found.tensors)}: {kinds}; {bytes_:,} bytes"),
-        ("names", f"{known} of {len(found.tensors)} mean a tap of some model"),
+        ("prompt", show(said["prompt"]) if "prompt" in said else ""),
+        ("tensors", f"{len(found.tensors)}: {kinds}; {bytes_:,} bytes" if kinds else "none"),
+        ("names", f"{known} of {len(found.tensors)} mean a tap of some model" if kinds else ""),
         ("tokens", ids(dump.tokens)),
         ("decoded", ids(dump.decoded)),
-        ("steps", f"the prompt and {counted(last, 'step')}" if last else "the prompt alone"),
+        ("generated", ids(found.generated)),
+        ("sampling", show(said["sampling"]) if "sampling" in said else ""),
+        ("steps", steps(last) if kinds else ""),
         *((key, show(said[key])) for key in ("dtype", "model", "backend") if said.get(key)),
     ]
+
+
+def steps(last: int) -> str:
+    return f"the prompt and {counted(last, 'step')}" if last else "the prompt alone"
 
 
 def ids(some: list[int] | None) -> str:
@@ -76,6 +85,8 @@ def ids(some: list[int] | None) -> str:
 
 def tensors(found: list[Found]) -> str:
     """List the tensors, with what is odd about their numbers."""
+    if not found:
+        return ""
     from lockstep.reference.checkpoint.errors import clip_end, escape
 
     rows = [("tensor", "tap", "dtype", "shape", "numbers")]

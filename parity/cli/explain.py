@@ -1,7 +1,9 @@
 """Say which bugs are in the port that wrote a dump, all of them at once.
 
-MODEL is the checkpoint that was ported, DUMP what the port computed in one prefill: a trace, or
-safetensors, .npz or a folder of .npy with the outputs of modules, of layers, or the logits alone.
+MODEL is the checkpoint that was ported, DUMP what the port computed of a prompt and of steps after
+it: a trace, or safetensors, .npz or a folder of .npy with the outputs of modules, of layers, or the
+logits alone.
+Where it says its prompt, or which tokens it chose, those are judged too; a .json says nothing else.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -10,7 +12,11 @@ from lockstep.parity.cli.arguments import add_adapter, add_ignore_config, ids
 from lockstep.parity.cli.output import emit
 
 HELP = "name every bug of a port, from one dump"
-EXAMPLE = "  lockstep explain MODEL port.safetensors --tokens 9707,11,1879"
+EXAMPLE = (
+    "  lockstep explain MODEL port.safetensors --tokens 9707,11,1879\n"
+    "  lockstep trace MODEL --tokens 9707,11,1879 --decode 4 --backend cpu -o decoded.safetensors\n"
+    "  lockstep explain MODEL decoded.safetensors"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,6 +25,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", metavar="1,2,3", type=ids, help="the prompt, where the dump does not say it"
     )
+    parser.add_argument("--prompt", metavar="TEXT", help="its text, which its ids are judged by")
+    parser.add_argument("--chat", action="store_true", help="the text is a user's turn of a chat")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="what the port computes in"
     )
@@ -35,14 +43,18 @@ def run(options: Namespace) -> int:
     from lockstep.parity.explain import explain
     from lockstep.parity.explaining.report import report
     from lockstep.parity.progress import Progress
+    from lockstep.parity.torch_modules.folder import require_reference
 
-    dump = open_dump(options.dump)
+    dump = open_dump(options.dump, words=True)
+    require_reference(options.model, "explain", "diff LEFT DUMP --model does not")
     model = load(options, "reference", "float32")
     with Progress(2 * len(dump.shapes)) as progress:
         found = explain(
             model,
             dump,
             tokens=options.tokens,
+            prompt=options.prompt,
+            chat=options.chat,
             dtype=options.dtype,
             names=options.map,
             config=options.config,

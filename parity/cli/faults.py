@@ -13,6 +13,7 @@ from lockstep.parity.cli.output import emit, table
 
 if TYPE_CHECKING:
     from lockstep.parity.faults import Fault
+    from lockstep.parity.faults.mistake import Mistake
     from lockstep.parity.planting import Planted
 
 HELP = "the catalogue of porting bugs; of one, a run of it"
@@ -45,9 +46,12 @@ def run(options: Namespace) -> int:
 
 def show_one(options: Namespace) -> None:
     """Show an entry, planted where the options say."""
+    from lockstep.parity.faults.mistake import Mistake
     from lockstep.parity.planting import plant, prompt_for
 
     fault, model = wanted(options.id), model_of(options)
+    if isinstance(fault, Mistake):
+        return show_mistake(options, fault, model)
     name = DEMO if options.model is None else str(model.checkpoint.path)
     tokens = prompt_for(model)
     where = f"{name} ({model.checkpoint.architecture}, {tokens.size} tokens)"
@@ -59,20 +63,45 @@ def show_one(options: Namespace) -> None:
     )
 
 
-def wanted(id: str) -> Fault:
+def show_mistake(options: Namespace, mistake: Mistake, model: Any) -> None:
+    """Show an entry before or behind the model, made with a prompt or an answer of it."""
+    from lockstep.parity.planting_around import make
+
+    name = DEMO if options.model is None else str(model.checkpoint.path)
+    made = make(mistake, model)
+    rows = [("variant", "other", "where it begins")]
+    rows += [(one.variant or "-", one.how_much, one.first) for one in made]
+    emit(
+        options,
+        lambda: {**entry(mistake), "model": name, "planted": [vars(one) for one in made]},
+        lambda: (
+            f"{described(mistake)}\n\n"
+            + (f"made with {name}:\n{table(rows)}" if made else f"nothing of {name} shows it")
+        ),
+    )
+
+
+def wanted(id: str) -> Fault | Mistake:
     """Return an entry by its id. Raises: InputError if there is none."""
     from difflib import get_close_matches
 
-    from lockstep.parity.faults import catalogue
     from lockstep.parity.faults.left_out import left_out
     from lockstep.reference.checkpoint.errors import InputError, show
 
-    faults = {fault.id: fault for fault in catalogue()}
+    faults = {fault.id: fault for fault in entries()}
     if id in faults:
         return faults[id]
     near = get_close_matches(id, [*faults, *left_out()], n=3)
     hint = f"; near it: {', '.join(near)}" if near else ""
     raise InputError("faults", f"no class of bugs is called {show(id)}{hint}")
+
+
+def entries() -> list[Any]:
+    """Return all entries: of the model, and around it."""
+    from lockstep.parity.faults import catalogue
+    from lockstep.parity.faults.around import mistakes
+
+    return [*catalogue(), *mistakes()]
 
 
 def model_of(options: Namespace) -> Any:
@@ -88,11 +117,10 @@ def model_of(options: Namespace) -> Any:
 
 def everything() -> dict[str, Any]:
     """Return the whole catalogue, with what is left out."""
-    from lockstep.parity.faults import catalogue
     from lockstep.parity.faults.left_out import LEFT_OUT
 
     return {
-        "faults": [entry(fault) for fault in catalogue()],
+        "faults": [entry(fault) for fault in entries()],
         "left_out": [
             {"id": id, "family": family, "reason": reason}
             for family, some in LEFT_OUT.items()
@@ -101,7 +129,7 @@ def everything() -> dict[str, Any]:
     }
 
 
-def entry(fault: Fault) -> dict[str, Any]:
+def entry(fault: Fault | Mistake) -> dict[str, Any]:
     """Return an entry as JSON."""
     names = ("id", "family", "wrong", "right", "symptom", "where", "fix", "convention")
     told = {name: getattr(fault, name) for name in names}
@@ -115,11 +143,10 @@ def entry(fault: Fault) -> dict[str, Any]:
 
 def listed() -> str:
     """List every entry by family: what is wrong, in a line."""
-    from lockstep.parity.faults import catalogue
     from lockstep.parity.faults.left_out import left_out
 
     rows = [("family", "id", "wrong")]
-    rows += [(fault.family, fault.id, fault.wrong) for fault in catalogue()]
+    rows += [(fault.family, fault.id, fault.wrong) for fault in entries()]
     count = len(rows) - 1
     return (
         f"{table(rows)}\n\n{count} classes can be planted, {len(left_out())} are known besides; "
@@ -127,7 +154,7 @@ def listed() -> str:
     )
 
 
-def described(fault: Fault) -> str:
+def described(fault: Fault | Mistake) -> str:
     """Lay an entry out for a person."""
     rows = [
         ("wrong", fault.wrong),

@@ -1,7 +1,8 @@
 """Run a model and write its taps to a trace file as they are made, in bounded memory.
 
 The file appears when the run is complete. `lockstep diff` compares it with another, or with the
-dump of a port.
+dump of a port. An architecture that Lockstep does not have is run by transformers, whose torch
+modules then are the taps: --backend transformers.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -15,16 +16,18 @@ from lockstep.parity.cli.arguments import (
     add_prompt,
     whole,
 )
-from lockstep.parity.cli.output import counted, emit, printable
+from lockstep.parity.cli.output import counted, emit, printable, warn
 
 HELP = "write a model's activations to a file"
-EXAMPLE = "  lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors"
+EXAMPLE = """\
+  lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
+  lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser)
-    add_backend(parser, default="reference", dtype="float32")
+    add_backend(parser, default="reference", dtype="float32", also=("transformers",))
     parser.add_argument(
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
         help="the trace to write; a trace that is there is replaced, no other file",
@@ -45,16 +48,47 @@ def run(options: Namespace) -> int:
 
     from lockstep.parity.cli.loading import load, prompt_tokens
     from lockstep.parity.cli.targets import check_trace_target
+    from lockstep.parity.torch_modules.folder import require_reference
     from lockstep.parity.tracing import check_globs, trace_run
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     check_trace_target(Path(options.out_file))
-    checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     globs = None if options.taps is None else options.taps.split(",")
+    if options.backend == "transformers":
+        return report_on(options, modules_run(options, globs))
+    require_reference(
+        options.model, f"--backend {options.backend}", "--backend transformers does not"
+    )
+    checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     check_globs(checkpoint, globs)
     tokens = prompt_tokens(options, checkpoint)
     model = load(options, options.backend, options.dtype or "float32")
     made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode)
+    return report_on(options, made)
+
+
+def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
+    """Trace the torch modules of transformers."""
+    from types import SimpleNamespace
+
+    from lockstep.parity.cli.loading import prompt_tokens
+    from lockstep.parity.torch_modules.folder import checked_folder
+    from lockstep.parity.torch_modules.loading import load, sizes_of
+    from lockstep.parity.torch_modules.tracing import trace_modules
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.adapter is not None:
+        raise InputError(
+            "--adapter", "does not go with transformers; `lockstep fuse` makes one model"
+        )
+    path = checked_folder(options.model)
+    tokens = prompt_tokens(options, SimpleNamespace(path=path, config=sizes_of(path)))
+    model = load(path, dtype=options.dtype or "float32")
+    warn(list(model.warnings))
+    return trace_modules(model, tokens, options.out_file, globs=globs, decode=options.decode)
+
+
+def report_on(options: Namespace, made: dict[str, Any]) -> int:
     emit(options, lambda: made, lambda: printable(described(made)))
     return 0
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lockstep.parity.align import Alignment
 from lockstep.parity.explaining.contradiction import contradictions
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
 from lockstep.parity.explaining.reach import shown_by_first_token
 from lockstep.parity.explaining.search import Explanation, Search, widest
+from lockstep.parity.explaining.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.explaining.verdict import Key, key_of
@@ -37,7 +37,7 @@ class Case:
     """
 
     def __init__(
-        self, model: Model, graph: Graph, sides: Alignment, dtype: str, faults: Sequence[Fault]
+        self, model: Model, graph: Graph, sides: Joined, dtype: str, faults: Sequence[Fault]
     ):
         self.model, self.graph, self.sides, self.dtype = model, graph, sides, dtype
         self.misshapen: list[str] = []
@@ -45,6 +45,8 @@ class Case:
         self.dumped = self.values()
         self.read = Tensors(model.checkpoint)
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
+        self.trial.unseen = unseen_rows(sides, graph)
+        fill_up(self.trial, sides.last, (self.dumped, self.twins))
         self.hypotheses = hypotheses(faults, graph)
         self.judged: dict[int, Judgement] = {}  # of each piece as it was dumped, by its target
         self.right: list[Piece] = []

@@ -8,6 +8,14 @@ from typing import Any
 from lockstep.parity.reports.reported import Reported
 from lockstep.parity.result import Tap, tidy
 
+IDS = ("tokens", "decoded")  # what is judged around the model, in the place of taps
+OPTIONAL = ("seen", "where")  # fields that are left out of the JSON where they say nothing
+STAGES = {  # from a text to an answer, and what each is called
+    "tokenizer": "text to ids",
+    "model": "ids to logits",
+    "sampling": "logits to choices",
+    "decoding": "choices to answer",
+}
 MOST_TIES = 4  # bugs that are said to fit as well
 
 
@@ -29,6 +37,8 @@ class Named:
     votes: dict[str, int] | None = None
     wrong: str = ""
     right: str = ""
+    seen: str = ""  # what was counted, of a bug before or behind the model
+    where: str = ""  # which tokens, if not all are wrong and a rule says which
 
     def joined(self, other: Named) -> Named:
         """Return one bug that is found in two variants as one, as sure as the less sure of them."""
@@ -40,6 +50,7 @@ class Named:
             layers=sorted({*self.layers, *other.layers}),
             confidence=min(self.confidence, other.confidence),
             also_fits=[*dict.fromkeys((*self.also_fits, *other.also_fits))][:MOST_TIES],
+            where=self.where if self.where == other.where else "",
         )
 
 
@@ -52,6 +63,7 @@ class Unexplained:
     noise: float
     shape: str
     op: str = ""
+    where: str = ""
 
 
 @dataclass
@@ -72,6 +84,21 @@ class Diagnosis(Reported):
     dtype: str = ""
     seconds: float = 0.0
     taps: list[Tap] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    steps: int = 0  # that were decoded after the prompt
+
+    def stage(self, name: str, compared: int, *, right: bool) -> None:
+        """Note that a stage of the way from text to choices was judged, by one look or by two."""
+        before = next((one for one in self.stages if one["stage"] == name), None)
+        if before is not None:
+            self.stages.remove(before)
+            compared, right = max(compared, before["compared"]), right and before["right"]
+        self.stages.append({"stage": name, "compared": compared, "right": right})
+        self.stages.sort(key=lambda one: [*STAGES].index(one["stage"]))
+
+    def judged_stages(self) -> list[dict[str, Any]]:
+        """Return the stages, none if the model alone was judged."""
+        return self.stages if any(one["stage"] != "model" for one in self.stages) else []
 
     @property
     def verdict(self) -> str:
@@ -83,8 +110,11 @@ class Diagnosis(Reported):
     def to_json(self) -> dict[str, Any]:
         found = {
             "verdict": self.verdict,
-            "faults": [asdict(one) for one in self.faults],
-            "unexplained": [without(asdict(one), "op") for one in self.unexplained],
+            "faults": [fault_json(one) for one in self.faults],
+            "unexplained": [
+                without(asdict(one), "op", *[] if one.where else ["where"])
+                for one in self.unexplained
+            ],
             "conventions": self.conventions,
             "config": [told(one) for one in self.config],
             "weights": [told(one) for one in self.weights],
@@ -101,7 +131,13 @@ class Diagnosis(Reported):
             "model": self.model,
             "dump": self.dump,
         }
+        if stages := self.judged_stages():
+            found["stages"] = stages
         return tidied(found)
+
+
+def fault_json(fault: Named) -> dict[str, Any]:
+    return without(asdict(fault), *(name for name in OPTIONAL if not getattr(fault, name)))
 
 
 def tidied(value: Any) -> Any:

@@ -26,6 +26,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     axis = trial.graph.token_axes[piece.target][0]
     right = np.moveaxis(right, axis, 0).reshape(right.shape[axis], -1).astype(np.float64)
     port = np.moveaxis(port, axis, 0).reshape(right.shape).astype(np.float64)
+    if (unseen := trial.unseen.get(piece.target)) is not None:
+        right, port = right[~unseen.all(axis=0)], port[~unseen.all(axis=0)]
     error = port - right
     for describe in (gain, offset, order, positions, features):
         said = describe(right, port, error)

@@ -9,6 +9,7 @@ from lockstep.parity.explaining.hypothesis import rewritten
 from lockstep.parity.explaining.search import Explanation
 from lockstep.parity.explaining.verdict import Chosen
 from lockstep.parity.explaining.votes import Votes
+from lockstep.parity.explaining.whereabouts import whereabouts
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -39,6 +40,7 @@ def named(bug: Chosen, case: Case) -> Named:
         fix=fault.fix,
         wrong=fault.wrong,
         right=fault.right,
+        where=whereabouts(bug.pieces, case),
     )
 
 

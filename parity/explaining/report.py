@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from lockstep.parity.cli.output import printable, table
-from lockstep.parity.explaining.diagnosis import Diagnosis, Named
+from lockstep.parity.cli.output import counted, printable, table
+from lockstep.parity.explaining.diagnosis import IDS, STAGES, Diagnosis, Named, Unexplained
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
@@ -24,10 +24,29 @@ def headline(found: Diagnosis) -> str:
     count = len(found.faults)
     bugs = f"{count} bug{'s' if count != 1 else ''} named" if count else "no bug named"
     left = f", {len(found.unexplained)} wrong taps unexplained" if found.unexplained else ""
+    if found.unexplained and all(one.tap in IDS for one in found.unexplained):
+        left = ", what is wrong is unexplained"
     return (
         f"{HEADLINES[found.verdict]}  {escape(found.dump)}  as a port of  {escape(found.model)}\n"
-        f"{bugs}{left}; {found.compared} taps compared, computed in {found.dtype}"
+        f"{bugs}{left}; {compared(found)}"
     )
+
+
+def compared(found: Diagnosis) -> str:
+    """Say what was compared; of a run from text to choices, each stage in a line of its own."""
+    steps = f" over the prompt and {counted(found.steps, 'step')}" if found.steps else ""
+    taps = f"{found.compared} taps compared{steps}, computed in {found.dtype}"
+    taps = taps if found.dtype else ""
+    stages = found.judged_stages()
+    if not stages:
+        return taps
+    first = next((one for one in stages if not one["right"]), None)
+    rows = [
+        (STAGES[one["stage"]], f"{one['compared']} {'taps' if one['stage'] == 'model' else 'ids'}",
+         "right" if one["right"] else "wrong: the first to part" if one is first else "wrong")
+        for one in stages
+    ]  # fmt: skip
+    return (f"{taps}\n" if taps else "judged from text to choices\n") + table(rows)
 
 
 def files(found: Diagnosis) -> str:
@@ -63,7 +82,7 @@ def details(found: Diagnosis) -> str:
 
 
 def detail(fault: Named) -> str:
-    judged = (
+    judged = fault.seen or (
         f"{fault.residual_before:.3g} of its size; with this bug in the reference "
         f"{fault.residual_after:.3g}, where rounding makes {fault.noise:.3g}"
     )
@@ -76,7 +95,8 @@ def detail(fault: Named) -> str:
         ("the port", escape(fault.wrong) + (f"   [{fault.variant}]" if fault.variant else "")),
         ("should be", escape(fault.right)),
         ("seen at", listed(fault.taps)),
-        ("own error", judged),
+        *([("tokens", fault.where)] if fault.where else []),
+        ("counted" if fault.seen else "own error", escape(judged)),
     ]  # fmt: skip
     if fault.runner_up:
         rival = fault.runner_up
@@ -96,11 +116,18 @@ def unknowns(found: Diagnosis) -> str:
     """List what is wrong and has no name."""
     if not found.unexplained:
         return ""
-    rows = [
-        (escape(one.tap), f"own error {one.own_error:.3g}, noise {one.noise:.3g}", one.shape)
-        for one in found.unexplained
-    ]
+    rows = [(escape(one.tap), size_of(one), shape_of(one)) for one in found.unexplained]
     return "wrong, and like no bug that is known:\n" + table(rows)
+
+
+def shape_of(one: Unexplained) -> str:
+    return "; ".join(filter(None, (one.where, escape(one.shape))))
+
+
+def size_of(one: Unexplained) -> str:
+    if one.tap in IDS:
+        return f"{one.own_error:.0%} of them"
+    return f"own error {one.own_error:.3g}, noise {one.noise:.3g}"
 
 
 def what_if(found: Diagnosis) -> str:

@@ -177,14 +177,17 @@ class Search:
         return [*fewest.values(), *(atom for key, atom in most.items() if fewest[key] is not atom)]
 
     def stages(self) -> list[int | None]:
-        """Return how many tokens each stage looks at: one, as many as no window cuts off, all."""
+        """Return how many tokens each stage looks at: one, as many as no window cuts off, those of
+        the prompt, all.
+        """
         axis = self.trial.graph.token_axes[self.piece.target][0]
         total = self.trial.graph.shapes[self.piece.target][axis]
         windows = {
             max(call.options["window"] - 1, 1) for call in self.trial.graph.calls
             if call.op == "causal_mask" and call.options["window"] is not None
         }  # fmt: skip
-        return [rows for rows in sorted({1, *windows}) if rows < total] + [None]
+        prompt = self.trial.graph.steps[:1]
+        return [rows for rows in sorted({1, *windows, *prompt}) if rows < total] + [None]
 
     def stage(
         self, starts: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int

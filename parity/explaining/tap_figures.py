@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.whereabouts import place_of
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.metrics import Distance, distance
 from lockstep.parity.result import Tap
@@ -37,7 +38,7 @@ def figures(case: Case, number: int, far: Distance, *, after: bool) -> Tap:
     heavy = far.rms_rel is not None and not far.rms_rel <= HEAVY * own.noise
     right = "inherited" if after and heavy else "ok"
     names = [tap for tap in call.taps if tap in case.sides.names]
-    index = own.first_bad
+    index, axis = own.first_bad, case.graph.token_axes[number][0]
     return Tap(
         name=names[0],
         op=call.op,
@@ -50,6 +51,6 @@ def figures(case: Case, number: int, far: Distance, *, after: bool) -> Tap:
         own_error=own.own_error,
         noise=own.noise,
         ratio=own.ratio,
-        place=None if own.passed or index is None else f"first at {list(index)}",
+        place=None if own.passed or index is None else place_of(index, axis, case.graph.steps),
         histogram=far.histogram,
     )

@@ -41,6 +41,7 @@ class Trial:
     usual: dict[tuple[int, int | None], float] = field(default_factory=dict)
     routers: dict[int, list[Call]] = field(default_factory=dict)
     count: int = 0
+    unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
@@ -59,7 +60,7 @@ class Trial:
 
     def over(self, dumped: dict[int, np.ndarray]) -> Trial:
         """Return the same trial of another dump."""
-        return Trial(self.graph, self.ops, self.dtype, dumped, self.read)
+        return Trial(self.graph, self.ops, self.dtype, dumped, self.read, unseen=self.unseen)
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
@@ -85,6 +86,9 @@ class Trial:
         if centre.shape != port.shape:
             return Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
         unsure = self.unsure(piece, calls)
+        if (unseen := self.unseen.get(piece.target)) is not None:
+            unseen = np.broadcast_to(unseen, (len(port), unseen.shape[1]))
+            unsure = unseen if unsure is None else unsure | unseen
         if coarse:
             turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
             unsure = turned if unsure is None else unsure | turned
@@ -144,8 +148,18 @@ class Trial:
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
         if wrong.shape != port.shape:
             return nowhere(right.shape[self.graph.token_axes[piece.target][0]])
+        if piece.target in self.unseen:
+            mark = self.marked(piece.target, right)
+            port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
         return Look.of(port, wrong, right, noise, careful=not self.routers.get(piece.target))
+
+    def marked(self, target: int, value: np.ndarray) -> np.ndarray:
+        """Return the tokens that prove nothing, in a shape that fits a value, or its first rows."""
+        axis, unseen = self.graph.token_axes[target][0], self.unseen[target]
+        shape = [1] * value.ndim
+        shape[0], shape[axis] = len(unseen), value.shape[axis]
+        return unseen[:, : value.shape[axis]].reshape(shape)
 
     def tokens(self, value: np.ndarray, target: int) -> np.ndarray:
         """Return the values of each token in a row, in float64."""

@@ -63,6 +63,12 @@ def hidden_over_heads(config: Any) -> float:
     return (config.hidden_size / config.num_attention_heads) ** -0.5
 
 
+def of_derived_head(scale: float, width: int, config: Any) -> float | None:
+    """Where heads share the width equally, deriving their size is no bug."""
+    same = width * config.num_attention_heads == config.hidden_size
+    return None if same else hidden_over_heads(config)
+
+
 def tiled(ops: Any, heads: Any, queries: Any) -> Any:
     """Order key heads so that query head h finds head h % G where it looks for h // (H / G)."""
     copies = queries.shape[1] // heads.shape[1]
@@ -202,7 +208,7 @@ FAULTS = (
         where="self_attn.o_proj",
         fix="read head_dim from the config; hidden_size / heads is only its default",
         evidence=("ml-explore/mlx-lm@333087c8", "EricLBuehler/mistral.rs#657"),
-        variants={"": where_scaled(lambda scale, width, config: hidden_over_heads(config))},
+        variants={"": where_scaled(of_derived_head)},
     ),
     Fault(
         id="v-taken-from-k",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.passes import begins
 from lockstep.parity.faults.rewrites import (
     changed_input,
     instead,
@@ -25,6 +26,15 @@ def wide_factor(ops, x, *, by):
     """Multiply by the factor as it is, and round the product alone."""
     work = accumulator(x.dtype)
     return rounded(x.astype(work) * work.type(by), x.dtype)
+
+
+def scaled_in(name):
+    """Multiply in half precision what is not kept in it: the value, the factor, the product."""
+
+    def scaled(ops, x, *, by):
+        return ops.scale(x.astype(dtype_named(name)), by=by).astype(x.dtype)
+
+    return scaled
 
 
 def scaled_again(ops, x, *, by):
@@ -96,6 +106,18 @@ def of_first_chunk(size) -> Rewrite:
     return change
 
 
+@rewrite("column_block", "per_layer_projection")
+def inputs_of_the_first(call: Call, graph: Graph) -> Call | None:
+    """Give the tokens of every step the inputs of the first tokens of all."""
+    if not graph.steps:
+        return None
+
+    def first(ops, x):
+        return x[:, np.arange(x.shape[1]) - begins(graph, x.shape[1])]
+
+    return call.with_changed(0, first)
+
+
 def every_so_many(ops, x, *, block, blocks):
     """Cut the columns as if those of all layers took turns."""
     return x[..., block::blocks]
@@ -137,6 +159,8 @@ FAULTS = (
             "not rounded": instead("scale", wide_factor, EMBEDDING),
             "rounded to bfloat16": option("scale", "by", held_in("bfloat16"), EMBEDDING),
             "rounded to float16": option("scale", "by", held_in("float16"), EMBEDDING),
+            "all of it in bfloat16": instead("scale", scaled_in("bfloat16"), EMBEDDING),
+            "all of it in float16": instead("scale", scaled_in("float16"), EMBEDDING),
         },
     ),
     Fault(
@@ -182,6 +206,7 @@ FAULTS = (
             "of the layer before": other_block(-1),
             "layers take turns": instead("column_block", every_so_many, "per_layer_projection"),
             **{f"of the first {size} tokens": of_first_chunk(size) for size in CHUNKS},
+            "of the first tokens in every step": inputs_of_the_first,
         },
     ),
     Fault(

@@ -1,37 +1,299 @@
-"""What goes wrong with the cache already while the prompt is read."""
+"""What goes wrong with the cache: while the prompt is read, and in the steps after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.found_again import (
+    after_a_turn,
+    before_the_turn,
+    in_the_basis_of_storage,
+    of_other_layer,
+    of_so_many_heads,
+    rounded_in_the_cache,
+    turned_again,
+)
 from lockstep.parity.faults.mask import seeing
-from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.passes import repositioned
 from lockstep.parity.faults.rope import QUERIES
-from lockstep.parity.faults.turns import POSITIONS, X, shifted
+from lockstep.parity.faults.slots import (
+    EMPTY,
+    STEP,
+    Asked,
+    remembering,
+    seen_by,
+    shortened,
+    wrapped,
+)
 from lockstep.parity.graph import Call, Graph
 
+SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
 
-def moved_by_the_prompt(call: Call, graph: Graph) -> Call:
-    """Turn queries as if the prompt were in the cache already."""
-    return call.with_changed(POSITIONS, shifted(graph.input_shape(call, X)[2]))
+
+def retained(fewer: int) -> Any:
+    """Count positions by what is left in the cache of the narrowest window, from there on."""
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        windows = [one.options["window"] for one in graph.calls if one.op == "causal_mask"]
+        widths = [window for window in windows if window is not None]
+        if not widths:
+            return None
+        kept = max(min(widths) - fewer, 0)
+        return repositioned(lambda at, begins, length: np.minimum(at, kept))(call, graph)
+
+    return rewritten
+
+
+def between(asked: Asked, tokens: Sequence[int]) -> list[int]:
+    """Return those of some tokens that are within the window, and the step's own."""
+    return [one for one in tokens if asked.oldest <= one < asked.begins] + own(asked)
+
+
+def own(asked: Asked) -> list[int]:
+    return list(range(max(asked.begins, asked.oldest), asked.token + 1))
+
+
+def in_one_slot(*, empty: bool) -> Callable[[Asked], list[int]]:
+    """Find the prompt's last token where all of it was put, and nothing in its other slots."""
+
+    def held(asked: Asked) -> list[int]:
+        later = list(range(asked.prompt, asked.token + 1))
+        return [asked.prompt - 1, *later, *[EMPTY] * ((asked.prompt - 1) * empty)]
+
+    return held
+
+
+def with_sinks(asked: Asked) -> Sequence[int] | None:
+    """Keep the first tokens of all, and as many of the last as there is room for."""
+    if asked.window is None or asked.window <= SINKS or asked.token < asked.window:
+        return None
+    return [*range(SINKS), *range(asked.token + 1 - (asked.window - SINKS), asked.token + 1)]
+
+
+def trimmed_by_buffer(asked: Asked) -> Sequence[int] | None:
+    """Drop as many as the whole buffer is too long, though it is not full."""
+    if asked.window is None or asked.begins < asked.window:
+        return None
+    buffer = -(-asked.begins // STEP) * STEP
+    oldest = max(asked.begins - max(asked.begins - (buffer - asked.window), 0), asked.oldest)
+    return [*range(oldest, asked.begins), *own(asked)]
+
+
+def read_to_the_end(asked: Asked) -> list[int]:
+    """See all of a buffer, whatever was written to it."""
+    buffer = -(-(asked.token + 1) // STEP) * STEP
+    return [*seen_by(asked), *[EMPTY] * (buffer - asked.token - 1)]
 
 
 FAULTS = (
     Fault(
         id="kv-cursor-not-advanced",
-        wrong="every token's key and value are written into the same slot",
+        wrong="tokens' keys and values are written into one slot, or a slot too early or too late",
         right="token p goes into slot p, behind those before it",
-        symptom="each token knows itself alone; the text ignores the prompt",
-        where="self_attn.o_proj from the second token on",
+        symptom="each token knows itself alone; or the text ignores the prompt, or what came since",
+        where="self_attn.o_proj from the second token on, or from step 1 or 2 on",
         fix="advance the write position by the tokens written, once a step for all layers",
-        variants={"": seeing(window=1)},
+        variants={
+            "": seeing(window=1),
+            "the prompt in one slot, the rest of its slots empty": remembering(
+                in_one_slot(empty=True)
+            ),
+            "the prompt in one slot, later tokens behind it": remembering(in_one_slot(empty=False)),
+            "later tokens in one slot": remembering(
+                lambda asked: between(asked, range(asked.prompt))
+            ),
+            "one slot too early": remembering(
+                lambda asked: [one for one in seen_by(asked) if one != asked.prompt - 1]
+            ),
+            "one slot too late, the slot between being empty": remembering(
+                lambda asked: [*seen_by(asked), EMPTY]
+            ),
+        },
     ),
     Fault(
         id="kv-offset-aliased",
-        wrong="queries turn by p + L",
-        right="queries turn by p",
-        symptom="quality falls with the length of the prompt",
+        wrong="queries, or keys too, turn by p + n, n being the tokens that are fed with them",
+        right="queries and keys turn by p",
+        symptom="quality falls with the length of the prompt; or each step seems one token late",
         where="self_attn.q_rope",
         fix="take the offset of the cache before keys are put into it, and by value",
         evidence=("Blaizzy/mlx-vlm#966",),
         acausal=True,
-        variants={"": rewrite("rope", QUERIES)(moved_by_the_prompt)},
+        variants={
+            "": repositioned(lambda at, begins, length: at + length, QUERIES, everywhere=True),
+            "in steps alone": repositioned(lambda at, begins, length: at + length, QUERIES),
+            "in steps alone, keys too": repositioned(lambda at, begins, length: at + length),
+        },
+    ),
+    Fault(
+        id="kv-never-stored",
+        wrong="a step's queries see the keys of their own step alone",
+        right="a step's queries see all keys before them, and their own",
+        symptom="the first token is right, then text that has nothing to do with the prompt",
+        where="self_attn.o_proj from step 1 on",
+        fix="assign the keys and values that were put together to the cache",
+        evidence=("huggingface/candle#1120",),
+        variants={"": remembering(own)},
+    ),
+    Fault(
+        id="kv-head-count-in-cache",
+        wrong="the cache has a head for each query head, and is filled with the key heads alone",
+        right="the cache has num_key_value_heads; query head h reads key head h // (H / G)",
+        symptom="the first token is right, then garbage from models with fewer key heads",
+        where="self_attn.o_proj from step 1 on",
+        fix="allocate the cache with num_key_value_heads, and repeat heads when it is read",
+        variants={
+            "query heads read their own number, and zeros beyond": of_so_many_heads(filled=False),
+            "query heads read their number mod key heads": of_so_many_heads(filled=True),
+        },
+    ),
+    Fault(
+        id="kv-ring-size-off-by-one",
+        wrong="the ring of a sliding layer holds W - 1 or W + 1 keys, or not the last W",
+        right="a step sees the last W keys, its own among them",
+        symptom="hardly any, and only beyond W tokens",
+        where="self_attn.o_proj of sliding layers from a step on",
+        fix="hold W keys, write token p to slot p mod W, and keep nothing else",
+        evidence=(
+            "ml-explore/mlx-examples#1093",
+            "ml-explore/mlx-swift-lm#39",
+        ),
+        variants={
+            "one key less": remembering(lambda asked: seen_by(shortened(asked, 1))),
+            "one key more": remembering(lambda asked: seen_by(shortened(asked, -1))),
+            f"the first {SINKS} tokens are kept": remembering(with_sinks),
+            "full, it is written at its end again and again": remembering(
+                wrapped(
+                    lambda prompt, window: range(max(prompt - window, 0), prompt),
+                    lambda token, prompt, window: window - 1,
+                )
+            ),
+        },
+    ),
+    Fault(
+        id="kv-ring-sliced-as-flat",
+        wrong="slot i of a ring is taken for token i, though a long prompt lies otherwise in it",
+        right="the slots of a ring are those of the last W tokens, in the order of writing",
+        symptom="fine with short prompts; after one longer than W, tokens are missing",
+        where="self_attn.o_proj of sliding layers from step 1 on",
+        fix="put prompt token p into slot p mod W, or go on writing at the oldest slot",
+        evidence=("Blaizzy/mlx-vlm#1748",),
+        variants={
+            "the prompt's last W in order, later tokens by p mod W": remembering(
+                wrapped(
+                    lambda prompt, window: range(max(prompt - window, 0), prompt),
+                    lambda token, prompt, window: token % window,
+                )
+            ),
+            "the prompt's first W are kept": remembering(
+                wrapped(
+                    lambda prompt, window: range(min(prompt, window)),
+                    lambda token, prompt, window: token % window,
+                )
+            ),
+        },
+    ),
+    Fault(
+        id="kv-chunk-cache-trims-buffer",
+        wrong="the length of the buffer is taken for the number of tokens in it",
+        right="offset says how many slots are filled; what lies behind is not there",
+        symptom="the text forgets, or thins out, depending on a length that nobody chose",
+        where="self_attn.o_proj from step 1 on",
+        fix="trim and slice the cache by its offset, not by its buffer's length",
+        evidence=(
+            "ml-explore/mlx-lm#1673",
+            "ml-explore/mlx-lm#108",
+        ),
+        variants={
+            f"trimmed by it, a buffer of {STEP} slots": remembering(trimmed_by_buffer),
+            f"read to its end, a buffer of {STEP} slots": remembering(read_to_the_end),
+        },
+    ),
+    Fault(
+        id="kv-position-from-retained-count",
+        wrong="position = number of keys that the cache still holds",
+        right="position = number of tokens seen",
+        symptom="positions stand still once the window is full",
+        where="self_attn.q_rope from a step on",
+        fix="count the tokens seen apart from the slots filled",
+        evidence=(
+            "rajveer43/VeloxQuant-MLX#389",
+            "rajveer43/VeloxQuant-MLX#139",
+        ),
+        variants={
+            "as many as the window": retained(0),
+            "one less than the window": retained(1),
+        },
+    ),
+    Fault(
+        id="rope-on-cached-keys-again",
+        wrong="keys in the cache are turned when they are put in, and again when they are read",
+        right="each key is turned once, to its own position",
+        symptom="the first token is right, then text that falls apart",
+        where="self_attn.o_proj from step 1 on",
+        fix="turn new keys alone, before they join the cache",
+        variants={
+            "once more": after_a_turn,
+            "in every step anew": turned_again,
+        },
+    ),
+    Fault(
+        id="kv-cached-before-rope",
+        wrong="keys join the cache as they are before their turn",
+        right="keys are turned to their positions, then put into the cache",
+        symptom="the first token is right, then text without an order",
+        where="self_attn.o_proj from step 1 on",
+        fix="apply the rope before the cache is updated",
+        variants={"": before_the_turn},
+    ),
+    Fault(
+        id="kv-of-other-layer",
+        wrong="steps read keys and values from the cache of another layer",
+        right="layer i reads what layer i wrote",
+        symptom="the first token is right, then garbage",
+        where="self_attn.o_proj of other layers than the first, from step 1 on",
+        fix="index the cache by layer; where layers share, by the layer that owns the keys",
+        variants={
+            "the first layer": of_other_layer(lambda layer: 0),
+            "the layer before": of_other_layer(lambda layer: layer - 1),
+        },
+    ),
+    Fault(
+        id="kv-quant-basis-mismatch",
+        wrong="the cache is read in the basis that it is stored in, H k / sqrt(D)",
+        right="what is stored rotated is rotated back when it is read",
+        symptom="the first token is right, then garbage",
+        where="self_attn.o_proj from step 1 on",
+        fix="encode and decode with the same rotation, keys and values alike",
+        evidence=("Blaizzy/mlx-vlm#973",),
+        variants={
+            "keys and values": in_the_basis_of_storage("keys", "values"),
+            "keys": in_the_basis_of_storage("keys"),
+            "values": in_the_basis_of_storage("values"),
+        },
+    ),
+    Fault(
+        id="kv-int8-noise",
+        wrong="keys and values in the cache are rounded to fewer bits",
+        right="the cache keeps what was computed",
+        symptom="text drifts, the more the longer it is",
+        where="self_attn.o_proj from step 1 on",
+        fix="keep the cache in the dtype of the model, or know that it is quantised",
+        coarse=True,
+        variants={
+            name: rounded_in_the_cache(kind)
+            for name, kind in {
+                "8 bits, a scale for each head of a token": "head",
+                "8 bits in blocks of 32": "q8_0",
+                "8 bits in groups of 64": "affine 8",
+                "4 bits in groups of 64": "affine 4",
+                "bfloat16": "bfloat16",
+                "float16": "float16",
+            }.items()
+        },
     ),
 )

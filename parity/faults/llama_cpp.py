@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes.util import find_library
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,17 @@ import numpy as np
 from lockstep.parity.faults.activations import CUBE, SLOPE, Activation, activated
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.routers import rounded_through
-from lockstep.parity.faults.tensors import MATRICES
+from lockstep.parity.faults.tensors import MATRICES, dense
 from lockstep.parity.graph import Call, Graph
+from lockstep.reference.checkpoint.block_tensor import BLOCKS as BLOCK_SIZES
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.ops.experts import weighted_experts
 from lockstep.reference.ops.geglu import geglu
 from lockstep.reference.ops.swiglu import swiglu
 
 GATED: dict[str, Any] = {"experts": lambda ops: swiglu, "geglu_experts": lambda ops: geglu}
-# Not Q4_1 and Q5_1: there the sums of blocks are rounded too.
+WITH_LEAST = ("Q4_1", "Q5_1")  # a block has its least value, and the sums of codes are rounded too
 BY_32 = ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4")
 BY_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 ENDS = 10.0  # beyond them the table is not asked
@@ -44,6 +46,37 @@ def in_blocks_of_32(ops: Any, x: np.ndarray) -> np.ndarray:
     return (codes.astype(x.dtype) * steps).reshape(x.shape)
 
 
+def sums_of_32(x: np.ndarray) -> np.ndarray:
+    """Return the sum of what each block is packed to, (..., blocks), as Q8_1 keeps it: float16."""
+    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        codes = np.rint(blocks * np.where(largest == 0, FLOAT32(0), FLOAT32(127) / largest))
+        sums = largest / FLOAT32(127) * codes.sum(axis=-1, keepdims=True)
+        return sums.astype(FLOAT16).astype(x.dtype)[..., 0]
+
+
+def least_values(weight: BlockTensor) -> np.ndarray:
+    """Return the least value of each block, (rows, blocks)."""
+    size = BLOCK_SIZES[weight.format][1]
+    blocks = weight.blocks.reshape(*weight.blocks.shape[:-1], -1, size)
+    return np.ascontiguousarray(blocks[..., 2:4]).view("<f2")[..., 0].astype(FLOAT32)
+
+
+def by_rounded_sums(ops: Any, x: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
+    """Multiply what is above the least values with x, and the least values with its sums.
+
+    Both are large and nearly cancel, so that they are summed apart.
+    """
+    if not isinstance(weight, BlockTensor):  # another bug made it dense
+        return ops.linear(in_blocks_of_32(ops, x), weight, bias)
+    least = least_values(weight)
+    above = dense(ops, weight) - np.repeat(least, 32, axis=-1)
+    return ops.add(
+        ops.linear(in_blocks_of_32(ops, x), above, bias), ops.linear(sums_of_32(x), least, None)
+    )
+
+
 def in_blocks_of_256(ops: Any, x: np.ndarray) -> np.ndarray:
     """Pack as Q8_K: the largest of a block, whatever its sign, is -127 or -128 steps."""
     blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 256)
@@ -60,11 +93,16 @@ BLOCKS = ((32, in_blocks_of_32, BY_32), (256, in_blocks_of_256, BY_256))
 
 
 def rounding_before(
-    change: Change, *kinds: str, size: int = 1, gated: dict[str, Any] = GATED
+    change: Change,
+    *kinds: str,
+    size: int = 1,
+    gated: dict[str, Any] = GATED,
+    product: Callable[..., Any] | None = None,
 ) -> Rewrite:
     """Change what is multiplied with a matrix of some kinds, in the experts too.
 
-    `gated` are the operations that are experts, and what each has between its products.
+    `gated` are the operations that are experts, and what each has between its products. `product`
+    multiplies where a change of what goes in does not say it all.
     """
 
     def fits(stored: StoredFormat | None) -> bool:
@@ -73,6 +111,8 @@ def rounding_before(
         return (stored.mode or stored.dtype) in kinds
 
     def linear(ops: Any) -> Any:
+        if product is not None:
+            return partial(product, ops)
         return lambda x, weight, bias: ops.linear(change(ops, x), weight, bias)
 
     def experts(gated: Any) -> Any:
@@ -90,7 +130,7 @@ def rounding_before(
         if not all(fits(graph.stored.get(name)) for name in names):
             return None
         if call.op == "linear":
-            return call.with_changed(0, change)
+            return call.replaced(product) if product else call.with_changed(0, change)
         return call.replaced(experts(gated[call.op]))
 
     return rewritten
@@ -172,6 +212,11 @@ FAULTS = (
         variants={
             f"{size} to a scale": rounding_before(change, *kinds, size=size)
             for size, change, kinds in BLOCKS
+        }
+        | {
+            "32 to a scale, sums as float16": rounding_before(
+                in_blocks_of_32, *WITH_LEAST, size=32, product=by_rounded_sums
+            )
         },
     ),
     Fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,8 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.tensors import PACKED, Reading, dense, once, read_as, rerooted, root_of
-from lockstep.parity.graph import Call, Constant, Graph, Ref
+from lockstep.parity.faults.tensors import dense, once, rerooted, root_of
+from lockstep.parity.graph import Call, Constant, Derived, Graph, Ref
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
 from lockstep.reference.precision import dtype_named, rounded
@@ -146,34 +147,32 @@ def from_the_first(layer: int, count: int, adapted: set[int]) -> int:
 
 
 def merged(pack: Callable[..., Any], when: Callable[[Any], bool]) -> Rewrite:
-    """Add the update to the matrix and keep what `pack(sum, weight)` makes of that.
+    """Multiply by what `pack(sum, weight)` makes of the matrix with the update added to it.
 
-    It acts on the projection and on the addition behind it, which then adds nothing.
+    It is done where the update is added, in the place of the projection and of that: a part of it
+    alone would be an adapter that is not there.
     """
 
+    @rewrite("add_lora")
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        if call.op == "linear":
-            takers = (graph.calls[number] for number in graph.consumers[call.number])
-            adds = next((one for one in takers if is_own_addition(one, call)), None)
-        else:
-            adds = graph.calls[call.number] if call.op == "add_lora" else None
-        if adds is None or has_lengths(adds, graph):
-            return None
-        projection = graph.source(adds, 0)
+        projection = graph.source(call, 0)
         stored = graph.stored.get(projection.tensor(1) or "")
         if projection.op != "linear" or stored is None or not when(stored):
             return None
-        if call.op == "add_lora":
-            return call.with_options(scale=0.0)
-        scale = adds.options["scale"]
-        reading = Reading(partial(with_update, pack, scale, stored), PACKED)
-        return call.with_input(1, read_as(call.inputs[1], reading, *adds.inputs[2:4]))
+        if has_lengths(call, graph):
+            return None
+        change = partial(with_update, pack, call.options["scale"], stored)
+        matrix = Derived(change, (projection.inputs[1], *call.inputs[2:4]))
+        new = replace(call, inputs=(*call.inputs, matrix, projection.inputs[2]))
+        return new.replaced(by_one_matrix)
 
     return rewritten
 
 
-def is_own_addition(taker: Call, projection: Call) -> bool:
-    return taker.op == "add_lora" and taker.place == projection.place
+def by_one_matrix(
+    ops: Any, y: Any, x: Any, a: Any, b: Any, matrix: Any, bias: Any, *, scale: float
+) -> Any:
+    return ops.linear(x, matrix, bias)
 
 
 def has_lengths(adds: Call, graph: Graph) -> bool:

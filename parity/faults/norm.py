@@ -249,7 +249,7 @@ FAULTS = (
     ),
     Fault(
         id="norm-name-aliasing",
-        wrong="post_attention_layernorm at the place that it has in another architecture",
+        wrong="post_attention_layernorm where another architecture has it, or two gains exchanged",
         right="in Llama it goes before the MLP; in Gemma it goes over what attention returns",
         symptom="garbage",
         where="residual",
@@ -257,7 +257,11 @@ FAULTS = (
         variants={
             "as in Llama": borrowed("pre_feedforward_layernorm", "post_attention_layernorm"),
             "as in Gemma": LIKE_GEMMA,
-            "exchanged": exchanged("post_attention_layernorm", "pre_feedforward_layernorm"),
+            "exchanged": either(
+                exchanged("post_attention_layernorm", "pre_feedforward_layernorm"),
+                only(plain, exchanged("input_layernorm", "post_attention_layernorm")),
+            ),
+            "q_norm and k_norm exchanged": exchanged("self_attn.q_norm", "self_attn.k_norm"),
             "input_layernorm for both": either(
                 only(plain, borrowed("post_attention_layernorm", "input_layernorm")),
                 borrowed("pre_feedforward_layernorm", "input_layernorm"),

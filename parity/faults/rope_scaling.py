@@ -78,6 +78,28 @@ def always_usual(call: Call, graph: Graph) -> Call | None:
     return None if same else call.with_options(factor=usual)
 
 
+@rewrite("rope")
+def by_lone_mscale(call: Call, graph: Graph) -> Call | None:
+    """Count an `mscale` that stands without `mscale_all_dim`, as mlx-lm does."""
+    scaling = getattr(graph.config, "rope_scaling", None)
+    if usual_factor(call, graph) is None or scaling is None or scaling.lone_mscale is None:
+        return None
+    return call.with_options(factor=0.1 * scaling.lone_mscale * math.log(scaling.factor) + 1)
+
+
+@rewrite("rope")
+def by_both_lengths(call: Call, graph: Graph) -> Call | None:
+    """Stretch by the longer length over the original one, whatever the config's factor says."""
+    source = graph.source(call, FREQUENCIES)
+    if source.op != "rope_frequencies_longrope":
+        return None
+    original = source.options["original_max_position_embeddings"]
+    stretch = max(graph.config.max_position_embeddings / original, 1.0)
+    factor = math.sqrt(1 + math.log(stretch) / math.log(original))
+    same = math.isclose(factor, call.options["factor"])
+    return None if same else call.with_options(factor=factor)
+
+
 def with_source(kind: str, change: Rewrite) -> Rewrite:
     """Do it where positions are stretched in one way."""
     operation = f"{PLAIN}_{kind}"
@@ -98,6 +120,14 @@ def grown_without_offset(
     )  # fmt: skip
     base = theta * growth ** (dims / (dims - 2))
     return base[:, None] ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+
+
+def is_listed(turns: Turns) -> bool:
+    """Say whether a file lists the divisor of each pair, for short and long texts alike.
+
+    That is how a GGUF file keeps what llama3 makes of its frequencies.
+    """
+    return turns.by("longrope") and turns.options["short_factor"] == turns.options["long_factor"]
 
 
 of_narrow_widths = of_kind("proportional", lambda turns, config: replace(turns, op=of_narrow_head))
@@ -147,7 +177,11 @@ FAULTS = (
         "original_max_position_embeddings decide pair by pair",
         evidence=("ggml-org/llama.cpp#8676", "jmaczan/tiny-vllm#1", "unslothai/unsloth#6197"),
         variants={
-            "not at all": of_kind("llama3", lambda turns, config: turns.plain),
+            "not at all": turning(
+                lambda turns, config: (
+                    turns.plain if turns.by("llama3") or is_listed(turns) else None
+                )
+            ),
             "every pair divided": of_kind(
                 "llama3",
                 lambda turns, config: turns.plain.then(times(1 / turns.options["factor"])),
@@ -186,7 +220,8 @@ FAULTS = (
     ),
     Fault(
         id="rope-yarn-attn-factor",
-        wrong="cosines and sines times another factor: none, the usual one, or its square",
+        wrong="cosines and sines times another factor: none, the usual one, its square, or one that"
+        " counts mscale alone",
         right="cosines and sines times attention_factor, 0.1 ln(s) + 1 if the config has none",
         symptom="fluent, but prompts are followed badly; every position shows it",
         where="self_attn.q_rope",
@@ -199,6 +234,7 @@ FAULTS = (
         variants={
             "never": with_source("yarn", option("rope", "factor", lambda factor: 1.0)),
             "always 0.1 ln(s) + 1": always_usual,
+            "mscale counts alone": by_lone_mscale,
             "twice": with_source("yarn", option("rope", "factor", lambda factor: factor**2)),
         },
     ),
@@ -219,12 +255,14 @@ FAULTS = (
                 "longrope",
                 lambda turns, config: turns.other(long_factor=turns.options["short_factor"]),
             ),
-            "neither": of_kind("longrope", lambda turns, config: turns.plain),
+            "neither": of_kind(
+                "longrope", lambda turns, config: None if is_listed(turns) else turns.plain
+            ),
         },
     ),
     Fault(
         id="rope-longrope-mscale",
-        wrong="cosines and sines times 1, or times the square",
+        wrong="cosines and sines times 1, the square, or what max_position_embeddings would give",
         right="cosines and sines times sqrt(1 + ln(s) / ln(original length))",
         symptom="mildly degraded text at every length",
         where="self_attn.q_rope",
@@ -233,6 +271,7 @@ FAULTS = (
         variants={
             "never": with_source("longrope", option("rope", "factor", lambda factor: 1.0)),
             "twice": with_source("longrope", option("rope", "factor", lambda factor: factor**2)),
+            "by both lengths": by_both_lengths,
         },
     ),
     Fault(

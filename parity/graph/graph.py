@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from lockstep.parity.graph.call import Call, Derived, Ref, Value
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 
@@ -31,7 +33,9 @@ class Graph:
     `token_axes[n]` are the axes of value n that run over the tokens of the prompt; computing the
     first rows alone is exact, since no token sees a later one. `stored` says of each tensor of the
     checkpoint how it lies in its file. `rewritten` keeps calls as bugs leave them, for whoever
-    rewrites the same ones again.
+    rewrites the same ones again. `steps` are the tokens that a later call of the port begins with,
+    which went on from its cache; none if it read the whole text at once. `pads` (B, L) are the
+    tokens that only fill up a row of a batch; None if there are none.
     """
 
     calls: tuple[Call, ...]
@@ -40,6 +44,8 @@ class Graph:
     config: Any = field(repr=False)
     stored: Mapping[str, StoredFormat] = field(default_factory=dict, repr=False)
     rewritten: dict[Any, Call | None] = field(default_factory=dict, repr=False, compare=False)
+    steps: tuple[int, ...] = ()
+    pads: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def taps(self) -> dict[str, int]:

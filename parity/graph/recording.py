@@ -45,11 +45,17 @@ class Named:
         return handed
 
 
-def record(model: Model, tokens: np.ndarray, positions: np.ndarray | None = None) -> Graph:
+def record(
+    model: Model,
+    tokens: np.ndarray,
+    positions: np.ndarray | None = None,
+    *,
+    steps: tuple[int, ...] = (),
+) -> Graph:
     """Return the graph of a prefill of `model` over the tokens (B, L).
 
     It is walked twice: with sizes that nothing else has, which shows the axes of the tokens, and
-    with those of the prompt.
+    with those of the prompt. `steps` says at which tokens a port called its model anew.
     """
     taken = asdict(model.config).values()
     batch, length = [size for size in STANDINS if size not in taken][:2]
@@ -66,6 +72,7 @@ def record(model: Model, tokens: np.ndarray, positions: np.ndarray | None = None
         token_axes=axes,
         config=model.config,
         stored={name: model.checkpoint.stored(name) for name in model.checkpoint.names},
+        steps=steps,
     )
 
 

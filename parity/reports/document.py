@@ -62,6 +62,7 @@ class Document:
     unexplained: tuple[Unexplained, ...] = ()
     files: tuple[Finding, ...] = ()
     counterfactual: tuple[tuple[tuple[str, ...], float], ...] = ()
+    stages: tuple[tuple[str, int, bool], ...] = ()  # name, how much was compared, whether right
 
     @property
     def good(self) -> bool:
@@ -133,11 +134,16 @@ def diagnosed(fields: Fields, command: str) -> Document:
         faults=tuple(map(named, fields.objects("faults"))),
         unexplained=tuple(map(unexplained, fields.objects("unexplained"))),
         files=(*findings(fields, "config"), *findings(fields, "weights")),
+        stages=tuple(map(stage, fields.objects("stages"))),
         counterfactual=tuple(
             (row.texts("fixed", NAME), always(row.number("logits_error")))
             for row in fields.objects("counterfactual")
         ),
     )
+
+
+def stage(fields: Fields) -> tuple[str, int, bool]:
+    return fields.text("stage", NAME), fields.whole("compared"), fields.get("right") is True
 
 
 def tap(fields: Fields) -> Tap:
@@ -187,6 +193,7 @@ def named(fields: Fields) -> Named:
         votes=votes and {name: votes.whole(name) for name in ("fault", "right")},
         wrong=fields.text("wrong"),
         right=fields.text("right"),
+        seen=fields.text("seen"),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lockstep.parity.cli.output import counted
-from lockstep.parity.explaining.diagnosis import Named
+from lockstep.parity.explaining.diagnosis import STAGES, Named
 from lockstep.parity.report import LAYER, kind
 from lockstep.parity.reports.document import Document
 from lockstep.parity.result import Tap
@@ -43,6 +43,12 @@ def headline(document: Document) -> str:
 def sentence(document: Document) -> str:
     """Say in one line what the verdict rests on."""
     parts = [f"{counted(document.compared, 'tap')} compared"]
+    if document.stages:
+        parts = [
+            f"{STAGES.get(name, name)}: {count} {'taps' if name == 'model' else 'ids'}, "
+            f"{'right' if right else 'wrong'}"
+            for name, count, right in document.stages
+        ]
     if document.dtype:
         parts.append(f"computed in {document.dtype}")
     wrong = [tap for tap in document.taps if tap.status in WRONG]
@@ -67,8 +73,9 @@ def of_fault(fault: Named) -> Fix:
     why = [
         ("the port", fault.wrong + (f"  [{fault.variant}]" if fault.variant else "")),
         ("should be", fault.right),
+        ("counted", fault.seen) if fault.seen else
         ("own error", f"{left}{figure(fault.residual_after)}; noise {figure(fault.noise)}"),
-    ]
+    ]  # fmt: skip
     if fault.votes:
         counts = f"{fault.votes['fault']} numbers follow this bug, {fault.votes['right']} do not"
         why.append(("where they round apart", counts))

@@ -128,7 +128,13 @@ def _yarn(inner: Fields, fields: Fields, warnings: list[str]) -> RopeScaling:
         beta_slow=_number_or(inner, "beta_slow", 1.0),
         truncate=inner.boolean_or("truncate", True),
         attention_factor=inferred if given is None else given,
+        lone_mscale=_lone_mscale(inner),
     )
+
+
+def _lone_mscale(inner: Fields) -> float | None:
+    above, below = (inner.get(name) for name in ("mscale", "mscale_all_dim"))
+    return above if above and not below else None
 
 
 def _yarn_attention_factor(inner: Fields, factor: float, warnings: list[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 # The keywords of each kind's operation, `rope_frequencies_<kind>`, beside theta and dims.
@@ -28,6 +28,7 @@ class RopeScaling:
 
     `attention_factor` multiplies cosines and sines; it is worked out where the config leaves it
     open. `original_max_position_embeddings` of the kind "dynamic" is `max_position_embeddings`.
+    `lone_mscale` is an `mscale` of YaRN that counts for nothing, though some engines count it.
     """
 
     rope_type: str = "default"
@@ -41,6 +42,7 @@ class RopeScaling:
     short_factor: tuple[float, ...] | None = None
     long_factor: tuple[float, ...] | None = None
     attention_factor: float = 1.0
+    lone_mscale: float | None = field(default=None, compare=False)
 
     def frequencies(self, ops: Any, *, theta: float, dims: int, lengths: Any) -> Any:
         """Have the operation of this kind say how far each pair turns: (D/2,) or (B, D/2).

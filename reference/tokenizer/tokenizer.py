@@ -56,6 +56,11 @@ class Tokenizer:
         """One more than the highest id. A model may have more embedding rows than that."""
         return max(self._backend.get_vocab(with_added_tokens=True).values()) + 1
 
+    @property
+    def parts(self) -> tuple[tokenizers.Tokenizer, Settings]:
+        """The package's tokenizer and what stands beside it, to make others that differ."""
+        return self._backend, self._settings
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a plain prompt, with BOS or EOS where the tokenizer adds them.
 

@@ -7,12 +7,14 @@ import pytest
 
 from lockstep import reference
 from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.left_out import left_out
 from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.planting import plant, reader
 from lockstep.reference import ops
 from tests.parity.conftest import DEMO, ROOT
 
+EVERY = (*catalogue(), *mistakes())
 GEMMA = ROOT / "tests/witnesses/gemma4/sparse"
 
 
@@ -22,14 +24,14 @@ def fault(id):
 
 def test_every_entry_is_listed_with_its_family(lockstep):
     lines = lockstep("faults").out.splitlines()
-    for one in catalogue():
+    for one in EVERY:
         assert any(line.split()[:2] == [one.family, one.id] for line in lines)
-    assert f"{len(catalogue())} classes can be planted" in lines[-1]
+    assert f"{len(EVERY)} classes can be planted" in lines[-1]
 
 
 def test_the_json_has_all_classes(lockstep):
     said = json.loads(lockstep("faults", "--json", "-").out)
-    assert [one["id"] for one in said["faults"]] == [one.id for one in catalogue()]
+    assert [one["id"] for one in said["faults"]] == [one.id for one in EVERY]
     assert {one["id"]: one["reason"] for one in said["left_out"]} == left_out()
 
 
@@ -58,9 +60,21 @@ def test_another_model_can_be_named(lockstep):
 
 
 def test_a_class_that_is_left_out_says_why(lockstep):
-    assert lockstep("faults", "double-bos").out.startswith("double-bos\n\nnot executable: ")
-    said = json.loads(lockstep("faults", "double-bos", "--json", "-").out)
-    assert said == {"id": "double-bos", "executable": False, "reason": left_out()["double-bos"]}
+    name = "gumbel-half-precision"
+    assert lockstep("faults", name).out.startswith(f"{name}\n\nnot executable: ")
+    said = json.loads(lockstep("faults", name, "--json", "-").out)
+    assert said == {"id": name, "executable": False, "reason": left_out()[name]}
+
+
+@pytest.mark.parametrize(
+    ("id", "variants"), [("escaped-newline", 3), ("argmax-tie-break", 0), ("top-k-off-by-one", 2)]
+)
+def test_an_entry_around_the_model_is_made_with_the_demo(id, variants, lockstep):
+    """The demo's logits have no ties, and a text without a written \\n has none to misread."""
+    said = lockstep("faults", id, "--json", "-")
+    shown = json.loads(said.out)
+    assert said.code == 0 and shown["id"] == id and len(shown["planted"]) == variants
+    assert lockstep("faults", id).out.startswith(f"{id}  (")
 
 
 def test_an_id_that_is_not_there_is_refused(refuses):

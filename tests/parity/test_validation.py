@@ -235,3 +235,15 @@ def test_a_tensor_of_several_pieces_is_counted_whole():
     found = measure("x", None, array)
     assert (found.zeros, found.nan, found.infinite) == (2, 3, 1)
     assert found.digest != measure("x", None, array[::-1]).digest
+
+
+def test_a_batch_says_its_rows_in_the_place_of_tokens(tmp_path):
+    """By hand: two rows, the longer one of three tokens; then a key that is no list of rows."""
+    path = tmp_path / "batch.safetensors"
+    about = {"format": "lockstep-trace", "version": "1", "dtype": "float32"}
+    rows = {"batch": "[[1, 2], [3, 4, 5]]", "padding": "left", "batch_decoded": "[[6]]"}
+    save_file({"logits": np.arange(12, dtype=np.float32).reshape(2, 3, 2)}, path, about | rows)
+    assert validate(path).warnings == ["batch_decoded has 1 rows, but batch has 2"]
+    save_file({"logits": np.ones((2, 3, 2), np.float32)}, path, about | rows | {"batch": "[3]"})
+    with pytest.raises(InputError, match="batch must be a JSON list of lists of token ids"):
+        validate(path)

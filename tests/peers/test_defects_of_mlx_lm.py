@@ -1,6 +1,7 @@
 """What mlx-lm loses without a word, or refuses, of checkpoints that are right. By witness, live.
 
-Those of Llama and Mistral are in `test_llama_peers.py`.
+Those of Llama and Mistral are in `test_llama_peers.py`; what Lockstep says of the silent ones is in
+`test_mlx_lm_named.py`.
 """
 
 import json
@@ -16,7 +17,7 @@ import pytest
 
 from tests.peers import test_gemma4_peers as gemma4_peers
 from tests.peers import test_qwen3_moe_peers as moe_peers
-from tests.witnesses import build, build_gemma4, build_gpt2, build_qwen3_moe
+from tests.witnesses import build, build_gemma4, build_gpt2, build_llama, build_qwen3_moe
 from tests.witnesses.judge import BAR, error
 from tests.witnesses.runners import ENGINES, Runner
 
@@ -123,7 +124,15 @@ def gemma4_nested(seed: int, folder: Path) -> tuple[Path, Any]:
     return nested, model
 
 
+def qwen2(seed: int, folder: Path) -> tuple[Path, Any]:
+    """With heads that do not share the width equally."""
+    keys = build_llama.config("qwen2", "default")
+    model = build_llama.random_model(seed, keys)
+    return build_llama.save(model, folder, dtype="float32", spelling="rope_type"), model
+
+
 REFUSED = {
+    qwen2: (ValueError, r"[Ss]hape"),
     gpt2: (ValueError, r"parameters not in model"),
     qwen3_moe: (TypeError, r"missing \d+ required positional argument"),
     gemma4: (ValueError, r"[Ss]hape|parameters not in model"),

@@ -165,5 +165,15 @@ def test_its_help_has_an_example(lockstep):
     code, shown, _ = lockstep("explain", "--help")
     assert code == 0
     assert "lockstep explain MODEL port.safetensors --tokens 9707,11,1879" in shown
-    for option in ("--tokens", "--dtype", "--map", "--config", "--weights", "--adapter", "--json"):
+    for option in (
+        "--tokens",
+        "--prompt",
+        "--chat",
+        "--dtype",
+        "--map",
+        "--config",
+        "--weights",
+        "--adapter",
+        "--json",
+    ):
         assert option in shown

@@ -25,12 +25,12 @@ def call(number: int, op: str, *inputs: Any, place: str = "", layer: int | None 
     return Call(number, op, refs, options, taps, place, layer)
 
 
-def graph_of(*calls: Call, **config: Any) -> Graph:
+def graph_of(*calls: Call, steps: tuple[int, ...] = (), **config: Any) -> Graph:
     """Return a graph of calls whose values are as large as computing them says."""
     shapeless = Graph(calls, ((),) * len(calls), ((1,),) * len(calls), SimpleNamespace(**config))
     run = Evaluator(shapeless, ops, FLOAT64, {}, None)  # pyright: ignore[reportArgumentType]
     shapes = tuple(np.shape(run.target(one.number)) for one in calls)
-    return Graph(calls, shapes, shapeless.token_axes, shapeless.config)
+    return Graph(calls, shapes, shapeless.token_axes, shapeless.config, steps=steps)
 
 
 def wrong(graph: Graph, rewrite: Rewrite, *, ops: Any = ops) -> np.ndarray:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
 WITNESSES = ROOT / "tests" / "witnesses"
 FLOAT32 = np.dtype(np.float32)
 VISIBLE = 1e-5  # of the logits' size
+STEPS = 4  # tokens that are fed one by one, where any are
 
 
 def stretched(**changes: Any) -> Callable[[Model], None]:
@@ -40,11 +41,14 @@ def linear(model: Model) -> None:
     model.config = model.checkpoint.config = replace(model.config, rope_scaling=scaling)
 
 
+DECODED = ", decoded"
 # name: witness, tokens of the prompt, what is edited.
 EDITED: dict[str, tuple[str, int, Callable[[Model], None]]] = {
     "linear": ("llama/mistral_window", 20, linear),
     "yarn without a factor": ("llama/qwen2_yarn", 20, stretched(attention_factor=1.0)),
     "yarn from afar": ("llama/qwen2_yarn", 20, stretched(original_max_position_embeddings=4096)),
+    "yarn, lone mscale": ("llama/qwen2_yarn", 20, stretched(lone_mscale=2.0)),
+    "longrope with a factor": ("llama/llama_longrope", 20, stretched(attention_factor=1.4)),
     "longrope, short": ("llama/llama_longrope", 12, lambda model: None),
 }
 
@@ -83,19 +87,24 @@ def right_logits(world: World) -> np.ndarray:
 
 @cache
 def world(name: str) -> World:
-    """Open a witness by its folder, an adapter by `adapters/<name>`, or an edited model."""
+    """Open a witness by its folder, an adapter by `adapters/<name>`, or an edited model.
+
+    With ", decoded" behind it, its last tokens were fed in steps.
+    """
+    decoded, name = name.endswith(DECODED), name.removesuffix(DECODED)
     source, count, edit = EDITED.get(name, (name, 20, None))
     model = loaded(source)
     if edit is not None:
         edit(model)
     tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, count))
+    steps = tuple(range(count - STEPS, count)) if decoded else ()
 
     @cache
     def read(tensor: Tensor) -> Any:
         held = model.checkpoint
         return held.stack(tensor.name) if tensor.stacked else held.tensor(tensor.name)
 
-    return World(record(model, tokens), read)
+    return World(record(model, tokens, steps=steps), read)
 
 
 def loaded(source: str) -> Model:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.parity.explaining.batch import padded, positions_of
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, Graph, record
@@ -20,6 +21,8 @@ from lockstep.reference.precision import dtype_named
 
 ROOT = Path(__file__).parents[3]
 WITNESSES = ROOT / "tests/witnesses"
+PADS = 5  # tokens that fill up the second row of a batch, where a name ends with #5
+STEPS = 3  # of the tokens, fed in steps, where a name ends with +3
 MODELS = (
     "gemma4/dense", "gemma4/effective", "gemma4/sparse", "gpt2/original", "gpt2/packed",
     "gpt2/variant", "llama/biased_llama3", "llama/llama_dynamic", "llama/llama_longrope",
@@ -28,6 +31,9 @@ MODELS = (
     "models/minifloats_mixed", "models/sliding_bfloat16", "qwen3_moe/fused", "qwen3_moe/packed",
     "qwen3_moe/separate", "gguf/qwen3_mixed.gguf", "gguf/llama_stretched.gguf",
     *(f"adapters/{path.name}" for path in sorted((WITNESSES / "adapters").iterdir())),
+    *(f"{name}+{STEPS}" for name in ("gemma4/effective", "gpt2/variant", "llama/mistral_window",
+                                     "models/untied_float32")),
+    *(f"{name}+{STEPS}#{PADS}" for name in ("gpt2/variant", "models/untied_float32")),
 )  # fmt: skip
 LENGTH = 40  # longer than every window and original length of these models
 MIXED = ("gemma4/sparse", "gemma4/effective", "gpt2/packed", "qwen3_moe/packed")
@@ -50,6 +56,12 @@ UNSEEN: dict[tuple[str, str], str] = {
     ("rope-linear-scale-inverted", ""): "no model here stretches its positions linearly",
     ("rope-yarn-scaling-missing", "bounds rounded, or not"): "the bounds here are whole anyway",
     ("rope-yarn-attn-factor", "always 0.1 ln(s) + 1"): "the one YaRN here has that factor",
+    ("rope-yarn-attn-factor", "mscale counts alone"): "the one YaRN here has no mscale",
+    ("rope-longrope-mscale", "by both lengths"): "the config of the one LongRoPE names no factor",
+    **{
+        ("kv-int8-noise", name): "no head here is that wide"
+        for name in ("8 bits in blocks of 32", "8 bits in groups of 64", "4 bits in groups of 64")
+    },
     **{
         ("gelu-from-a-table", f"in experts, beside {size} to a scale"): (
             "no model here has packed experts with GELU"
@@ -70,11 +82,19 @@ class Case(NamedTuple):
 
 @cache
 def case(name: str) -> Case:
+    name, _, pads = name.partition("#")
+    name, _, later = name.partition("+")
     folder, _, length = name.partition("@")
     model = model_of(WITNESSES / folder)
     length = int(length or LENGTH)
-    tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, length))
-    return Case(record(model, tokens), reader(model))
+    rows = 2 if pads else 1
+    tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (rows, length))
+    steps = tuple(range(length - int(later or 0), length))
+    if not pads:
+        return Case(record(model, tokens, steps=steps), reader(model))
+    filling = np.arange(length) < [[0], [int(pads)]]
+    graph = record(model, tokens, positions_of(filling), steps=steps)
+    return Case(padded(graph, filling), reader(model))
 
 
 def model_of(path: Path) -> Model:

@@ -117,6 +117,17 @@ def test_gains_of_two_norms_are_exchanged():
     close(wrong(GEMMA, tap, "norm-name-aliasing", "exchanged"), expected)
 
 
+def test_gains_of_a_plain_layer_are_exchanged():
+    gain = weight(QWEN, f"{LAYER}.post_attention_layernorm.weight")
+    tap = f"{LAYER}.input_layernorm"
+    expected = unit(right(QWEN, "model.layers.0")) * gain
+    close(wrong(QWEN, tap, "norm-name-aliasing", "exchanged"), expected)
+    gain = weight(QWEN, f"{LAYER}.self_attn.k_norm.weight")
+    tap, case = f"{LAYER}.self_attn.q_norm", ("norm-name-aliasing", "q_norm and k_norm exchanged")
+    raw = right(QWEN, f"{LAYER}.self_attn.q_proj").reshape(right(QWEN, tap).shape)
+    close(wrong(QWEN, tap, *case), unit(raw) * gain)
+
+
 def test_the_gain_after_attention_stands_before_the_mlp_as_in_llama():
     gain = weight(GEMMA, f"{LAYER}.post_attention_layernorm.weight")
     expected = unit(right(GEMMA, f"{LAYER}.residual")) * gain

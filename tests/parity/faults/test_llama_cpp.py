@@ -12,10 +12,13 @@ import pytest
 from lockstep.parity.faults.llama_cpp import (
     FAULTS,
     TABLES,
+    by_rounded_sums,
     in_blocks_of_32,
     in_blocks_of_256,
+    sums_of_32,
 )
 from lockstep.reference import ops
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
 
 NAMES = (
@@ -41,6 +44,34 @@ def test_a_variant_rounds_in_every_way(fault, name):
 
 def test_they_are_conventions():
     assert all(fault.convention for fault in FAULTS)
+
+
+def test_sums_of_blocks_by_hand():
+    """127 + 2 - 4 codes of a step of 1; 127 + 3 codes of a step of 0.1, 13.0 in float16."""
+    x = np.zeros((1, 64), np.float32)
+    x[0, :4] = 127, 2.5, -3.5, 0.4
+    x[0, 32:34] = 12.7, 0.32
+    np.testing.assert_array_equal(sums_of_32(x), [[125, float(np.float16(13.0))]])
+    x[0, 1:3] = 12.345, -3.6  # 127 + 12 - 4 codes; 41.3 times the step, float16 has multiples of 4
+    np.testing.assert_array_equal(sums_of_32(np.float32(41.3) * x)[0, 0], 5576)
+
+
+def test_a_product_with_least_values_by_loop():
+    """One row of two Q4_1 blocks: codes 0 to 15 twice, a step of 0.5, least values -3 and 2."""
+    codes = np.tile(np.arange(16, dtype=np.uint8), 2)
+    raw = [
+        struct.pack("<ee", 0.5, least) + bytes(codes[:16] | codes[16:] << 4) for least in (-3, 2)
+    ]
+    weight = BlockTensor(np.frombuffer(b"".join(raw), np.uint8)[None], "Q4_1")
+    x = np.random.default_rng(3).standard_normal((2, 64)).astype(np.float32)
+    packed, sums, expected = in_blocks_of_32(ops, x), sums_of_32(x), np.zeros((2, 1))
+    for row in range(2):
+        for block, least in enumerate((-3.0, 2.0)):
+            for place in range(32):
+                expected[row, 0] += 0.5 * codes[place] * packed[row, 32 * block + place]
+            expected[row, 0] += least * sums[row, block]
+    np.testing.assert_allclose(by_rounded_sums(ops, x, weight, None), expected, rtol=1e-5)
+    assert np.abs(ops.linear(packed, weight, None) - expected).max() > 1e-3
 
 
 def test_blocks_of_32_by_hand():

@@ -1,5 +1,7 @@
 """Stretched and partial rotary positions gone wrong: by formula, by loop, on small models."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 NAMES = (
     "gemma4/sparse", "gemma4/dense", "llama/biased_llama3", "llama/qwen2_yarn",
     "llama/llama_dynamic", "llama/llama_longrope", "linear", "yarn without a factor",
-    "yarn from afar", "longrope, short",
+    "yarn from afar", "yarn, lone mscale", "longrope, short", "longrope with a factor",
 )  # fmt: skip
 DIMS, THETA, LENGTH = 8, 100.0, 6
 X = np.random.default_rng(5).standard_normal((1, 2, LENGTH, DIMS))
@@ -122,6 +124,29 @@ def test_the_factor_of_yarn(name, factor):
     )
     usual = variant("rope-yarn-attn-factor", "always 0.1 ln(s) + 1")(graph.calls[2], graph)
     assert usual is not None and usual.options["factor"] == pytest.approx(1.1386, abs=1e-4)
+
+
+def test_the_factors_that_mlx_lm_takes():
+    """mscale 2 and s = 4: 0.2 ln 4 + 1. Lengths 64 and 16: sqrt(1 + ln 4 / ln 16), the root of 1.5.
+
+    The second is right where the config names no factor: then nothing is changed.
+    """
+    graph = graph_of(
+        call(0, "rope_frequencies_yarn", theta=THETA, dims=DIMS, factor=4.0, beta_fast=32.0,
+             beta_slow=1.0, truncate=True, original_max_position_embeddings=16),
+        call(1, "scale", X, by=1.0),
+        call(2, "rope", Value(1), np.arange(LENGTH)[None], Value(0), factor=1.5, layer=0),
+        rope_scaling=SimpleNamespace(factor=4.0, lone_mscale=2.0),
+    )  # fmt: skip
+    alone = variant("rope-yarn-attn-factor", "mscale counts alone")(graph.calls[2], graph)
+    assert alone is not None and alone.options["factor"] == pytest.approx(1.2772589)
+    tables = {"short_factor": (1.0, 2.0, 3.0, 4.0), "long_factor": (5.0, 6.0, 7.0, 8.0)}
+    graph = turn("rope_frequencies_longrope", np.array([9]), **tables,
+                 original_max_position_embeddings=16)  # fmt: skip
+    by_lengths = variant("rope-longrope-mscale", "by both lengths")
+    changed = by_lengths(graph.calls[2], graph)
+    assert changed is not None and changed.options["factor"] == pytest.approx(1.5**0.5)
+    assert by_lengths(changed, graph) is None
 
 
 def test_a_base_and_a_missing_stretch_compose():

@@ -46,6 +46,16 @@ def test_another_scale_of_the_embedding(case):
     np.testing.assert_allclose(found, SCALES[case], rtol=1e-8)
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("bfloat16", 9.4375), ("float16", 9.46875)])
+def test_the_embedding_may_be_scaled_in_half_precision(kind, expected):
+    """1.3 is 1.296875 in bfloat16, 1.2998047 in float16; times 7.28125 or 7.28515625; rounded."""
+    found = one_call("embed-scale-not-rounded", f"all of it in {kind}", "scale",
+                     np.full((1, 1, 1), 1.3), place="model.embed_tokens",
+                     by=math.sqrt(53.0659966))  # fmt: skip
+    assert found.dtype == FLOAT64
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_tied_head_may_inherit_the_scale():
     from lockstep.parity.graph import Call, Evaluator, Tensor
 

@@ -1,0 +1,91 @@
+"""The logits that each choice was made from: the port's own where it dumped them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lockstep.parity.chain.said import Said
+from lockstep.parity.dump import Dump
+from lockstep.parity.names import parted, step_of, tap_named
+from lockstep.reference.model import Model
+
+MOST = 256  # choices that are judged
+Rows = list[np.ndarray | None]  # (V,) in float64, None where there is none
+
+
+class OwnRows:
+    """The rows of a dump: the prompt's last, and that of each step. `before` is the one before."""
+
+    own = True
+
+    def __init__(self, dump: Dump, vocabulary: int, prompt: int):
+        self.dump, self.vocabulary = dump, vocabulary
+        self.names = names_of(dump)
+        self.prompt = self.of(0)
+
+    def of(self, step: int) -> np.ndarray:
+        """Return all rows that a step has, (n, V), none if they were not dumped."""
+        nothing = np.zeros((0, self.vocabulary))
+        if step not in self.names:
+            return nothing
+        value = self.dump.read(self.names[step])
+        if not value.ndim or value.shape[-1] != self.vocabulary or value.dtype.kind in "iubc":
+            return nothing
+        return value.reshape(-1, self.vocabulary).astype(np.float64)
+
+    def rows(self, fed: Sequence[int]) -> tuple[Rows, np.ndarray | None]:
+        """Return the row of each choice, and what stands before the prompt's last."""
+        found = [self.prompt, *(self.of(step) for step in range(1, max(self.names, default=0) + 1))]
+        before = self.prompt[-2] if len(self.prompt) > 1 else None
+        return [one[-1] if len(one) else None for one in found[:MOST]], before
+
+
+class ReferenceRows:
+    """The rows of the reference, which is run on what the port was fed."""
+
+    own = False
+
+    def __init__(self, model: Model, tokens: Sequence[int]):
+        self.model, self.tokens = model, [*tokens]
+        self.begin()
+
+    def begin(self) -> None:
+        """Feed the prompt, all but its last token, and then that."""
+        self.cache, self.fed = self.model.make_cache(), []
+        first = [self.step(self.tokens[:-1])] if len(self.tokens) > 1 else []
+        self.before = next(iter(first), None)
+        self.found = [self.step(self.tokens[-1:])]
+
+    def step(self, tokens: Sequence[int]) -> np.ndarray:
+        logits = self.model.forward([[*tokens]], cache=self.cache, last_only=True)
+        return np.asarray(logits)[0, -1].astype(np.float64)
+
+    def rows(self, fed: Sequence[int]) -> tuple[Rows, np.ndarray | None]:
+        """Return the rows behind the prompt and each fed token; what was fed before is not anew."""
+        wanted = [*fed[: MOST - 1]]
+        shared = min(len(wanted), len(self.fed))
+        if wanted[:shared] != self.fed[:shared]:
+            self.begin()
+        for token in wanted[len(self.fed) :]:
+            self.found.append(self.step([token]))
+            self.fed.append(token)
+        return [*self.found[: len(wanted) + 1]], self.before
+
+
+def names_of(dump: Dump) -> dict[int, str]:
+    """Return the name of the logits in each step; `lm_head` stands for them where they are not."""
+    found: dict[int, str] = {}
+    for wanted in ("lm_head", "logits"):
+        for name in dump.shapes:
+            tap = tap_named(name)
+            if parted(tap)[1] == wanted:
+                found[step_of(tap)] = name
+    return found
+
+
+def rows_for(model: Model, dump: Dump, said: Said) -> OwnRows | ReferenceRows:
+    """Return the port's own rows if it dumped its prompt's, else the reference's."""
+    own = OwnRows(dump, model.config.vocab_size, len(said.tokens or []))
+    return own if len(own.prompt) else ReferenceRows(model, said.tokens or [])

@@ -1,0 +1,169 @@
+"""What a port says of its run besides tensors: the prompt, its settings, what it chose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.parity.dump import Dump
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.tokenizer.tokenizer import Message
+
+PLACE = "__metadata__"
+NUMBERS = (
+    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+COUNTS, FLAGS = ("top_k", "max_new_tokens"), ("do_sample", "ignore_eos")
+SETTINGS = (*NUMBERS, *COUNTS, *FLAGS)
+OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+LARGEST = 1e6  # of any setting
+
+
+@dataclass(frozen=True)
+class Said:
+    """The words of a port. What it does not say is None.
+
+    `messages` are those of a chat, else `text` is a plain prompt; `variables` are what else the
+    template was given. `fed` went in after the prompt, `answer` is what was handed out.
+    """
+
+    path: Path
+    text: str | None
+    messages: list[Message] | None
+    variables: dict[str, Any]
+    tokens: list[int] | None
+    fed: list[int] | None
+    answer: list[int]
+    own_answer: bool
+    uniforms: list[float] | None
+    settings: dict[str, Any] | None
+
+    @property
+    def chooses(self) -> bool:
+        """Say whether the answer is the port's own choice, and not what it was given to eat."""
+        return bool(self.answer) and (self.own_answer or self.settings is not None)
+
+    @property
+    def fed_else(self) -> tuple[int, ...] | None:
+        """Return what was fed, if that is not the answer."""
+        return None if self.fed is None else tuple(self.fed)
+
+    @property
+    def has_prompt(self) -> bool:
+        return self.text is not None or self.messages is not None
+
+
+def said_by(
+    dump: Dump,
+    *,
+    tokens: list[int] | None = None,
+    prompt: str | None = None,
+    chat: bool = False,
+) -> Said:
+    """Return what a dump says, and what is said for it. A bare dump may mean anything by its keys.
+
+    Raises: InputError for a key that is not what the format has it to be.
+    """
+    about = dump.about if dump.is_trace or not dump.shapes else {}
+    messages, variables = chat_of(about, dump.path)
+    text = about.get("prompt") if prompt is None else prompt
+    if messages is None and text is not None and (chat or variables is not None):
+        messages = [{"role": "user", "content": text}]
+    return Said(
+        path=dump.path,
+        text=text,
+        messages=messages,
+        variables=variables or {},
+        tokens=dump.tokens if tokens is None else tokens,
+        fed=dump.decoded if dump.decoded and (dump.shapes or "generated" in about) else None,
+        answer=(dump.ids("generated") if "generated" in about else None) or dump.decoded,
+        own_answer="generated" in about or not dump.shapes,
+        uniforms=uniforms_of(about, dump.path),
+        settings=settings_of(about, dump.path),
+    )
+
+
+def chat_of(
+    about: Mapping[str, str], path: Path
+) -> tuple[list[Message] | None, dict[str, Any] | None]:
+    """Return messages and variables of a chat; variables are None if it is none."""
+    messages, chat = value_of(about, "messages", path), value_of(about, "chat", path)
+    if messages is not None and not is_chat(messages):
+        raise refused(path, "messages", "a JSON list of objects with role and content", about)
+    if chat is not None and not isinstance(chat, bool | dict):
+        raise refused(path, "chat", "true, false or a JSON object of what the template is given",
+                      about)  # fmt: skip
+    variables = chat if isinstance(chat, dict) else {} if chat or messages else None
+    return messages, variables
+
+
+def is_chat(messages: Any) -> bool:
+    return (
+        isinstance(messages, list)
+        and bool(messages)
+        and all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages)
+    )
+
+
+def uniforms_of(about: Mapping[str, str], path: Path) -> list[float] | None:
+    found = value_of(about, "uniforms", path)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(is_number(u) and 0 <= u < 1 for u in found):
+        raise refused(path, "uniforms", "a JSON list of numbers from 0 to below 1", about)
+    return [float(u) for u in found]
+
+
+def settings_of(about: Mapping[str, str], path: Path) -> dict[str, Any] | None:
+    found = value_of(about, "sampling", path)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise refused(path, "sampling", "a JSON object of settings", about)
+    for name, value in found.items():
+        if name not in SETTINGS:
+            raise InputError(path, f"sampling has {show(name)}, but may have {', '.join(SETTINGS)}",
+                             PLACE)  # fmt: skip
+        check_setting(name, value, path)
+    try:
+        SamplingOptions(*(found.get(name, off) for name, off in OFF.items()))
+    except InputError as error:
+        raise InputError(path, f"sampling: {error.what}", PLACE) from None
+    return found
+
+
+def check_setting(name: str, value: Any, path: Path) -> None:
+    """Raise InputError for a value of another kind than a setting is of."""
+    if name in FLAGS:
+        good, wanted = isinstance(value, bool), "true or false"
+    elif name in COUNTS:
+        good, wanted = is_number(value) and isinstance(value, int) and value >= 0, "a whole number"
+    else:
+        good, wanted = is_number(value) and abs(value) <= LARGEST, "a number"  # a NaN is none
+    if good and name == "repetition_penalty":
+        good, wanted = value > 0, "above 0"
+    if not good:
+        what = f"{name} of sampling is {show(value, 40)}, but should be {wanted}"
+        raise InputError(path, what, PLACE)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def value_of(about: Mapping[str, str], key: str, path: Path) -> Any:
+    """Return the JSON that a key holds, None without the key."""
+    if key not in about:
+        return None
+    try:
+        return json.loads(about[key])
+    except (ValueError, RecursionError):
+        raise refused(path, key, "JSON", about) from None
+
+
+def refused(path: Path, key: str, wanted: str, about: Mapping[str, str]) -> InputError:
+    return InputError(path, f"{key} must be {wanted}, not {show(about[key], 40)}", PLACE)

@@ -1,0 +1,188 @@
+"""What keys and values of earlier tokens have become when a step reads them from its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.llama_cpp import in_blocks_of_32
+from lockstep.parity.faults.packing import affine
+from lockstep.parity.faults.passes import (
+    KEYS,
+    found_again,
+    is_cached,
+    numbered,
+)
+from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.graph import Call, Graph, Ref
+from lockstep.reference.precision import accumulator, dtype_named, rounded
+
+GROUP = 64
+
+
+def rope_of_keys(call: Call, graph: Graph) -> Call | None:
+    """Return the turn of the keys that scores are made of; None if they are not turned."""
+    keys = graph.source(call, KEYS)
+    return keys if keys.op == "rope" else None
+
+
+def keys_before(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
+    turn = rope_of_keys(call, graph)
+    return None if turn is None else turn.inputs[:1]
+
+
+def unturned(ops: Any, keys: Any, before: Any) -> Any:
+    return before
+
+
+before_the_turn = found_again(unturned, None, keys_before)
+
+
+def turned(times: Callable[[Graph, int], np.ndarray]) -> Rewrite:
+    """Turn the keys in the cache some more times: `times(graph, rows)` of each query and key."""
+
+    @rewrite("attention_scores")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        turn = rope_of_keys(call, graph) if graph.steps else None
+        if turn is None:
+            return None
+        options = turn.options
+
+        def wrong(ops: Any, queries: Any, keys: Any, at: Any, by: Any, *, scale: float) -> Any:
+            out = ops.attention_scores(queries, keys, scale=scale)
+            more = times(graph, keys.shape[2])
+            for count in range(1, int(more.max(initial=0)) + 1):
+                keys = ops.rope(keys, at, by, **options)
+                scores = ops.attention_scores(queries, keys, scale=scale)
+                out = np.where(more == count, scores, out)
+            return out
+
+        new = call.replaced(wrong)
+        return replace(new, inputs=(*new.inputs, *turn.inputs[1:3]))
+
+    return rewritten
+
+
+def steps_between(graph: Graph, rows: int) -> np.ndarray:
+    passes = numbered(graph, rows)
+    return np.maximum(passes[:, None] - passes[None, :], 0)
+
+
+after_a_turn = turned(lambda graph, rows: is_cached(graph, rows).astype(int))
+turned_again = turned(steps_between)
+
+
+def of_other_layer(which: Callable[[int], int]) -> Rewrite:
+    """Read the cache of another layer, one before."""
+
+    def theirs(call: Call, graph: Graph, kind: str) -> tuple[Ref, ...] | None:
+        layer = call.layer
+        if layer is None or not 0 <= which(layer) < layer:
+            return None
+        other = next(
+            (one for one in graph.calls if (one.op, one.layer) == (call.op, which(layer))), None
+        )
+        if other is None or other.inputs[KEYS] == graph.calls[call.number].inputs[KEYS]:
+            return None
+        same = graph.input_shape(other, KEYS) == graph.input_shape(call, KEYS)
+        return (other.inputs[KEYS],) if same else None
+
+    def exchanged(ops: Any, own: Any, other: Any) -> Any:
+        return other
+
+    return found_again(exchanged, exchanged, theirs)
+
+
+def of_so_many_heads(*, filled: bool) -> Rewrite:
+    """Read a cache of as many heads as there are queries; only the first of them were written."""
+
+    @rewrite(("attention_scores", "attention_context"))
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        heads, groups = (graph.input_shape(call, index)[1] for index in (0, 1))
+        if not graph.steps or heads == groups or (filled and groups == 1):
+            return None
+        first = graph.steps[0]
+
+        def spread(x: Any) -> Any:
+            rest = x[:, np.arange(groups, heads) % groups]
+            return np.concatenate([x, rest if filled else np.zeros_like(rest)], axis=1)
+
+        def wrong(ops: Any, queries: Any, x: Any, *more: Any, **options: Any) -> Any:
+            compute = getattr(ops, call.op)
+            right = compute(queries, x, *more, **options)
+            steps = np.arange(right.shape[2]) >= first
+            found = compute(queries, spread(x), *more, **options)
+            return np.where(steps[:, None], found, right)
+
+        return call.replaced(wrong)
+
+    return rewritten
+
+
+def in_the_basis_of_storage(*parts: str) -> Rewrite:
+    """Read what was rotated by a Hadamard matrix as it lies in the cache."""
+
+    def rotated(ops: Any, x: Any) -> Any:
+        work = accumulator(x.dtype)
+        return rounded(x.astype(work) @ hadamard(x.shape[-1]).astype(work), x.dtype)
+
+    def widths(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
+        width = graph.input_shape(call, 1)[-1]
+        return () if which in parts and width & (width - 1) == 0 else None
+
+    return found_again(rotated, rotated, widths)
+
+
+def hadamard(size: int) -> np.ndarray:
+    """Return Walsh's matrix over its root, which is its own inverse."""
+    matrix = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix / np.sqrt(size)
+
+
+def rounded_in_the_cache(kind: str) -> Rewrite:
+    """Round what is kept, and read that."""
+    return found_again(ROUNDED[kind], ROUNDED[kind], fits(kind))
+
+
+def fits(kind: str) -> Callable[..., tuple[Ref, ...] | None]:
+    multiple = {"q8_0": 32, "affine 8": GROUP, "affine 4": GROUP}.get(kind, 1)
+
+    def more(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
+        return () if graph.input_shape(call, 1)[-1] % multiple == 0 else None
+
+    return more
+
+
+def by_head(ops: Any, x: Any) -> Any:
+    """Round to whole steps of 1/127 of the largest number of a head."""
+    wide = x.astype(np.float32)
+    step = np.abs(wide).max(axis=-1, keepdims=True) / np.float32(127)
+    step = np.where(step == 0, np.float32(1), step)
+    return (np.rint(wide / step) * step).astype(x.dtype)
+
+
+def in_groups(bits: int) -> Callable[..., Any]:
+    def change(ops: Any, x: Any) -> Any:
+        packed = affine(x.reshape(-1, x.shape[-1]), bits=bits, group_size=GROUP)
+        return ops.dequantize(packed, rows=slice(None), dtype=x.dtype).reshape(x.shape)
+
+    return change
+
+
+def narrowed(name: str) -> Callable[..., Any]:
+    return lambda ops, x: x.astype(dtype_named(name)).astype(x.dtype)
+
+
+ROUNDED: dict[str, Callable[..., Any]] = {
+    "head": by_head,
+    "q8_0": in_blocks_of_32,
+    "affine 8": in_groups(8),
+    "affine 4": in_groups(4),
+    **{name: narrowed(name) for name in ("bfloat16", "float16")},
+}

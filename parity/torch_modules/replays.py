@@ -1,0 +1,168 @@
+"""Compute each tap that a port dumped from the port's own values: in float64, and in legal ways."""
+
+# The peers are an extra, which a machine that checks types need not have.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.align import Alignment
+from lockstep.parity.torch_modules.casting import held_exactly, nearby_frequencies, widened_to
+from lockstep.parity.torch_modules.forcing import ForcedWalk
+from lockstep.parity.torch_modules.loading import TorchModel
+from lockstep.parity.torch_modules.orders import orders
+from lockstep.parity.torch_modules.rewriting import exact, exchanging
+from lockstep.parity.torch_modules.survey import Survey
+from lockstep.parity.torch_modules.walk import Walk
+from lockstep.parity.trace_file import TraceFile
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
+
+Setting = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of computing: what has to be set up for it, and whether modules round what they
+    hand out to the port's dtype."""
+
+    setting: Setting
+    rounds: bool = False
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Files that hold the dumped taps: of the model's own run, the float64 replay, each way."""
+
+    truth: SafetensorsFile
+    centre: SafetensorsFile
+    ways: tuple[SafetensorsFile, ...]
+
+
+def replayed(
+    model: TorchModel,
+    port: Alignment,
+    found: Survey,
+    folder: Path,
+    progress: Callable[[str], None],
+) -> Replayed:
+    """Run everything, one after another, and write it into files: no two runs are in memory."""
+
+    def run(name: str, way: Way, *, forced: bool = True) -> SafetensorsFile:
+        walker = Walker(model, port, found, way.rounds, progress)
+        with way.setting(), TraceFile(folder / name) as file:
+            walker.run(file, forced=forced)
+        return SafetensorsFile(folder / name)
+
+    module = model.module
+    with held_exactly(module):
+        centre = Way(exact)
+        truth = run("truth", centre, forced=False)
+        around = run("centre", centre)
+        if model.dtype == "float64":
+            other = Way(lambda: both(exact(), exchanging(orders(model.dtype))))
+            return Replayed(truth, around, (run("orders", other),))
+    ways = dict(ways_of(module, model.dtype))
+    return Replayed(truth, around, tuple(run(name, way) for name, way in ways.items()))
+
+
+def ways_of(module: Any, dtype: str) -> Iterator[tuple[str, Way]]:
+    """Yield the legal ways of a port's dtype, each with a name.
+
+    As transformers does, eagerly and fused; as other engines do, in other orders; and in half
+    precision as fused kernels do, which round only what leaves them.
+    """
+    yield "eager", Way(lambda: both())
+    if takes_fused(module):
+        yield "fused", Way(lambda: fused(module))
+    frequencies = both() if dtype != "float32" else nearby_frequencies(module)
+    yield "orders", Way(lambda: both(frequencies, exchanging(orders(dtype))))
+    if dtype != "float32":
+        yield "wide", Way(lambda: widened_to(module, "float32"), rounds=True)
+
+
+class Walker:
+    """Writes what one run makes of the taps that the port dumped."""
+
+    def __init__(
+        self,
+        model: TorchModel,
+        port: Alignment,
+        found: Survey,
+        rounds: bool,
+        progress: Callable[[str], None],
+    ):
+        self.model, self.port, self.found = model, port, found
+        self.rounds, self.progress = rounds, progress
+
+    def run(self, file: TraceFile, *, forced: bool) -> None:
+        def keep(name: str, made: Any) -> None:
+            if name in self.port.names:
+                file(name, self.rounded(made))
+                self.progress(name)
+
+        module = self.model.module
+        walk = ForcedWalk(module, self.value, keep) if forced else Walk(module, keep)
+        fed: Sequence[Sequence[int]] = self.found.fed
+        for number, tokens in enumerate(fed):
+            walk.step(tokens, number, more=number + 1 < len(fed))
+
+    def value(self, name: str, made: Any) -> Any:
+        """Return the port's value of a tap, if it fits there; else what was made, rounded."""
+        import torch
+
+        if name in self.port.names:
+            found = fitting(self.port, name, tuple(made.shape))
+            if found is not None:
+                return torch.from_numpy(found.astype(np.float64)).to(made.dtype)
+        return self.rounded(made) if self.rounds else None
+
+    def rounded(self, made: Any) -> Any:
+        import torch
+
+        if not self.rounds:
+            return made
+        return made.to(getattr(torch, self.model.dtype)).to(made.dtype)
+
+
+def fitting(port: Alignment, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return what a port dumped as a tap, None if it has another shape or holds no floats."""
+    value = port.read(name, shape)
+    return None if value.shape != shape or value.dtype.kind in "iubc" else value
+
+
+def takes_fused(module: Any) -> bool:
+    return bool(getattr(module, "_supports_sdpa", False))
+
+
+@contextmanager
+def fused(module: Any) -> Iterator[None]:
+    """Let attention run in torch's fused kernel inside of a block."""
+    module.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        module.set_attn_implementation("eager")
+
+
+@contextmanager
+def both(*settings: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for setting in settings:
+            stack.enter_context(setting)
+        yield
+
+
+def values(replay: Replayed, name: str) -> Mapping[str, Any]:
+    """Return the replays of one tap."""
+    return {
+        "truth": replay.truth.read(name),
+        "centre": replay.centre.read(name),
+        "spread": [way.read(name) for way in replay.ways],
+    }
