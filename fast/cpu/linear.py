@@ -9,35 +9,33 @@ from lockstep.fast.shapes import Array, Bias, Inputs, Outputs, Weight
 from lockstep.reference.checkpoint.block_tensor import Packed
 
 BLOCK = 1 << 20  # unpacked values at a time: 4 MB, within the cache of a core
-FEW = 8  # tokens; for more, unpacking once costs less than reading codes for each
 
 
 def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     """Multiply by a stored matrix, packed or not, and add a bias if there is one.
 
-    Differs from `reference.ops.linear`: for a few tokens, each row is multiplied as it is stored,
-    and a group of codes is summed before it is scaled; for many, packed rows are unpacked a block at
-    a time, straight into the product while they are in the cache. A float weight is not rounded to
-    `x.dtype` first.
+    Differs from `reference.ops.linear`: a row is unpacked in registers while it is multiplied, and
+    its products are summed in sixteen lanes; without Numba, a block of rows is unpacked at a time.
+    A float weight is not rounded to `x.dtype` first.
     """
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
     flat = x.reshape(prod(x.shape[:-1]), columns).astype(np.float32, copy=False)
-    out = by_rows(flat, weight) if len(flat) <= FEW else None
+    out = by_kernel(flat, weight)
     with np.errstate(invalid="ignore", over="ignore"):
         out = by_blocks(flat, weight) if out is None else out
         out = out.astype(x.dtype, copy=False).reshape(*x.shape[:-1], rows)
         return out if bias is None else out + bias.astype(x.dtype, copy=False)
 
 
-def by_rows(x: Array, weight: Weight) -> Array | None:
-    """Multiply without unpacking, if there is a kernel for it."""
+def by_kernel(x: Array, weight: Weight) -> Array | None:
+    """Multiply in machine code, if Numba is installed and there is a kernel for the format."""
     if not kernels.available():
         return None
-    from lockstep.fast.kernels.matvec import matvec
+    from lockstep.fast.kernels.product import product
 
-    return matvec(x, weight)
+    return product(x, weight)
 
 
 def by_blocks(x: Array, weight: Weight) -> Array:

@@ -15,27 +15,22 @@ from numba.extending import (
     lower_getattr_generic,
     models,
     register_model,
-    typeof_impl,
     unbox,
 )
 
 
 class Constants:
-    """Whole numbers by name, and names; equal ones have one type. A kernel reads the numbers."""
+    """The numbers of a format, which a kernel reads by name. Equal ones have one type."""
 
-    def __init__(self, **values: int | str):
-        self.values = tuple(sorted(values.items()))
+    def __init__(self, *, format: str, **numbers: int):
+        self.numbers = numbers
+        self._numba_type_ = ConstantsType(format, numbers)  # what Numba asks an argument for first
 
 
 class ConstantsType(types.Type):
-    def __init__(self, values: tuple[tuple[str, int | str], ...]):
-        super().__init__(f"Constants{values}")
-        self.values = dict(values)
-
-
-@typeof_impl.register(Constants)
-def type_of(value: Constants, _: Any) -> ConstantsType:
-    return ConstantsType(value.values)
+    def __init__(self, format: str, numbers: dict[str, int]):
+        super().__init__(f"Constants({format}, {sorted(numbers.items())})")
+        self.format, self.numbers = format, numbers
 
 
 @register_model(ConstantsType)
@@ -53,9 +48,9 @@ class Attributes(AttributeTemplate):
     key = ConstantsType
 
     def generic_resolve(self, constants: ConstantsType, name: str) -> types.Type | None:
-        return types.intp if isinstance(constants.values.get(name), int) else None
+        return types.intp if name in constants.numbers else None
 
 
 @lower_getattr_generic(ConstantsType)
 def number(context: Any, _builder: Any, constants: ConstantsType, _value: Any, name: str) -> Any:
-    return context.get_constant(types.intp, constants.values[name])
+    return context.get_constant(types.intp, constants.numbers[name])

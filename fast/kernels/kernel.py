@@ -9,29 +9,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import config, njit
+from numba import config as numba_config
+from numba import njit
 
-AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
-ROWS = 32  # of the matrix that a core takes at a time
+SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
+SETTINGS: Any = numba_config  # which has its settings from the environment
 STARTING = threading.Lock()
-_state = {"started": False, "forked": False}
+_state = {"threads": False, "forked": False}
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop that `prange` spreads over the cores.
+    """Compile a loop that `prange` spreads over the cores: `start(products, *arguments)`.
 
-    One kernel runs at a time: each takes all cores, and not every threading layer of Numba may be
-    entered twice. Machine code is kept between processes under a name that is made of all sources
-    here, since Numba itself would not see that a file changed which a kernel is composed of.
+    If there are few products, one core does it all. Else one kernel runs at a time: each takes all
+    cores, and not every threading layer of Numba may be entered twice.
     """
-    found = compiled(function, parallel=True, nogil=True)
+    alone, together = compiled(function), compiled(function, parallel=True)
 
     @functools.wraps(function)
-    def start(*arguments: Any) -> Any:
+    def start(products: int, *arguments: Any) -> Any:
+        if products < SMALL:
+            return alone(*arguments)
         with STARTING:
-            if not _state["started"]:
-                return first(found, arguments)
-            return found(*arguments)
+            return together(*arguments) if _state["threads"] else first(together, arguments)
 
     return start
 
@@ -44,22 +44,33 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(forceinline=True, error_model="numpy")(function)
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    before = config.CACHE_DIR
+def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+    """Compile for this processor when it is first called; machine code is kept between processes.
+
+    It lies in a folder that is named after all sources here, since Numba itself would not see that
+    a file changed which a kernel is composed of; nor does it tell one core's code from that of all.
+    """
+    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
+    before = SETTINGS.CACHE_DIR
     try:
-        config.CACHE_DIR = str(cache_folder())
-        return njit(cache=True, error_model="numpy", **options)(function)
+        SETTINGS.CACHE_DIR = str(own_folder() / ("together" if parallel else "alone"))
+        return njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can be written to
-        return njit(error_model="numpy", **options)(function)
+        return njit(**options)(function)
     finally:
-        config.CACHE_DIR = before
+        SETTINGS.CACHE_DIR = before
 
 
 @functools.cache
-def cache_folder() -> Path:
+def own_folder() -> Path:
+    return cache_folder(Path(__file__).parent)
+
+
+def cache_folder(source: Path) -> Path:
+    """Return the folder of the user's cache for what is compiled of the files in another."""
     home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     root = Path(os.environ.get("XDG_CACHE_HOME") or home)
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    sources = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     return root / "lockstep" / f"kernels-{digest.hexdigest()[:16]}"
 
@@ -71,7 +82,7 @@ def first(found: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return found(*arguments)
     finally:
-        _state["started"] = True
+        _state["threads"] = True
         if before is None:
             del os.environ[name]
 
@@ -81,8 +92,8 @@ def usable() -> bool:
     return not _state["forked"]
 
 
-def in_child() -> None:
-    _state["forked"] = _state["started"]
+def after_fork() -> None:
+    _state["forked"] = _state["threads"]
 
 
-os.register_at_fork(after_in_child=in_child)
+os.register_at_fork(after_in_child=after_fork)

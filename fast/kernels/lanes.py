@@ -9,6 +9,7 @@ An array is read without a check of its bounds: the caller's loop must keep to t
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -19,6 +20,11 @@ from numba.np.arrayobj import make_array
 WIDTH = 16
 FLOAT, HALF = ir.FloatType(), ir.HalfType()
 I8, I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+
+
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what a kernel may call. The first parameter is Numba's own: no caller gives it."""
+    return intrinsic(function)
 
 
 class Lanes(types.Type):
@@ -52,7 +58,7 @@ def spread(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(first, nothing, constant([0] * WIDTH))
 
 
-def address(context: Any, builder: Any, kind: Any, array: Any, at: Any, to: ir.Type) -> Any:
+def address(context: Any, builder: Any, kind: Any, to: ir.Type, array: Any, at: Any) -> Any:
     start = make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(start, [at]), to.as_pointer())
 
@@ -76,7 +82,7 @@ def like(value: Any, element: ir.Type) -> ir.Type:
 
 
 # Numba has no narrow floats. Their arrays are handed over as integers, a kind of them for each.
-SEEN_AS = {"float16": np.int16, "bfloat16": np.uint16}
+SEEN_AS = {np.dtype(np.float16): np.int16, np.dtype(ml_dtypes.bfloat16): np.uint16}
 STORED = {
     types.float32: (FLOAT, as_it_is),
     types.int16: (HALF, from_float16),
@@ -86,7 +92,7 @@ STORED = {
 
 def seen(array: np.ndarray) -> np.ndarray:
     """Return an array as kernels take it."""
-    kind = SEEN_AS.get(array.dtype.name)
+    kind = SEEN_AS.get(array.dtype)
     return array if kind is None else array.view(kind)
 
 
@@ -96,13 +102,13 @@ def reader(widened: Callable[[Any], Any], result: types.Type, *, many: bool) -> 
     `widened(dtype)` is the stored type and what widens it.
     """
 
-    @intrinsic
+    @instruction
     def read(_: Any, array: Any, at: Any) -> Any:
         element, widen = widened(array.dtype)
         stored = vector(element) if many else element
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            place = address(context, builder, signature.args[0], *arguments, stored)
+            place = address(context, builder, signature.args[0], stored, *arguments)
             return widen(builder, builder.load(place, align=1))
 
         return result(array, types.intp), generate
@@ -128,7 +134,7 @@ octets = reader(lambda _: (I8, zero_extended), Ints, many=True)
 signed_octets = reader(lambda _: (I8, sign_extended), Ints, many=True)
 
 
-@intrinsic
+@instruction
 def splat(_: Any, scalar: Any) -> Any:
     """Return the same float in all lanes."""
     return Floats(types.float32), lambda context, builder, sig, arguments: spread(
@@ -136,7 +142,7 @@ def splat(_: Any, scalar: Any) -> Any:
     )
 
 
-@intrinsic
+@instruction
 def field(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
     """Cut the same bits out of each lane: `codes >> shift & mask`."""
 
@@ -148,17 +154,17 @@ def field(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
     return Ints(Ints, types.intp, types.intp), generate
 
 
-@intrinsic
+@instruction
 def codes_at(_: Any, of: Any, array: Any, at: Any) -> Any:
     """Cut sixteen codes of `of.bits` out of a little-endian stream that begins at a place."""
-    bits = of.values["bits"]
+    bits = of.numbers["bits"]
     begins = [lane * bits for lane in range(WIDTH)]
     first = [begin // 8 for begin in begins]
     second = [min(octet + 1, 2 * bits - 1) for octet in first]  # the last code ends in its byte
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         stored = vector(I8, 2 * bits)
-        place = address(context, builder, signature.args[1], *arguments[1:], stored)
+        place = address(context, builder, signature.args[1], stored, *arguments[1:])
         octets = builder.load(place, align=1)
         low, high = (
             builder.zext(builder.shuffle_vector(octets, octets, constant(part)), vector(I32))
@@ -171,20 +177,20 @@ def codes_at(_: Any, of: Any, array: Any, at: Any) -> Any:
     return Ints(of, array, types.intp), generate
 
 
-@intrinsic
+@instruction
 def bits_at(_: Any, array: Any, at: Any, first: Any) -> Any:
     """Spread bits over the lanes: bit `first + lane` of the four bytes that begin at a place."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, first = arguments
-        word = builder.load(address(context, builder, signature.args[0], array, at, I32), align=1)
+        word = builder.load(address(context, builder, signature.args[0], I32, array, at), align=1)
         lane = builder.add(constant(list(range(WIDTH))), spread(builder, builder.trunc(first, I32)))
         return builder.and_(builder.lshr(spread(builder, word), lane), constant([1] * WIDTH))
 
     return Ints(array, types.intp, types.intp), generate
 
 
-@intrinsic
+@instruction
 def joined(_: Any, low: Any, high: Any, shift: Any) -> Any:
     """Put bits above bits: `low | high << shift`."""
 
@@ -195,19 +201,24 @@ def joined(_: Any, low: Any, high: Any, shift: Any) -> Any:
     return Ints(Ints, Ints, types.intp), generate
 
 
-@intrinsic
+@instruction
 def to_floats(_: Any, codes: Any) -> Any:
     return Floats(Ints), lambda context, builder, sig, arguments: builder.sitofp(
         arguments[0], vector(FLOAT)
     )
 
 
-@intrinsic
+@instruction
 def multiplied(_: Any, left: Any, right: Any) -> Any:
     return Floats(Floats, Floats), lambda context, builder, sig, arguments: builder.fmul(*arguments)
 
 
-@intrinsic
+@instruction
+def added(_: Any, left: Any, right: Any) -> Any:
+    return Floats(Floats, Floats), lambda context, builder, sig, arguments: builder.fadd(*arguments)
+
+
+@instruction
 def fma(_: Any, left: Any, right: Any, added: Any) -> Any:
     """Return `left * right + added`, rounded once."""
 
@@ -219,7 +230,7 @@ def fma(_: Any, left: Any, right: Any, added: Any) -> Any:
     return Floats(Floats, Floats, Floats), generate
 
 
-@intrinsic
+@instruction
 def total(_: Any, lanes: Any) -> Any:
     """Return the sum over the lanes: halves are added to halves."""
 
@@ -235,12 +246,25 @@ def total(_: Any, lanes: Any) -> Any:
     return types.float32(Floats), generate
 
 
-@intrinsic
+@instruction
+def store(_: Any, array: Any, at: Any, lanes: Any) -> Any:
+    """Write the lanes to neighbours of an array of float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, value = arguments
+        place = address(context, builder, signature.args[0], vector(FLOAT), array, at)
+        builder.store(value, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, Floats), generate
+
+
+@instruction
 def prefetch(_: Any, array: Any, at: Any) -> Any:
     """Ask for a place of an array, even one behind its end, before it is needed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = address(context, builder, signature.args[0], *arguments, I8)
+        place = address(context, builder, signature.args[0], I8, *arguments)
         kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
         name = "llvm.prefetch.p0"
         how = [ir.Constant(I32, number) for number in (0, 3, 1)]  # to read, to keep, data

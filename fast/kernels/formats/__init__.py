@@ -1,8 +1,26 @@
-"""The block formats that have a kernel, one a file: what one block adds to the product of a row."""
+"""How matrices are stored, one format a file: where sixteen neighbouring weights come from.
 
-from lockstep.fast.kernels.formats import q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
+`weights(of, matrix, row, group, index)` returns the sixteen of a row whose columns begin at
+`group * of.group + index * WIDTH`, as float32. `matrix` is the tuple of the format's arrays, and
+`of` the numbers that its `layout` gives: `group` columns lie in `step` elements of the first array.
+"""
+
+from lockstep.fast.kernels.formats import (
+    affine,
+    dense,
+    q4_0,
+    q4_1,
+    q4_k,
+    q5_0,
+    q5_1,
+    q5_k,
+    q6_k,
+    q8_0,
+)
 
 FORMATS = {
+    "dense": dense,
+    "affine": affine,
     "Q4_0": q4_0,
     "Q4_1": q4_1,
     "Q5_0": q5_0,

@@ -1,14 +1,15 @@
-"""32 weights in 18 bytes: a float16 scale, then codes around 8; low halves of bytes come first."""
+"""32 weights in 18 bytes: a float16 scale, then codes around 8."""
 
 import numpy as np
 
-from lockstep.fast.kernels.formats.nibbles import nibbles
-from lockstep.fast.kernels.lanes import float16_at, fma, scalar, splat
+from lockstep.fast.kernels.formats.nibbles import four_bits
+from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
 
 GROUP = 32
 
 
-def share(of, blocks, start, x, at, sums, group, lanes, constant):
-    scale = float16_at(blocks, start)
-    lanes = fma(splat(scale), nibbles(blocks, start + 2, x, at), lanes)
-    return lanes, constant - np.float32(8) * scale * scalar(sums, group)
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start = row * blocks.shape[1] + group * of.step
+    scale, codes = float16_at(blocks, start), four_bits(blocks, start + 2, index)
+    return fma(to_floats(codes), splat(scale), splat(np.float32(-8) * scale))

@@ -1,12 +1,13 @@
-"""32 weights in 20 bytes: scale and offset in float16, then codes; low halves of bytes first."""
+"""32 weights in 20 bytes: scale and offset in float16, then codes."""
 
-from lockstep.fast.kernels.formats.nibbles import nibbles
-from lockstep.fast.kernels.lanes import float16_at, fma, scalar, splat
+from lockstep.fast.kernels.formats.nibbles import four_bits
+from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
 
 GROUP = 32
 
 
-def share(of, blocks, start, x, at, sums, group, lanes, constant):
-    some = nibbles(blocks, start + 4, x, at)
-    lanes = fma(splat(float16_at(blocks, start)), some, lanes)
-    return lanes, constant + float16_at(blocks, start + 2) * scalar(sums, group)
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start = row * blocks.shape[1] + group * of.step
+    scale, offset = splat(float16_at(blocks, start)), splat(float16_at(blocks, start + 2))
+    return fma(to_floats(four_bits(blocks, start + 4, index)), scale, offset)

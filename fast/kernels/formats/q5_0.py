@@ -3,12 +3,13 @@
 import numpy as np
 
 from lockstep.fast.kernels.formats.nibbles import five_bits
-from lockstep.fast.kernels.lanes import float16_at, fma, scalar, splat
+from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
 
 GROUP = 32
 
 
-def share(of, blocks, start, x, at, sums, group, lanes, constant):
-    scale = float16_at(blocks, start)
-    lanes = fma(splat(scale), five_bits(blocks, start + 2, start + 6, x, at), lanes)
-    return lanes, constant - np.float32(16) * scale * scalar(sums, group)
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start = row * blocks.shape[1] + group * of.step
+    scale, codes = float16_at(blocks, start), five_bits(blocks, start + 2, start + 6, index)
+    return fma(to_floats(codes), splat(scale), splat(np.float32(-16) * scale))

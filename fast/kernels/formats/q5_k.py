@@ -3,39 +3,17 @@
 Bit g of a byte of top bits belongs to group g.
 """
 
-from lockstep.fast.kernels.formats.six_bits import six_bit_pair
-from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    field,
-    float16_at,
-    floats,
-    fma,
-    joined,
-    multiplied,
-    octets,
-    scalar,
-    splat,
-    to_floats,
-)
+from lockstep.fast.kernels.formats.six_bits import scale_and_offset
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, octets, to_floats
 
 GROUP = 32
 
 
-def share(of, blocks, start, x, at, sums, group, lanes, constant):
-    d, dmin = float16_at(blocks, start), float16_at(blocks, start + 2)
-    for index in range(8):
-        here = at + index * 32
-        some = multiplied(codes(blocks, start, index, 0), floats(x, here))
-        some = fma(codes(blocks, start, index, WIDTH), floats(x, here + WIDTH), some)
-        scale, minimum = six_bit_pair(blocks, start + 4, index)
-        lanes = fma(splat(d * scale), some, lanes)
-        constant -= dmin * minimum * scalar(sums, group + index)
-    return lanes, constant
-
-
-@inlined
-def codes(blocks, start, group, offset):
-    low = field(octets(blocks, start + 48 + group // 2 * 32 + offset), group % 2 * 4, 15)
-    top = field(octets(blocks, start + 16 + offset), group, 1)
-    return to_floats(joined(low, top, 4))
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start, part = row * blocks.shape[1] + group // 8 * of.size, group % 8
+    octet = start + 48 + part // 2 * 32 + index * WIDTH
+    low = field(octets(blocks, octet), part % 2 * 4, 15)
+    top = field(octets(blocks, start + 16 + index * WIDTH), part, 1)
+    scale, offset = scale_and_offset(blocks, start, part)
+    return fma(to_floats(joined(low, top, 4)), scale, offset)

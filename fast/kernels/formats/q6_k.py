@@ -11,33 +11,28 @@ from lockstep.fast.kernels.lanes import (
     WIDTH,
     field,
     float16_at,
-    floats,
     fma,
     joined,
-    multiplied,
     octet_at,
     octets,
-    scalar,
     splat,
     to_floats,
 )
 
-GROUP = 16
+GROUP = 128
 
 
-def share(of, blocks, start, x, at, sums, group, lanes, constant):
-    d = float16_at(blocks, start + 208)
-    for index in range(16):
-        some = multiplied(codes(blocks, start, index), floats(x, at + index * WIDTH))
-        scale = d * np.float32(np.int8(octet_at(blocks, start + 192 + index)))
-        lanes = fma(splat(scale), some, lanes)
-        constant -= np.float32(32) * scale * scalar(sums, group + index)
-    return lanes, constant
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start, half = row * blocks.shape[1] + group // 2 * of.size, group % 2
+    signed = np.int8(octet_at(blocks, start + 192 + half * 8 + index))
+    scale = float16_at(blocks, start + 208) * np.float32(signed)
+    codes = six_bits(blocks, start + half * 64, start + 128 + half * 32, index)
+    return fma(to_floats(codes), splat(scale), splat(np.float32(-32) * scale))
 
 
 @inlined
-def codes(blocks, start, group):
-    half, within = group // 8, group % 8 * WIDTH  # of the block, and the first weight in it
-    low = octets(blocks, start + half * 64 + within % 64)
-    top = octets(blocks, start + 128 + half * 32 + within % 32)
-    return to_floats(joined(field(low, within // 64 * 4, 15), field(top, within // 32 * 2, 3), 4))
+def six_bits(blocks, lows, tops, index):
+    low = octets(blocks, lows + index % 4 * WIDTH)
+    top = octets(blocks, tops + index % 2 * WIDTH)
+    return joined(field(low, index // 4 * 4, 15), field(top, index // 2 * 2, 3), 4)

@@ -1,16 +1,24 @@
-"""Twelve bytes that hold eight scales and eight minima of 6 bits, as Q4_K and Q5_K have them."""
+"""What Q4_K and Q5_K share: d and dmin (float16), then eight scales and minima of 6 bits each."""
 
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import octet_at
+from lockstep.fast.kernels.lanes import float16_at, octet_at, splat
+
+
+@inlined
+def scale_and_offset(blocks, start, group):
+    """Return what one of the eight groups is multiplied by, and what is added, in all lanes."""
+    scale, minimum = six_bit_pair(blocks, start + 4, group)
+    offset = -float16_at(blocks, start + 2) * minimum
+    return splat(float16_at(blocks, start) * scale), splat(offset)
 
 
 @inlined
 def six_bit_pair(blocks, start, group):
-    """Return the scale and the minimum of one of the eight groups.
+    """Cut a scale and a minimum out of twelve bytes.
 
-    The first four pairs are whole bytes' low bits; the last four keep their top two bits there.
+    The first four pairs are the low bits of a byte each; the last four keep their top two there.
     """
     low, high = octet_at(blocks, start + group % 4), octet_at(blocks, start + 4 + group % 4)
     if group < 4:
