@@ -21,7 +21,7 @@ from lockstep.fast.kernels.lanes import (
 )
 from lockstep.fast.kernels.weights import weights
 
-AHEAD = 4096  # elements: how far in front of itself a row asks for memory
+AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
 ROWS = 32  # of the matrix that a core takes at a time
 TOKENS = 32  # whose activations stay in the second cache while rows go by
 COLUMNS = 1024  # of which four rows stay in the first cache: a multiple of every group
@@ -45,9 +45,10 @@ def multiply(of, x, matrix, y):
 def dot(of, x, matrix, row, token):
     """Multiply one row by the activations of one token."""
     lanes, groups = splat(np.float32(0)), x.shape[1] // of.group
+    ahead = AHEAD // matrix[0].itemsize
     for group in range(groups):
         at = token * x.shape[1] + group * of.group
-        prefetch(matrix[0], (row * groups + group) * of.step + AHEAD)
+        prefetch(matrix[0], (row * groups + group) * of.step + ahead)
         some = multiplied(weights(of, matrix, row, group, 0), floats(x, at))
         for index in range(1, of.group // WIDTH):
             some = fma(weights(of, matrix, row, group, index), floats(x, at + index * WIDTH), some)
