@@ -8,17 +8,8 @@ import numpy as np
 from numba import prange
 
 from lockstep.fast.kernels.kernel import inlined, kernel
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    added,
-    floats,
-    fma,
-    multiplied,
-    prefetch,
-    splat,
-    store,
-    total,
-)
+from lockstep.fast.kernels.lanes import WIDTH, added, fma, multiplied, splat, total
+from lockstep.fast.kernels.memory import floats, prefetch, store
 from lockstep.fast.kernels.weights import weights
 
 AHEAD = 4096  # bytes: how far in front of itself a row asks for memory

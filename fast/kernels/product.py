@@ -7,8 +7,9 @@ import numpy as np
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
-from lockstep.fast.kernels.lanes import SEEN_AS, WIDTH, seen
+from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import multiply
+from lockstep.fast.kernels.memory import SEEN_AS, seen
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor

@@ -49,7 +49,7 @@ def table() -> None:
         )
 
 
-def matrices(rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
+def matrices(rng: Any) -> Iterator[tuple[str, Any]]:
     """Yield random matrices: floats, MLX's packed rows, GGUF's blocks."""
     import ml_dtypes
 
@@ -58,8 +58,8 @@ def matrices(rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
         yield np.dtype(dtype).name, dense.astype(dtype)
     for bits, group in AFFINE:
         packed = rng.integers(0, 2**32, (ROWS, COLUMNS * bits // 32), np.uint32)
-        scales = rng.random((2, ROWS, COLUMNS // group), np.float32)
-        yield f"MLX {bits} bits", QuantizedTensor(packed, *scales, bits, group, "affine")
+        scales, offsets = rng.random((2, ROWS, COLUMNS // group), np.float32)
+        yield f"MLX {bits} bits", QuantizedTensor(packed, scales, offsets, bits, group, "affine")
     for name in BLOCKED:
         weights, size = BLOCKS[name]
         blocks = rng.integers(0, 256, (ROWS, COLUMNS // weights, size), np.uint8)

@@ -8,16 +8,8 @@ and the activations must be sorted alike.
 from functools import cache
 
 from lockstep.fast.kernels.constants import Constants
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    codes_at,
-    field,
-    fma,
-    octets,
-    scalar,
-    splat,
-    to_floats,
-)
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, splat, to_floats
+from lockstep.fast.kernels.memory import codes_at, octets, scalar
 
 
 @cache

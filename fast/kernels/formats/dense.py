@@ -1,6 +1,7 @@
 """Floats as they are: float32, float16 or bfloat16, widened in the register."""
 
-from lockstep.fast.kernels.lanes import WIDTH, floats
+from lockstep.fast.kernels.lanes import WIDTH
+from lockstep.fast.kernels.memory import floats
 
 
 def weights(of, matrix, row, group, index):

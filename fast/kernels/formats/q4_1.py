@@ -1,7 +1,8 @@
 """32 weights in 20 bytes: scale and offset in float16, then codes."""
 
 from lockstep.fast.kernels.formats.nibbles import four_bits
-from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
+from lockstep.fast.kernels.lanes import fma, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at
 
 GROUP = 32
 

@@ -4,7 +4,8 @@ Each 32 bytes of codes hold two groups: the low halves of all bytes, then the hi
 """
 
 from lockstep.fast.kernels.formats.six_bits import scale_and_offset
-from lockstep.fast.kernels.lanes import WIDTH, field, fma, octets, to_floats
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, to_floats
+from lockstep.fast.kernels.memory import octets
 
 GROUP = 32
 

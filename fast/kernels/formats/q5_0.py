@@ -3,7 +3,8 @@
 import numpy as np
 
 from lockstep.fast.kernels.formats.nibbles import five_bits
-from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
+from lockstep.fast.kernels.lanes import fma, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at
 
 GROUP = 32
 

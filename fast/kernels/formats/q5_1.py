@@ -1,7 +1,8 @@
 """32 weights in 24 bytes: scale and offset in float16, 32 top bits, then low bits."""
 
 from lockstep.fast.kernels.formats.nibbles import five_bits
-from lockstep.fast.kernels.lanes import float16_at, fma, splat, to_floats
+from lockstep.fast.kernels.lanes import fma, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at
 
 GROUP = 32
 

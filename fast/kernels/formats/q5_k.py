@@ -4,7 +4,8 @@ Bit g of a byte of top bits belongs to group g.
 """
 
 from lockstep.fast.kernels.formats.six_bits import scale_and_offset
-from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, octets, to_floats
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, to_floats
+from lockstep.fast.kernels.memory import octets
 
 GROUP = 32
 

@@ -7,17 +7,8 @@ first the low four bits, and 32 bytes of top bits, of all bytes first the lowest
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    field,
-    float16_at,
-    fma,
-    joined,
-    octet_at,
-    octets,
-    splat,
-    to_floats,
-)
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at, octet_at, octets
 
 GROUP = 128
 

@@ -1,13 +1,7 @@
 """32 weights in 34 bytes: a float16 scale, then signed bytes."""
 
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    float16_at,
-    multiplied,
-    signed_octets,
-    splat,
-    to_floats,
-)
+from lockstep.fast.kernels.lanes import WIDTH, multiplied, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at, signed_octets
 
 GROUP = 32
 

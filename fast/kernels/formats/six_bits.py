@@ -3,7 +3,8 @@
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import float16_at, octet_at, splat
+from lockstep.fast.kernels.lanes import splat
+from lockstep.fast.kernels.memory import float16_at, octet_at
 
 
 @inlined
