@@ -71,7 +71,7 @@ clean: ## remove .venv/ and everything else that was made
 $(PRODUCT): pyproject.toml | $(BIN)/python
 	@echo 'lockstep: installing into .venv/'
 	@$(PIP) install --quiet --upgrade 'pip>=25.1'
-	@$(PIP) install --quiet --editable .
+	@$(PIP) install --quiet --editable '.[cpu]'
 	@touch $@
 
 $(TOOLS): $(PRODUCT)

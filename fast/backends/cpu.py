@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.fast import cpu
+from lockstep.fast import cpu, kernels
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
@@ -25,13 +25,16 @@ class CpuBackend:
     def weight(self, tensor: np.ndarray | Packed) -> Any:
         """Take a stored tensor to the dtype that is computed in; a packed one stays packed.
 
-        Its scales are rounded to that dtype too, where the reference keeps them as stored.
+        Its scales are rounded to that dtype too, where the reference keeps them as stored. A matrix
+        of narrower floats stays as it is too, if there are kernels that widen it as they read.
         """
         if isinstance(tensor, QuantizedTensor):
             scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)
         if isinstance(tensor, BlockTensor | MinifloatTensor):
             return tensor
+        if tensor.ndim > 1 and self.dtype == np.float32 and kernels.available():
+            return tensor if tensor.dtype.itemsize == 2 else tensor.astype(self.dtype, copy=False)
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
             return tensor.astype(self.dtype, copy=False)
 

@@ -1,5 +1,6 @@
 import numpy as np
 
+from lockstep.fast import kernels
 from lockstep.fast.cpu.attention_context import attention_context
 from lockstep.fast.cpu.attention_scores import attention_scores
 from lockstep.fast.cpu.softmax import softmax
@@ -15,8 +16,15 @@ def attention(
     """Attend: scores, softmax and weighted average, a block of queries at a time.
 
     Differs from `reference.ops.attention`: scores and probabilities stay in float32 between the
-    parts; a masked NaN in the values does spoil the result.
+    parts; a masked NaN in the values does spoil the result, but not that of a single query, which
+    machine code goes through key by key.
     """
+    if queries.shape[2] == 1 and kernels.available():
+        from lockstep.fast.kernels.attend import attended
+
+        found = attended(queries, keys, values, mask, scale=scale)
+        if found is not None:
+            return found
     wide = queries.astype(np.float32, copy=False)
     out = np.empty_like(wide)
     for start in range(0, queries.shape[2], BLOCK):

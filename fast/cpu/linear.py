@@ -3,6 +3,7 @@ from math import prod
 
 import numpy as np
 
+from lockstep.fast import kernels
 from lockstep.fast.cpu.dequantize import dequantize
 from lockstep.fast.shapes import Array, Bias, Inputs, Outputs, Weight
 from lockstep.reference.checkpoint.block_tensor import Packed
@@ -13,19 +14,35 @@ BLOCK = 1 << 20  # unpacked values at a time: 4 MB, within the cache of a core
 def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     """Multiply by a stored matrix, packed or not, and add a bias if there is one.
 
-    Differs from `reference.ops.linear`: packed rows are unpacked a block at a time, straight into
-    the product while they are in the cache; a float weight is not rounded to `x.dtype` first.
+    Differs from `reference.ops.linear`: a row is unpacked in registers while it is multiplied, and
+    its products are summed in sixteen lanes; without Numba, a block of rows is unpacked at a time.
+    A float weight is not rounded to `x.dtype` first.
     """
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
     flat = x.reshape(prod(x.shape[:-1]), columns).astype(np.float32, copy=False)
-    out = np.empty((len(flat), rows), np.float32)
+    out = by_kernel(flat, weight)
     with np.errstate(invalid="ignore", over="ignore"):
-        for part, block in blocks(weight):
-            np.matmul(flat, block.T, out=out[:, part])
+        out = by_blocks(flat, weight) if out is None else out
         out = out.astype(x.dtype, copy=False).reshape(*x.shape[:-1], rows)
         return out if bias is None else out + bias.astype(x.dtype, copy=False)
+
+
+def by_kernel(x: Array, weight: Weight) -> Array | None:
+    """Multiply in machine code, if Numba is installed and there is a kernel for the format."""
+    if not kernels.available():
+        return None
+    from lockstep.fast.kernels.product import product
+
+    return product(x, weight)
+
+
+def by_blocks(x: Array, weight: Weight) -> Array:
+    out = np.empty((len(x), weight.shape[0]), np.float32)
+    for part, block in blocks(weight):
+        np.matmul(x, block.T, out=out[:, part])
+    return out
 
 
 def blocks(weight: Weight) -> Iterator[tuple[slice, Array]]:

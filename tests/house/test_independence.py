@@ -38,8 +38,12 @@ RULES = {
 }
 
 
-# What one folder alone may import: pytest loads its plugin, nothing else does.
-ELSEWHERE = {"lockstep.parity.plugin": ("pytest",)}
+# What one folder alone may import: pytest loads its plugin, and kernels are loaded where Numba is.
+ELSEWHERE = {
+    "lockstep.parity.plugin": ("pytest",),
+    "lockstep.fast.kernels": ("numba", "llvmlite"),
+    "lockstep.fast.kernels.formats": ("numba", "llvmlite"),
+}
 
 
 class Import(NamedTuple):
@@ -94,7 +98,11 @@ def allowed(item: Import, rule: Rule) -> bool:
     if item.name.split(".")[0] in STANDARD:
         return True
     packages = rule.packages + rule.lazily if item.lazy else rule.packages
-    return any(item.name == package or item.name.startswith(f"{package}.") for package in packages)
+    return within(item.name, packages)
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def forbidden(folder: Path, root: str, rule: Rule) -> list[str]:
@@ -105,7 +113,7 @@ def forbidden(folder: Path, root: str, rule: Rule) -> list[str]:
         found += [
             f"{path}:{item.line} imports {item.name}"
             for item in imports(path, package)
-            if not allowed(item, rule) and item.name not in ELSEWHERE.get(package, ())
+            if not allowed(item, rule) and not within(item.name, ELSEWHERE.get(package, ()))
         ]
     return found
 

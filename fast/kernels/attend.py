@@ -1,0 +1,98 @@
+"""Attention of one new token a row over all that the cache holds: no matrix of scores, no copy."""
+
+import numpy as np
+from numba import prange
+
+from lockstep.fast.kernels.exponential import exp
+from lockstep.fast.kernels.kernel import inlined, kernel, usable
+from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
+from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.masks import Seen
+from lockstep.fast.shapes import Keys, Queries, Values
+
+BYTES = 4  # of a float32
+
+
+def attended(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
+) -> Queries | None:
+    """Attend with one query (B, H, 1, D); None if that is not what is here, or not in float32."""
+    batch, heads, length, width = queries.shape
+    held = keys.shape[2]
+    fits = length == 1 and width % WIDTH == 0 and heads % keys.shape[1] == 0
+    narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
+    if narrow or not (fits and held and usable()) or mask.blind:
+        return None
+    rows = (array if array.strides[3] == BYTES else array.copy() for array in (keys, values))
+    seen = np.ascontiguousarray(np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0])
+    out = np.empty((batch, heads, 1, width), np.float32)
+    products = 2 * batch * heads * held * width
+    attend(products, queries[:, :, 0], *rows, seen, np.float32(scale), out[:, :, 0])
+    return out
+
+
+@kernel
+def attend(queries, keys, values, seen, scale, out):
+    """Write the context of queries (B, H, D) over keys and values (B, G, S, D) to `out` (B, H, D).
+
+    `seen` (B, S) says which keys a row may see; it sees one at least. D is a multiple of 16, and
+    the last axis of all arrays is contiguous.
+    """
+    batch, heads, width = queries.shape
+    groups, held = keys.shape[1], keys.shape[2]
+    room = (held + WIDTH - 1) // WIDTH * WIDTH
+    for place in prange(batch * heads):
+        row, head = place // heads, place % heads
+        group = head // (heads // groups)
+        probs, query = np.empty(room, np.float32), np.empty(width, np.float32)
+        for index in range(width):
+            query[index] = queries[row, head, index] * scale
+        scored(query, keys, row, group, seen, probs)
+        share = np.float32(1) / weighed(probs)
+        for index in range(held):
+            probs[index] *= share
+        averaged(probs, values, row, group, seen, out, place * width)
+
+
+@inlined
+def start_of(array, row, group):
+    return (row * array.strides[0] + group * array.strides[1]) // BYTES
+
+
+@inlined
+def scored(query, keys, row, group, seen, scores):
+    """Write the products of a query with its keys; what is not seen, and the rest, is -inf."""
+    start, stride = start_of(keys, row, group), keys.strides[2] // BYTES
+    scores[:] = -np.inf
+    for key in range(keys.shape[2]):
+        if seen[row, key]:
+            lanes, at = splat(np.float32(0)), start + key * stride
+            for index in range(0, len(query), WIDTH):
+                lanes = fma(floats(query, index), floats(keys, at + index), lanes)
+            scores[key] = total(lanes)
+
+
+@inlined
+def weighed(scores):
+    """Replace scores by their exponentials over the largest; return the sum of these."""
+    top, lanes = -np.float32(np.inf), splat(np.float32(0))
+    for score in scores:
+        top = score if score > top else top
+    for index in range(0, len(scores), WIDTH):
+        some = exp(added(floats(scores, index), splat(-top)))
+        store(scores, index, some)
+        lanes = added(lanes, some)
+    return total(lanes)
+
+
+@inlined
+def averaged(probs, values, row, group, seen, out, to):
+    """Write the average of the values that are seen, weighted by `probs`."""
+    start, stride = start_of(values, row, group), values.strides[2] // BYTES
+    for index in range(0, values.shape[3], WIDTH):
+        lanes = splat(np.float32(0))
+        for key in range(values.shape[2]):
+            if seen[row, key]:
+                value = floats(values, start + key * stride + index)
+                lanes = fma(splat(scalar(probs, key)), value, lanes)
+        store(out, to + index, lanes)

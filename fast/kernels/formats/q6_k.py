@@ -1,0 +1,29 @@
+"""256 weights in 210 bytes: low halves of codes, their top two bits, signed scales, d (float16).
+
+The codes lie around 32. A half of the block is 128 weights: 64 bytes of low halves, of all bytes
+first the low four bits, and 32 bytes of top bits, of all bytes first the lowest two.
+"""
+
+import numpy as np
+
+from lockstep.fast.kernels.kernel import inlined
+from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, splat, to_floats
+from lockstep.fast.kernels.memory import float16_at, octet_at, octets
+
+GROUP = 128
+
+
+def weights(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start, half = row * blocks.shape[1] + group // 2 * of.size, group % 2
+    signed = np.int8(octet_at(blocks, start + 192 + half * 8 + index))
+    scale = float16_at(blocks, start + 208) * np.float32(signed)
+    codes = six_bits(blocks, start + half * 64, start + 128 + half * 32, index)
+    return fma(to_floats(codes), splat(scale), splat(np.float32(-32) * scale))
+
+
+@inlined
+def six_bits(blocks, lows, tops, index):
+    low = octets(blocks, lows + index % 4 * WIDTH)
+    top = octets(blocks, tops + index % 2 * WIDTH)
+    return joined(field(low, index // 4 * 4, 15), field(top, index // 2 * 2, 3), 4)

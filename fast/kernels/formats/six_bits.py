@@ -1,0 +1,28 @@
+"""What Q4_K and Q5_K share: d and dmin (float16), then eight scales and minima of 6 bits each."""
+
+import numpy as np
+
+from lockstep.fast.kernels.kernel import inlined
+from lockstep.fast.kernels.lanes import splat
+from lockstep.fast.kernels.memory import float16_at, octet_at
+
+
+@inlined
+def scale_and_offset(blocks, start, group):
+    """Return what one of the eight groups is multiplied by, and what is added, in all lanes."""
+    scale, minimum = six_bit_pair(blocks, start + 4, group)
+    offset = -float16_at(blocks, start + 2) * minimum
+    return splat(float16_at(blocks, start) * scale), splat(offset)
+
+
+@inlined
+def six_bit_pair(blocks, start, group):
+    """Cut a scale and a minimum out of twelve bytes.
+
+    The first four pairs are the low bits of a byte each; the last four keep their top two there.
+    """
+    low, high = octet_at(blocks, start + group % 4), octet_at(blocks, start + 4 + group % 4)
+    if group < 4:
+        return np.float32(low & 63), np.float32(high & 63)
+    rest = octet_at(blocks, start + 4 + group)
+    return np.float32(rest & 15 | low >> 6 << 4), np.float32(rest >> 4 | high >> 6 << 4)

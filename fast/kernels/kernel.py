@@ -1,0 +1,99 @@
+"""How a kernel is compiled, where its machine code is kept, and how it is started."""
+
+import functools
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import config as numba_config
+from numba import njit
+
+SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
+SETTINGS: Any = numba_config  # which has its settings from the environment
+STARTING = threading.Lock()
+_state = {"threads": False, "forked": False}
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a loop that `prange` spreads over the cores: `start(products, *arguments)`.
+
+    If there are few products, one core does it all. Else one kernel runs at a time: each takes all
+    cores, and not every threading layer of Numba may be entered twice.
+    """
+    alone, together = compiled(function), compiled(function, parallel=True)
+
+    @functools.wraps(function)
+    def start(products: int, *arguments: Any) -> Any:
+        if products < SMALL:
+            return alone(*arguments)
+        with STARTING:
+            return together(*arguments) if _state["threads"] else first(together, arguments)
+
+    return start
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a part of a kernel: it becomes a piece of each kernel that calls it.
+
+    So what is constant there, such as the bits of a code, is constant here, and loops unroll.
+    """
+    return njit(forceinline=True, error_model="numpy")(function)
+
+
+def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+    """Compile for this processor when it is first called; machine code is kept between processes.
+
+    It lies in a folder that is named after all sources here, since Numba itself would not see that
+    a file changed which a kernel is composed of; nor does it tell one core's code from that of all.
+    """
+    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
+    before = SETTINGS.CACHE_DIR
+    try:
+        SETTINGS.CACHE_DIR = str(own_folder() / ("together" if parallel else "alone"))
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder can be written to
+        return njit(**options)(function)
+    finally:
+        SETTINGS.CACHE_DIR = before
+
+
+@functools.cache
+def own_folder() -> Path:
+    return cache_folder(Path(__file__).parent)
+
+
+def cache_folder(source: Path) -> Path:
+    """Return the folder of the user's cache for what is compiled of the files in another."""
+    home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    root = Path(os.environ.get("XDG_CACHE_HOME") or home)
+    sources = sorted(source.rglob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    return root / "lockstep" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def first(found: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Start the threads. GNU's wait in a loop, by default for so long that BLAS starves."""
+    name, before = "GOMP_SPINCOUNT", os.environ.get("GOMP_SPINCOUNT")
+    os.environ.setdefault(name, "1000")
+    try:
+        return found(*arguments)
+    finally:
+        _state["threads"] = True
+        if before is None:
+            del os.environ[name]
+
+
+def usable() -> bool:
+    """Whether kernels may be started: not in a process that forked off one with threads."""
+    return not _state["forked"]
+
+
+def after_fork() -> None:
+    _state["forked"] = _state["threads"]
+
+
+os.register_at_fork(after_in_child=after_fork)

@@ -1,0 +1,166 @@
+"""Reading sixteen numbers from an array into lanes, and writing them back.
+
+Nothing checks the bounds of an array: the loop of a caller must keep to them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import make_array
+
+from lockstep.fast.kernels.lanes import (
+    FLOAT,
+    HALF,
+    I8,
+    I16,
+    I32,
+    WIDTH,
+    Floats,
+    Ints,
+    constant,
+    instruction,
+    like,
+    spread,
+    vector,
+)
+
+
+def address(context: Any, builder: Any, kind: Any, to: ir.Type, array: Any, at: Any) -> Any:
+    start = make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(start, [at]), to.as_pointer())
+
+
+def as_it_is(builder: Any, value: Any) -> Any:
+    return value
+
+
+def from_float16(builder: Any, value: Any) -> Any:
+    return builder.fpext(value, like(value, FLOAT))
+
+
+def from_bfloat16(builder: Any, bits: Any) -> Any:
+    wide = builder.zext(bits, like(bits, I32))
+    shift = constant([16] * WIDTH) if isinstance(bits.type, ir.VectorType) else ir.Constant(I32, 16)
+    return builder.bitcast(builder.shl(wide, shift), like(bits, FLOAT))
+
+
+# Numba has no narrow floats. Their arrays are handed over as integers, a kind of them for each.
+SEEN_AS = {np.dtype(np.float16): np.int16, np.dtype(ml_dtypes.bfloat16): np.uint16}
+STORED = {
+    types.float32: (FLOAT, as_it_is),
+    types.int16: (HALF, from_float16),
+    types.uint16: (I16, from_bfloat16),
+}
+
+
+def seen(array: np.ndarray) -> np.ndarray:
+    """Return an array as kernels take it."""
+    kind = SEEN_AS.get(array.dtype)
+    return array if kind is None else array.view(kind)
+
+
+def reader(widened: Callable[[Any], Any], result: types.Type, *, many: bool) -> Any:
+    """Make a function that reads one element of an array, or `WIDTH` neighbours, and widens them.
+
+    `widened(dtype)` is the stored type and what widens it.
+    """
+
+    @instruction
+    def read(_: Any, array: Any, at: Any) -> Any:
+        element, widen = widened(array.dtype)
+        stored = vector(element) if many else element
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            place = address(context, builder, signature.args[0], stored, *arguments)
+            return widen(builder, builder.load(place, align=1))
+
+        return result(array, types.intp), generate
+
+    return read
+
+
+def zero_extended(builder: Any, codes: Any) -> Any:
+    return builder.zext(codes, like(codes, I32))
+
+
+def sign_extended(builder: Any, codes: Any) -> Any:
+    return builder.sext(codes, like(codes, I32))
+
+
+# What lies at a flat index of an array of floats: one as float32, or sixteen.
+scalar = reader(STORED.__getitem__, types.float32, many=False)
+floats = reader(STORED.__getitem__, Floats, many=True)
+# What lies at a byte: the float16 that begins there, the byte, sixteen bytes, sixteen signed ones.
+float16_at = reader(lambda _: (HALF, from_float16), types.float32, many=False)
+octet_at = reader(lambda _: (I8, zero_extended), types.int32, many=False)
+octets = reader(lambda _: (I8, zero_extended), Ints, many=True)
+signed_octets = reader(lambda _: (I8, sign_extended), Ints, many=True)
+
+
+@instruction
+def codes_at(_: Any, of: Any, array: Any, at: Any) -> Any:
+    """Cut sixteen codes of `of.bits` out of a little-endian stream that begins at a place."""
+    bits = of.numbers["bits"]
+    begins = [lane * bits for lane in range(WIDTH)]
+    first = [begin // 8 for begin in begins]
+    second = [min(octet + 1, 2 * bits - 1) for octet in first]  # the last code ends in its byte
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        stored = vector(I8, 2 * bits)
+        place = address(context, builder, signature.args[1], stored, *arguments[1:])
+        octets = builder.load(place, align=1)
+        low, high = (
+            builder.zext(builder.shuffle_vector(octets, octets, constant(part)), vector(I32))
+            for part in (first, second)
+        )
+        pair = builder.or_(low, builder.shl(high, constant([8] * WIDTH)))
+        shifted = builder.lshr(pair, constant([begin % 8 for begin in begins]))
+        return builder.and_(shifted, constant([2**bits - 1] * WIDTH))
+
+    return Ints(of, array, types.intp), generate
+
+
+@instruction
+def bits_at(_: Any, array: Any, at: Any, first: Any) -> Any:
+    """Spread bits over the lanes: bit `first + lane` of the four bytes that begin at a place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, first = arguments
+        word = builder.load(address(context, builder, signature.args[0], I32, array, at), align=1)
+        lane = builder.add(constant(list(range(WIDTH))), spread(builder, builder.trunc(first, I32)))
+        return builder.and_(builder.lshr(spread(builder, word), lane), constant([1] * WIDTH))
+
+    return Ints(array, types.intp, types.intp), generate
+
+
+@instruction
+def store(_: Any, array: Any, at: Any, lanes: Any) -> Any:
+    """Write the lanes to neighbours of an array of float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, value = arguments
+        place = address(context, builder, signature.args[0], vector(FLOAT), array, at)
+        builder.store(value, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, Floats), generate
+
+
+@instruction
+def prefetch(_: Any, array: Any, at: Any) -> Any:
+    """Ask for a place of an array, even one behind its end, before it is needed."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = address(context, builder, signature.args[0], I8, *arguments)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
+        name = "llvm.prefetch.p0"
+        how = [ir.Constant(I32, number) for number in (0, 3, 1)]  # to read, to keep, data
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [place, *how])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate

@@ -1,0 +1,61 @@
+"""Where machine code is kept, and what a process that forked off may still do."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lockstep.fast import kernels
+from lockstep.fast.cpu import linear
+from lockstep.fast.kernels.kernel import cache_folder
+from tests.draws import normal, packed_matrix
+from tests.tolerances import assert_close
+
+FORK = """
+import os
+import numpy as np
+from lockstep.fast.kernels import kernel
+from lockstep.fast.kernels.product import product
+kernel.SMALL = 0
+weight, x = np.ones((4, 16), np.float32), np.ones((1, 16), np.float32)
+assert product(x, weight).tolist() == [[16.0] * 4]
+child = os.fork()
+if child == 0:
+    os._exit(product(x, weight) is not None)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_machine_code_is_kept_under_all_its_sources(tmp_path, monkeypatch):
+    """By law: one changed letter anywhere is another folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "sources"
+    (folder / "formats").mkdir(parents=True)
+    (folder / "kernel.py").write_text("a = 1\n")
+    (folder / "formats/one.py").write_text("b = 1\n")
+    before = cache_folder(folder)
+    assert before.is_relative_to(tmp_path / "cache")
+    assert cache_folder(folder) == before
+    (folder / "formats/one.py").write_text("b = 2\n")
+    assert cache_folder(folder) != before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_process_with_threads_computes_without_kernels():
+    result = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_without_numba_the_result_is_the_same(bits, monkeypatch):
+    """By loop: NumPy alone keeps to the same bound."""
+    weight, values = packed_matrix(0, 7, 64, bits=bits, group=32)
+    x = normal(1, 2, 3, 64)
+    found = []
+    for installed in (True, False):
+        monkeypatch.setattr(kernels, "available", lambda installed=installed: installed)
+        found.append(linear(x, weight, None))
+        assert_close(found[-1], x.astype(np.float64) @ values.T, kind="sum")
+    assert not np.array_equal(*found)  # so both ways were gone

@@ -1,0 +1,135 @@
+"""The product in machine code, for every format and every shape of its loops."""
+
+import numpy as np
+import pytest
+
+from lockstep.fast.cpu.dequantize import dequantize
+from lockstep.fast.kernels import kernel
+from lockstep.fast.kernels.formats import FORMATS
+from lockstep.fast.kernels.matmul import COLUMNS, ROWS, TOKENS
+from lockstep.fast.kernels.product import product
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from tests.blocks_by_loop import exact
+from tests.draws import normal, packed_matrix
+from tests.ops_backends import DTYPES
+from tests.tolerances import assert_close
+
+# Each number of bits, each group, and for 2 bits both ways to cut codes out.
+PACKED = [(2, 32), (2, 64), (3, 64), (4, 32), (4, 64), (4, 128), (5, 32), (6, 128), (8, 64)]
+BLOCKED = [name for name in FORMATS if name in BLOCKS]
+# A token alone, some that are no four, fours, and more than one block of them.
+TOKEN_COUNTS = (1, 3, 4, 6, TOKENS + 5)
+# One row, some that are no four, and more than a core takes at a time.
+ROW_COUNTS = (1, 6, 2 * ROWS + 3)
+
+
+@pytest.fixture
+def one_core(monkeypatch):
+    """So that a format is compiled once."""
+    monkeypatch.setattr(kernel, "SMALL", 2**62)
+
+
+def block_matrix(name: str, rows: int, columns: int) -> tuple[BlockTensor, np.ndarray]:
+    """Return random blocks, and their exact values read weight by weight."""
+    weights, size = BLOCKS[name]
+    blocks = np.random.default_rng(7).integers(0, 256, (rows * columns // weights, size), np.uint8)
+    halves = np.random.default_rng(8).uniform(0.5, 2, (len(blocks), 2)).astype("<f2")
+    place = 208 if name == "Q6_K" else 0
+    count = 2 if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else 1
+    blocks[:, place : place + 2 * count] = halves[:, :count].copy().view(np.uint8)
+    values = exact(blocks, name, weights).astype(np.float64)
+    return BlockTensor(blocks.reshape(rows, -1), name), values.reshape(rows, columns)
+
+
+def assert_product(weight, values, columns):
+    for tokens in TOKEN_COUNTS:
+        x = normal(tokens, tokens, columns)
+        assert_close(product(x, weight), x.astype(np.float64) @ values.T, kind="sum")
+
+
+@pytest.mark.parametrize("rows", ROW_COUNTS)
+@pytest.mark.parametrize(("bits", "group"), PACKED)
+def test_mlx_packed_rows(bits, group, rows, one_core):
+    """By loop: the codes are cut out of whole numbers one by one."""
+    weight, values = packed_matrix(rows, rows, 256, bits=bits, group=group)
+    assert_product(weight, values, 256)
+
+
+@pytest.mark.parametrize("rows", ROW_COUNTS)
+@pytest.mark.parametrize("name", BLOCKED)
+def test_rows_of_blocks(name, rows, one_core):
+    """By loop: each weight is read out of its block for itself."""
+    weight, values = block_matrix(name, rows, 256)
+    assert_product(weight, values, 256)
+
+
+@pytest.mark.parametrize("columns", [16, 48, 96, COLUMNS + 64])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rows_of_floats(dtype, columns, one_core):
+    """By law: a narrower float is a float32."""
+    weight = normal(0, 7, columns, dtype=DTYPES[dtype])
+    assert_product(weight, weight.astype(np.float64), columns)
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_rows_longer_than_the_first_cache(name, one_core):
+    weight, values = block_matrix(name, 5, 2 * COLUMNS + 256)
+    assert_product(weight, values, 2 * COLUMNS + 256)
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_each_weight_of_a_block_is_exact(name, one_core):
+    """By law: a one picks a weight out, and no format of GGUF rounds in float32 but at its end."""
+    weight, _ = block_matrix(name, 3, 256)
+    picked = product(np.eye(256, dtype=np.float32), weight)
+    plain = dequantize(weight, rows=slice(None), dtype=np.dtype(np.float32))
+    np.testing.assert_array_equal(picked, plain.T)
+
+
+@pytest.mark.parametrize("rows", ROW_COUNTS)
+@pytest.mark.parametrize("tokens", TOKEN_COUNTS)
+def test_how_many_cores_work_changes_no_bit(rows, tokens, monkeypatch):
+    """By law: each product is one core's alone."""
+    weight, _ = packed_matrix(0, rows, 256, bits=4, group=64)
+    x = normal(1, tokens, 256)
+    found = []
+    for small in (0, 2**62):
+        monkeypatch.setattr(kernel, "SMALL", small)
+        found.append(product(x, weight))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_what_is_not_finite_stays_with_its_token(bad, tokens):
+    """By hand: all weights are 2, so that an infinity keeps its sign."""
+    weight = QuantizedTensor(
+        np.zeros((5, 8), np.uint32), np.ones((5, 1), np.float32), np.full((5, 1), 2, np.float32),
+        4, 64, "affine",
+    )  # fmt: skip
+    x = np.ones((tokens, 64), np.float32)
+    x[0, 3] = bad
+    found = np.asarray(product(x, weight))
+    np.testing.assert_array_equal(found[0], np.full(5, bad, np.float32))
+    np.testing.assert_array_equal(found[1:], 128)
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0)])
+def test_nothing_to_multiply_is_left_to_numpy(shape):
+    assert product(np.zeros(shape, np.float32), np.zeros((4, shape[1]), np.float32)) is None
+
+
+def test_a_form_without_a_kernel_is_left_to_numpy():
+    """By hand: a width that sixteen does not divide, and floats of eight bytes."""
+    assert product(np.ones((1, 15), np.float32), np.ones((2, 15), np.float32)) is None
+    assert product(np.ones((1, 16), np.float32), np.ones((2, 16), np.float64)) is None
+    blocks = BlockTensor(np.zeros((1, 84), np.uint8), "Q2_K")
+    assert product(np.ones((1, 256), np.float32), blocks) is None
+
+
+def test_columns_of_another_array_may_be_given():
+    """By law: a view is copied into rows of its own first."""
+    weight, values = packed_matrix(0, 6, 64, bits=4, group=32)
+    x = normal(0, 64, 3).T
+    assert_close(product(x, weight), x.astype(np.float64) @ values.T, kind="sum")
