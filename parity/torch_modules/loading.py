@@ -62,10 +62,10 @@ def from_folder(path: Path, dtype: str) -> tuple[Any, dict[str, Any]]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "output_loading_info": True, **SAFE}
     with refusing(path):
-        return AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, dtype), output_loading_info=True, **SAFE
-        )
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **options)
+    return loaded
 
 
 def sizes_of(path: Path) -> SimpleNamespace:
