@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from lockstep.fast.backends import backend_named
-from lockstep.fast.caches.growing import GrowingCache
+from lockstep.fast.caches.cache import Cache
+from lockstep.fast.caches.make import make_cache
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
 from lockstep.reference.checkpoint.adapters import HEAD, Adapters, open_adapter, tied_table
@@ -67,15 +68,20 @@ class Model:
         head = {} if table is None else {f"{HEAD}.weight": self.base[f"{table}.weight"]}
         return self.base | head | held
 
-    def make_cache(self) -> GrowingCache:
-        """Return an empty key/value cache for one batch."""
-        return GrowingCache(self.config.num_hidden_layers, self.backend.zeros)
+    def make_cache(self, kind: str | None = None, *, room: int | None = None) -> Cache:
+        """Return an empty key/value cache for one batch, of one of `cache_kinds.KINDS`.
+
+        Without a `kind` it is "growing".
+        `room` is how many tokens `kind="preallocated"` makes room for.
+        Raises: InputError if there is no such kind, or room is missing or for nothing.
+        """
+        return make_cache(kind or "growing", self.config, room=room, backend=self.backend)
 
     def forward(
         self,
         tokens: Any,
         *,
-        cache: GrowingCache | None = None,
+        cache: Cache | None = None,
         positions: Positions | None = None,
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
@@ -98,7 +104,7 @@ class Model:
         self,
         tokens: Any,
         *,
-        cache: GrowingCache | None = None,
+        cache: Cache | None = None,
         positions: Positions | None = None,
         lengths: RowIndex | None = None,
         trace: Trace | None = None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.fast.caches.growing import GrowingCache
+from lockstep.fast.caches.cache import Cache
 from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
 from lockstep.reference.checkpoint.adapters import Adapted
 
@@ -21,7 +21,7 @@ class Run:
     config: Any
     weights: Mapping[str, Any]
     dtype: Any
-    cache: GrowingCache
+    cache: Cache
     positions: Positions
     key_positions: KeyPositions
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
@@ -32,6 +32,10 @@ class Run:
     def lengths(self) -> RowIndex:
         """How far each row reaches: one past its highest position, held or new. (B,)"""
         return self.key_positions.max(axis=1, initial=-1) + 1
+
+    def keys_of(self, kind: str) -> KeyPositions:
+        """Return the positions of the keys that the cache gives to layers of this kind."""
+        return self.key_positions[:, self.cache.first(kind) :]
 
     def tap(self, name: str, value: Array) -> Array:
         """Report a named activation, and pass it on."""

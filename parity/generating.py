@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
@@ -48,7 +46,9 @@ class Generation:
         uniforms: Iterator[float],
         *,
         ignore_eos: bool,
+        cache: str | None = None,
     ):
+        self.cache = cache  # which kind of key/value cache; None is the package's own choice
         self.model, self.sampling, self.uniforms = model, sampling, uniforms
         self.context_is_full = False  # whether the last run ended because of that
         self.package = "fast" if hasattr(model, "backend") else "reference"
@@ -101,10 +101,9 @@ class Generation:
             from lockstep.fast.decoding import sampling
             from lockstep.fast.decoding.autoregressive import generate
 
-        def drawn(logits: np.ndarray) -> int:
-            return sampling.sample(logits, self.sampling, uniform=next(self.uniforms))
-
-        choose = sampling.greedy if self.sampling.temperature == 0 else drawn
+        choose = sampling.greedy
+        if not self.sampling.is_argmax:
+            choose = sampling.Sampler(self.sampling, self.uniforms, tokens)
         progress = Progress(self.model.config.num_hidden_layers + 2)
         made = generate(
             self.model,
@@ -112,12 +111,17 @@ class Generation:
             max_tokens=max_tokens,
             stop=self.stop,
             choose=choose,
+            cache=self.model.make_cache(self.cache, room=self.room(len(tokens) + max_tokens)),
             watch=progress,
         )
         with progress:
             first = list(islice(made, 1))
         yield from first
         yield from made
+
+    def room(self, tokens: int) -> int | None:
+        """Return how many tokens the cache has to be told of: the last one is never fed."""
+        return max(1, tokens - 1) if self.cache == "preallocated" else None
 
 
 def timings(clock: list[float], prompt: int) -> dict[str, float | None]:

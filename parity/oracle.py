@@ -46,14 +46,14 @@ class Oracle:
 
     def stages(self, tokens: Any, *, positions: Any = None) -> Iterator[OracleStage]:
         """Run the model over the tokens (B, L), going on from earlier ones."""
-        earlier = frozenset(map(id, (*self.cache.keys, *self.cache.values)))
+        earlier = frozenset(map(id, self.cache.arrays()))
         for replay in (self.centre, *self.ways):
             replay.forget_all_but(earlier)
         self.first = []
         for name, value in self.model.stages(
             tokens, cache=self.cache, positions=positions, trace=self.recorder.tap
         ):
-            held = (*self.cache.keys, *self.cache.values, value)
+            held = (*self.cache.arrays(), value)
             stage = self.recorder.take()
             self.first = self.first or [node.output for node in stage.nodes]
             yield OracleStage(name, stage, frozenset(map(id, (*held, *self.first))))

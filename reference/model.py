@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from lockstep.reference.caches.growing import GrowingCache
+from lockstep.reference.caches.cache import Cache
+from lockstep.reference.caches.make import make_cache
 from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
@@ -43,15 +44,20 @@ class Model:
             other.adapters = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
         return other
 
-    def make_cache(self) -> GrowingCache:
-        """Return an empty key/value cache for one batch."""
-        return GrowingCache(self.config.num_hidden_layers)
+    def make_cache(self, kind: str | None = None, *, room: int | None = None) -> Cache:
+        """Return an empty key/value cache for one batch, of one of `cache_kinds.KINDS`.
+
+        Without a `kind` it is "concatenating".
+        `room` is how many tokens `kind="preallocated"` makes room for.
+        Raises: InputError if there is no such kind, or room is missing or for nothing.
+        """
+        return make_cache(kind or "concatenating", self.config, room=room)
 
     def forward(
         self,
         tokens: Any,
         *,
-        cache: GrowingCache | None = None,
+        cache: Cache | None = None,
         positions: Positions | None = None,
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
@@ -75,7 +81,7 @@ class Model:
         self,
         tokens: Any,
         *,
-        cache: GrowingCache | None = None,
+        cache: Cache | None = None,
         positions: Positions | None = None,
         lengths: RowIndex | None = None,
         trace: Trace | None = None,

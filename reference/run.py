@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.reference.caches.growing import GrowingCache
+from lockstep.reference.caches.cache import Cache
 from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.stack import Stack
@@ -25,7 +25,7 @@ class Run:
     ops: Any
     checkpoint: Checkpoint
     dtype: np.dtype
-    cache: GrowingCache
+    cache: Cache
     positions: Positions
     key_positions: KeyPositions
     last: Array | None  # (B,) which token of each row gets logits; None means all
@@ -37,6 +37,10 @@ class Run:
     def lengths(self) -> RowIndex:
         """How far each row reaches: one past its highest position, held or new. (B,)"""
         return self.key_positions.max(axis=1, initial=-1) + 1
+
+    def keys_of(self, kind: str) -> KeyPositions:
+        """Return the positions of the keys that the cache gives to layers of this kind."""
+        return self.key_positions[:, self.cache.first(kind) :]
 
     def tap(self, name: str, value: Array) -> Array:
         """Report a named activation, and pass it on."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu, kernels
+from lockstep.fast.caches import quantizing_cpu
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
@@ -17,6 +18,7 @@ class CpuBackend:
 
     name = "cpu"
     ops = cpu
+    quantizing = quantizing_cpu
     zeros = staticmethod(np.zeros)
 
     def __init__(self, dtype: str):

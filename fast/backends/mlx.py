@@ -8,6 +8,7 @@ import numpy as np
 
 from lockstep.fast import ops
 from lockstep.fast.blocks.repack import AFFINE, repacked
+from lockstep.fast.caches import quantizing_mlx
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.errors import InputError
@@ -20,6 +21,7 @@ class MlxBackend:
 
     name = "mlx"
     ops = ops
+    quantizing = quantizing_mlx
     zeros = staticmethod(mx.zeros)
 
     def __init__(self, dtype: str, device: str | None):

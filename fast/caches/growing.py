@@ -1,49 +1,49 @@
-"""A cache that grows in steps: most tokens are written in place, without copying the rest."""
+"""A store that grows in steps: most tokens are written in place, without copying the rest."""
 
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
-from lockstep.fast.shapes import Array, Keys, NewKeys, Values
-from lockstep.reference.tokenizer.held_positions import HeldPositions
+from lockstep.fast.shapes import Array, Keys, NewKeys
+from lockstep.reference.tokenizer.held_positions import check_start
 
 STEP = 256  # tokens of room that are added at a time
+Zeros = Callable[[tuple[int, ...], Any], Array]  # makes a buffer on the backend
 
 
-class GrowingCache:
-    """Keys after rope and raw values of each layer in buffers of (B, G, room, D).
+class Growing:
+    """A buffer of (B, G, room, D), of which the first tokens are held."""
 
-    `zeros(shape, dtype)` makes a buffer on the backend. One cache serves one batch; `positions`
-    says where each key stands.
-    """
-
-    def __init__(self, layers: int, zeros: Callable[[tuple[int, ...], Any], Array]):
+    def __init__(self, zeros: Zeros):
         self.zeros = zeros
-        self.key_buffers: list[Array | None] = [None] * layers
-        self.value_buffers: list[Array | None] = [None] * layers
-        self.positions = HeldPositions()
+        self.buffer: Array | None = None
+        self.held = 0
+        self.shared = False  # whether a branch may still read the buffer
 
-    def update(self, ops: Any, layer: int, keys: NewKeys, values: NewKeys) -> tuple[Keys, Values]:
-        """Write one layer's new keys and values; return all that the layer holds."""
-        held = [
-            self.write(ops, buffers, layer, new)
-            for buffers, new in ((self.key_buffers, keys), (self.value_buffers, values))
-        ]
-        return held[0], held[1]
-
-    def write(self, ops: Any, buffers: list[Array | None], layer: int, new: Array) -> Array:
-        """Write the newest tokens behind the earlier ones; return all of them."""
-        stop = self.positions.length
-        start = stop - new.shape[2]
-        buffer = self.with_room(ops, buffers[layer], new, start, stop)
+    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
+        """Keep the first `start` tokens, put `new` behind them, and return all of them."""
+        check_start(start, self.held)
+        stop = start + new.shape[2]
+        buffer = self.with_room(ops, new, start, stop)
         buffer[:, :, start:stop] = new
-        buffers[layer] = buffer
+        self.buffer, self.held, self.shared = buffer, stop, False
         return buffer[:, :, :stop]
 
-    def with_room(self, ops: Any, buffer: Array | None, new: Array, start: int, stop: int) -> Array:
-        """Return a buffer of at least `stop` tokens with the first `start` of the old one."""
-        if buffer is not None and buffer.shape[2] >= stop:
+    def with_room(self, ops: Any, new: NewKeys, start: int, stop: int) -> Array:
+        """Return a buffer of its own for at least `stop` tokens, with the first `start` in it."""
+        buffer = self.buffer
+        if buffer is not None and buffer.shape[2] >= stop and not self.shared:
             return buffer
         batch, groups, _, width = new.shape
         room = -(-stop // STEP) * STEP - start
         blank = self.zeros((batch, groups, room, width), new.dtype)
         return blank if buffer is None else ops.concatenate(buffer[:, :, :start], blank)
+
+    def branch(self) -> Self:
+        """Return a store of the same buffer. Whoever writes first copies it."""
+        self.shared = True
+        return copy(self)
+
+    def arrays(self) -> list[Array]:
+        """Return the buffer, empty room included."""
+        return [] if self.buffer is None else [self.buffer]

@@ -22,19 +22,21 @@ def generate(
     max_tokens: int,
     stop: Collection[int],
     choose: Choose,
+    cache: Any = None,
     watch: Watch | None = None,
 ) -> Iterator[int]:
     """Yield up to `max_tokens` new token ids; one of `stop` is yielded and ends it.
 
     `choose` takes the last token's logits (V,) in NumPy; `sampling.greedy` is not asked, since
     the backend finds the largest where the logits are.
+    `cache` is an empty one of `model.make_cache`; without it, the default one is made.
     `watch` is told the name of each stage of a forward pass, as it is done.
     Raises: InputError if there is no token to begin with.
     """
     if not len(tokens):
         raise InputError(model.checkpoint.path, "the prompt has no tokens, but should have one")
     pick = partial(largest, model) if choose is sampling.greedy else partial(chosen, model, choose)
-    cache, new = model.make_cache(), list(tokens)
+    cache, new = model.make_cache() if cache is None else cache, list(tokens)
     for _ in range(max_tokens):
         token = pick(last_logits(model, new, cache, watch)[0, 0])
         yield token

@@ -1,7 +1,8 @@
 """Continue a prompt, greedily or sampled, and print the text as it is made.
 
 Random numbers come from a seed or a file, and every backend turns them into tokens by the same
-rules: top-k, top-p and min-p, in this order, on the distribution at the temperature.
+rules, in this order: logit bias, penalties, temperature, top-k, top-p, min-p, typical. Another
+engine's order and rules: --semantics.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -13,12 +14,15 @@ from lockstep.parity.cli.arguments import (
     add_ignore_config,
     add_model,
     add_prompt,
-    number,
     whole,
 )
+from lockstep.parity.cli.sampling import add_sampling, check_sampling, sampling_of
 
+CACHES = ("concatenating", "growing", "preallocated", "sliding", "int8", "affine8", "affine4")
 HELP = "continue a prompt"
-EXAMPLE = '  lockstep generate MODEL --prompt "What is 2+2?" --chat --backend fast'
+EXAMPLE = """\
+  lockstep generate MODEL --prompt "What is 2+2?" --chat --backend fast
+  lockstep generate MODEL --tokens 1,2,3 --temperature 0.8 --top-p 0.9 --semantics llama.cpp"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,25 +33,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", metavar="N", type=whole, default=256, help="at most (default 256)"
     )
-    parser.add_argument(
-        "--temperature", metavar="T", type=number, default=0.0, help="0, the default, is greedy"
-    )
-    parser.add_argument(
-        "--top-k", metavar="K", type=whole, default=0, help="keep the K likeliest; 0 is off"
-    )
-    parser.add_argument(
-        "--top-p", metavar="P", type=number, default=1.0,
-        help="keep the fewest whose probability reaches P; 1 is off",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-p", metavar="P", type=number, default=0.0,
-        help="keep those of at least P times the best one's probability; 0 is off",
-    )  # fmt: skip
+    add_sampling(parser)
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--seed", metavar="S", type=whole, default=0, help="of the random numbers (default 0)"
     )
     source.add_argument("--uniforms", metavar="FILE", help="numbers in [0, 1), one a token")
+    parser.add_argument(
+        "--cache", choices=CACHES, metavar="NAME",
+        help="how keys and values are kept: %(choices)s (default concatenating on the reference, "
+        "growing elsewhere)",
+    )  # fmt: skip
     parser.add_argument("--ignore-eos", action="store_true", help="do not stop at the end of text")
     add_adapter(parser)
     add_ignore_config(parser)
@@ -60,16 +56,18 @@ def run(options: Namespace) -> int:
     from lockstep.parity.uniforms import uniforms
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
     from lockstep.reference.checkpoint.errors import InputError
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
     if options.chat and options.prompt is None:
         raise InputError("--chat", "goes with --prompt: token ids are taken as they are")
-    sampling = SamplingOptions(options.temperature, options.top_k, options.top_p, options.min_p)
+    sampling = sampling_of(options)
     numbers = uniforms(options.uniforms, options.seed)
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
+    check_sampling(sampling, checkpoint)
     tokens = prompt_tokens(options, checkpoint)
     model = load(options, options.backend, options.dtype or own_dtype(checkpoint, options.backend))
-    generation = Generation(model, sampling, numbers, ignore_eos=options.ignore_eos)
+    generation = Generation(
+        model, sampling, numbers, ignore_eos=options.ignore_eos, cache=options.cache
+    )
     with Speech(quiet=options.json == "-") as speech:
         document = generation.run(tokens, options.max_tokens, speech)
     finish(options, document, full_context=generation.context_is_full)

@@ -1,27 +1,48 @@
-"""The simplest correct cache: every step appends its keys and values to all earlier ones."""
+"""A store that grows in steps: most tokens are written in place, without copying the rest."""
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
-from lockstep.reference.shapes import Keys, NewKeys, Values
-from lockstep.reference.tokenizer.held_positions import HeldPositions
+import numpy as np
+
+from lockstep.reference.shapes import Array, Keys, NewKeys
+from lockstep.reference.tokenizer.held_positions import check_start
+
+STEP = 256  # tokens of room that are added at a time
 
 
-class GrowingCache:
-    """Keys after rope and raw values of each layer, (B, G, S, D), and the position of each key.
+class Growing:
+    """A buffer of (B, G, room, D), of which the first tokens are held."""
 
-    One cache serves one batch. `positions` says where each key stands.
-    """
+    def __init__(self) -> None:
+        self.buffer: Array | None = None
+        self.held = 0
+        self.shared = False  # whether a branch may still read the buffer
 
-    def __init__(self, layers: int):
-        self.keys: list[Keys | None] = [None] * layers
-        self.values: list[Values | None] = [None] * layers
-        self.positions = HeldPositions()
+    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
+        """Keep the first `start` tokens, put `new` behind them, and return all of them."""
+        check_start(start, self.held)
+        stop = start + new.shape[2]
+        buffer = self.with_room(ops, new, start, stop)
+        buffer[:, :, start:stop] = new
+        self.buffer, self.held, self.shared = buffer, stop, False
+        return buffer[:, :, :stop]
 
-    def update(self, ops: Any, layer: int, keys: NewKeys, values: NewKeys) -> tuple[Keys, Values]:
-        """Append one layer's new keys and values; return all that the layer holds."""
-        past_keys, past_values = self.keys[layer], self.values[layer]
-        if past_keys is not None:
-            keys = ops.concatenate(past_keys, keys)
-            values = ops.concatenate(past_values, values)
-        self.keys[layer], self.values[layer] = keys, values
-        return keys, values
+    def with_room(self, ops: Any, new: NewKeys, start: int, stop: int) -> Array:
+        """Return a buffer of its own for at least `stop` tokens, with the first `start` in it."""
+        buffer = self.buffer
+        if buffer is not None and buffer.shape[2] >= stop and not self.shared:
+            return buffer
+        batch, groups, _, width = new.shape
+        room = -(-stop // STEP) * STEP - start
+        blank = np.zeros((batch, groups, room, width), new.dtype)
+        return blank if buffer is None else ops.concatenate(buffer[:, :, :start], blank)
+
+    def branch(self) -> Self:
+        """Return a store of the same buffer. Whoever writes first copies it."""
+        self.shared = True
+        return copy(self)
+
+    def arrays(self) -> list[Array]:
+        """Return the buffer, empty room included."""
+        return [] if self.buffer is None else [self.buffer]

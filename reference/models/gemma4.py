@@ -189,12 +189,10 @@ def sights(run: Run) -> dict[str, Sight]:
         dims=config.global_head_dim,
         partial_rotary_factor=config.partial_rotary_factor,
     )
-    masks = [
-        ops.causal_mask(run.positions, run.key_positions, window=reach) for reach in (window, None)
-    ]
+    kinds = {"sliding_attention": (window, sliding), "full_attention": (None, full)}
     return {
-        "sliding_attention": Sight(masks[0], sliding),
-        "full_attention": Sight(masks[1], full),
+        kind: Sight(ops.causal_mask(run.positions, run.keys_of(kind), window=reach), frequencies)
+        for kind, (reach, frequencies) in kinds.items()
     }
 
 

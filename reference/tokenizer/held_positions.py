@@ -1,15 +1,24 @@
 """Where the tokens that a cache holds stand: whole numbers, so both backends share them."""
 
+from copy import copy
+from typing import Self
+
 import numpy as np
+
+from lockstep.reference.checkpoint.errors import InputError
 
 PADDING = -1  # the position of a token that nobody sees
 
 
 class HeldPositions:
-    """The position of every held token, (B, S); padding stands at -1."""
+    """The position of every held token, (B, S); padding stands at -1.
 
-    def __init__(self) -> None:
+    `first` is the first of them that a layer with a sliding `window` can still see.
+    """
+
+    def __init__(self, window: int | None = None) -> None:
         self.array: np.ndarray | None = None
+        self.window, self.first = window, 0
 
     @property
     def length(self) -> int:
@@ -28,7 +37,41 @@ class HeldPositions:
         return self.array.max(axis=1, initial=PADDING) + 1
 
     def extend(self, positions: np.ndarray) -> np.ndarray:
-        """Note the positions of new tokens, (B, L); return those of all, (B, S)."""
+        """Note the positions of new tokens, (B, L); return those of all, (B, S).
+
+        Raises: InputError if a sliding layer would have to see what it has dropped.
+        """
+        if self.window is not None:
+            self.first = self.first_seen(positions, self.window)
         held = [] if self.array is None else [self.array]
         self.array = np.concatenate([*held, positions], axis=1)
         return self.array
+
+    def first_seen(self, positions: np.ndarray, window: int) -> int:
+        """Return the first held token that one of the new ones sees, or how many are held."""
+        if self.array is None or not positions.shape[1]:
+            return self.first
+        lowest = np.where(positions < 0, np.iinfo(np.int64).max, positions).min(axis=1)
+        seen = (self.array >= 0) & (lowest[:, None] - self.array < window)
+        places = np.flatnonzero(seen.any(axis=0))
+        if len(places) and places[0] < self.first:
+            what = f"token {places[0]} is needed again, but sliding layers have dropped it"
+            raise InputError("cache", what)
+        return int(places[0]) if len(places) else self.length
+
+    def trim(self, count: int) -> None:
+        """Forget the last `count` tokens of every row. Raises: ValueError if fewer are held."""
+        if not 0 <= count <= self.length:
+            raise ValueError(f"{count} tokens to forget, but the cache holds {self.length}")
+        if self.array is not None:
+            self.array = self.array[:, : self.length - count]
+
+    def branch(self) -> Self:
+        """Return the same positions, to be gone on from apart: arrays are never written to."""
+        return copy(self)
+
+
+def check_start(start: int, held: int) -> None:
+    """Refuse to leave a gap before new tokens. Raises: ValueError if `start` is beyond `held`."""
+    if not 0 <= start <= held:
+        raise ValueError(f"new tokens at {start}, but the cache holds {held}")

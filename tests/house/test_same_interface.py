@@ -72,3 +72,61 @@ def test_load_and_the_model_have_one_signature():
     for method in ("forward", "make_cache"):
         one, other = (parameters(getattr(model, method)) for model in models)
         assert one == other, method
+
+
+SAMPLING = "lockstep.reference.decoding.sampling"
+
+
+def functions_of(package: str) -> dict[str, list[tuple]]:
+    """Say the parameters of every public function and class that a package's files define."""
+    found = {}
+    for name in operations(package):
+        module = importlib.import_module(f"{package}.{name}")
+        for key, value in vars(module).items():
+            own = getattr(value, "__module__", None) == module.__name__
+            if own and callable(value) and key != "checked":
+                found[f"{name}.{key}"] = parameters(value)
+    return found
+
+
+def test_the_sampler_has_one_interface():
+    reference = functions_of(SAMPLING)
+    assert len(reference) >= 12
+    assert functions_of(SAMPLING.replace("reference", "fast")) == reference
+    packages = [
+        importlib.import_module(SAMPLING.replace("reference", one)) for one in ("reference", "fast")
+    ]
+    assert packages[0].__all__ == packages[1].__all__
+
+
+CACHES = "lockstep.reference.caches"
+
+
+def methods(value: object) -> dict[str, list[tuple]]:
+    """Say the parameters of the public methods of a class that belong to its interface."""
+    found = inspect.getmembers(value, inspect.isfunction)
+    return {name: parameters(one) for name, one in found if name[0] != "_" and name in STORED}
+
+
+STORED = {"append", "branch", "arrays", "update", "trim", "nbytes"}
+
+
+def test_the_caches_have_one_interface():
+    names = operations(CACHES) - {"make"}
+    assert len(names) >= 6
+    for name in names:
+        both = [
+            importlib.import_module(f"{CACHES.replace('reference', package)}.{name}")
+            for package in ("reference", "fast")
+        ]
+        shared = [
+            {key: methods(value) for key, value in vars(one).items() if inspect.isclass(value)
+             and value.__module__ == one.__name__}
+            for one in both
+        ]  # fmt: skip
+        assert shared[0] and shared[0] == shared[1], name
+    makers = [
+        parameters(importlib.import_module(f"lockstep.{package}.caches.make").make_cache)
+        for package in ("reference", "fast")
+    ]
+    assert [one for one in makers[1] if one[0] not in ONLY_FAST] == makers[0]

@@ -124,8 +124,8 @@ def test_a_spoiled_cache_is_found_at_the_step_that_reads_it(dense, kind):
 
     def spoil(done):
         if done == "logits":
-            buffers = getattr(cache, f"{kind}_buffers")
-            buffers[1] = buffers[1] * np.float32(1.01)
+            store = getattr(cache, f"{kind}s")[1]
+            store.buffer = store.buffer * np.float32(1.01)
 
     result = check(reference, port, TOKENS, decode=1, progress=spoil)
     assert diverged(result) == ["step.1/model.layers.1.self_attn.context"]

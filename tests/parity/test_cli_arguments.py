@@ -30,6 +30,14 @@ GENERATE = ("generate", "MODEL", "--tokens", "1")
         ("top_p=0.0, but should be above 0", (*GENERATE, "--top-p", "0")),
         ("top_p=1.5", (*GENERATE, "--top-p", "1.5")),
         ("min_p=2.0, but should be from 0 to 1", (*GENERATE, "--min-p", "2")),
+        ("typical_p=0.0, but should be above 0", (*GENERATE, "--typical-p", "0")),
+        ("repetition_penalty=0.0, but", (*GENERATE, "--repetition-penalty", "0")),
+        ("frequency_penalty=-101.0, but", (*GENERATE, "--frequency-penalty", "-101")),
+        ("presence_penalty=1e+30, but", (*GENERATE, "--presence-penalty", "1e30")),
+        ("penalty_window=0, but should be 1", (*GENERATE, "--penalty-window", "0")),
+        ("one value a token", (*GENERATE, "--logit-bias", "1:2,1:3")),
+        ("invalid choice: 'vllm'", (*GENERATE, "--semantics", "vllm")),
+        ("min_p is set, but ember has none", (*GENERATE, "--min-p", "1", "--semantics", "ember")),
     ],
 )
 def test_a_command_that_cannot_be_meant(refuses, core, arguments):
@@ -48,6 +56,13 @@ def test_only_plain_decimal_numbers_are_numbers(refuses, option, text):
 @pytest.mark.parametrize("option", ["--seed", "--top-k", "--max-tokens"])
 def test_only_plain_digits_are_whole_numbers(refuses, option, text):
     refuses("is not a whole number from 0", *GENERATE, f"{option}={text}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1:", ":1", "1:x", "-1:2", "1:inf", "1:nan", "1:2,", "1:2 ,3:4", "1:2:3"]
+)
+def test_only_ids_with_numbers_are_biases(refuses, text):
+    refuses("is not a list of token ids and numbers such", *GENERATE, f"--logit-bias={text}")
 
 
 @pytest.mark.parametrize("text", ["", ",", "1,,2", "1,", "-1", "1, 2", "1.0", "٣", "1_0", "1;2"])

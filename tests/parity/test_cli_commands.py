@@ -201,6 +201,39 @@ def test_generate_samples_from_a_seed_or_a_file(document, lockstep, refuses, dem
     refuses("no such file", *run, "--uniforms", tmp_path / "missing")
 
 
+def test_generate_heeds_every_option_of_the_sampler(document, refuses, demo):
+    """By hand: what is banned is not written, what is pushed is; every backend as the other."""
+    run = ("generate", demo, "--tokens", "1,2", "--ignore-eos", "--max-tokens", "6")
+    plain = document(*run)["tokens"]
+    assert plain[0] not in document(*run, "--logit-bias", f"{plain[0]}:-inf")["tokens"]
+    assert document(*run, "--logit-bias", "77:1000")["tokens"] == [77] * 6
+    pushed = (*run, "--logit-bias", "77:20", "--frequency-penalty", "50")
+    assert document(*pushed)["tokens"].count(77) == 1
+    window = document(*pushed, "--penalty-window", "1")["tokens"]
+    assert window[0::2] == [77] * 3 and 77 not in window[1::2]
+    hot = (*run, "--temperature", "1.2", "--typical-p", "0.9", "--repetition-penalty", "1.2",
+           "--presence-penalty", "0.1", "--semantics", "llama.cpp")  # fmt: skip
+    texts = [document(*hot, "--backend", one)["tokens"] for one in ("reference", "mlx", "cpu")]
+    assert texts[0] == texts[1] == texts[2] != document(*hot[:-2])["tokens"]
+    refuses("token id 704, but should be 0..703", *run, "--logit-bias", "704:1")
+    cut = ("--temperature", "1", "--top-k", "704", "--semantics", "mlx-lm")
+    refuses("top_k=704, but mlx-lm takes at most 703 here", *run, *cut)
+
+
+def test_generate_keeps_keys_and_values_as_it_is_told(document, refuses, demo):
+    """By law: what loses nothing writes one text. The room is that of prompt and new tokens."""
+    run = ("generate", demo, "--tokens", "1,2", "--ignore-eos", "--max-tokens", "9", "--backend")
+    for backend in ("reference", "mlx", "cpu"):
+        plain = document(*run, backend)["tokens"]
+        for name in ("concatenating", "growing", "preallocated"):
+            assert document(*run, backend, "--cache", name)["tokens"] == plain
+        assert len(document(*run, backend, "--cache", "affine4")["tokens"]) == 9
+    refuses("invalid choice: 'paged'", *run, "cpu", "--cache", "paged")
+    one = ("generate", demo, "--tokens", "1", "--cache", "preallocated", "--max-tokens")
+    assert document(*one, "0")["tokens"] == []
+    assert len(document(*one, "1")["tokens"]) == 1
+
+
 def test_generate_without_a_tokenizer_gives_ids(lockstep, document, plain):
     run = ("generate", plain, "--tokens", "1,2", "--max-tokens", "3")
     found = document(*run)

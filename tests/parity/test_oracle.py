@@ -138,8 +138,9 @@ def test_a_step_is_judged_from_the_ports_own_cache(models):
         taps = {}
         port.forward(tokens, cache=cache, trace=taps.__setitem__)
         if step == 0:  # as if the port had meant it: a dump that says so is consistent
-            cache.key_buffers[0] = cache.key_buffers[0] * np.float32(1.01)
-            taps["model.layers.0.self_attn.k_rope"] = cache.key_buffers[0][:, :, :8]
+            keys = cache.keys[0]
+            keys.buffer = keys.buffer * np.float32(1.01)
+            taps["model.layers.0.self_attn.k_rope"] = keys.buffer[:, :, :8]
         found = [tap for stage in oracle.stages(tokens) for tap in oracle.judge(stage, taps, "")]
         if step == 1:
             assert {tap.status for tap in found} == {"ok"}

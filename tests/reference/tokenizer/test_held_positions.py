@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.held_positions import PADDING, HeldPositions
 
 
@@ -60,3 +61,63 @@ def test_another_number_of_rows_is_refused():
     held.extend(np.zeros((2, 1), np.int64))
     with pytest.raises(ValueError, match="3 rows, but the cache holds 2"):
         held.next(3)
+
+
+def test_a_sliding_layer_needs_the_last_tokens_of_its_window():
+    """By hand: with a window of 3 a token sees itself and two before it."""
+    held = HeldPositions(3)
+    held.extend(np.arange(5)[None])
+    assert held.first == 0  # the first step is seen whole
+    held.extend(np.array([[5]]))
+    assert held.first == 3
+    held.extend(np.array([[6, 7]]))
+    assert held.first == 4
+    held.trim(2)
+    held.extend(np.array([[6]]))
+    assert held.first == 4
+
+
+def test_the_row_that_is_farthest_behind_decides():
+    """By hand: the short row's tokens lie before its padding."""
+    held = HeldPositions(2)
+    held.extend(np.array([[0, 1, 2, 3], [0, 1, PADDING, PADDING]]))
+    held.extend(np.array([[4], [2]]))
+    assert held.first == 1
+
+
+def test_what_was_dropped_cannot_be_needed_again():
+    held = HeldPositions(2)
+    for step in ([0, 1, 2, 3], [4]):
+        held.extend(np.array([step]))
+    held.trim(3)  # 0 and 1 are left, of which 0 to 2 were dropped
+    with pytest.raises(
+        InputError, match="token 1 is needed again, but sliding layers have dropped"
+    ):
+        held.extend(np.array([[2]]))
+    assert held.array.tolist() == [[0, 1]]
+    held.trim(2)
+    held.extend(np.array([[0, 1]]))  # from the beginning
+    assert held.first == 0
+
+
+@settings(max_examples=60)
+@given(
+    steps=st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=2), min_size=1, max_size=6),
+    window=st.integers(1, 6),
+)
+def test_no_query_sees_a_token_before_the_first(steps, window):
+    """By loop: two rows of unequal steps, padded; each query against each token."""
+    held = HeldPositions(window)
+    for lengths in steps:
+        start, width = held.next(2), max(lengths)
+        new = start[:, None] + np.arange(width)
+        new = np.where(np.arange(width) < np.array(lengths)[:, None], new, PADDING)
+        every = held.extend(new)
+        for row in range(2):
+            sees = [
+                place
+                for place, key in enumerate(every[row])
+                for query in new[row]
+                if 0 <= key <= query and query - key < window
+            ]
+            assert min(sees) >= held.first

@@ -1,0 +1,19 @@
+"""Turn a uniform number into one of the tokens that are left: the inverse of their distribution."""
+
+import numpy as np
+
+from lockstep.fast.decoding.sampling.candidates import Candidates
+
+
+def draw(left: Candidates, uniform: float, *, rule: str) -> int:
+    """Return the id of the token in whose part of the cumulative probability `uniform` falls.
+
+    Differs from the reference: the sum is not divided out; `uniform` is scaled up to it.
+    """
+    ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
+    powers = np.exp(ordered.logits - ordered.logits.max())
+    cumulative = np.cumsum(powers)
+    total = powers.sum() if rule == "ids, unscaled" else cumulative[-1]
+    side = "left" if rule == "candidates" else "right"
+    place = int(np.searchsorted(cumulative, uniform * total, side=side))
+    return int(ordered.ids[place if place < len(powers) else powers.argmax()])

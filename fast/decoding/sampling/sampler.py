@@ -1,0 +1,20 @@
+"""A sampler with a memory: it draws its random numbers, and knows the tokens so far."""
+
+from collections.abc import Iterator, Sequence
+
+from lockstep.fast.decoding.sampling.sample import sample
+from lockstep.fast.shapes import Array
+from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+
+
+class Sampler:
+    """Called with the logits (V,) of one token after another of one text; returns their ids."""
+
+    def __init__(self, options: SamplingOptions, uniforms: Iterator[float], seen: Sequence[int]):
+        self.options, self.uniforms, self.seen = options, uniforms, list(seen)
+
+    def __call__(self, logits: Array) -> int:
+        """Choose the next token. Only a draw takes a number: at temperature 0 none is taken."""
+        uniform = next(self.uniforms) if self.options.temperature > 0 else 0.0
+        self.seen.append(sample(logits, self.options, uniform=uniform, seen=self.seen))
+        return self.seen[-1]

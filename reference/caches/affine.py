@@ -1,0 +1,80 @@
+"""A store in MLX's affine format: codes, with a scale and an offset for each group."""
+
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+
+from lockstep.reference.caches.concatenating import Concatenating
+from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.shapes import Array, Keys, NewKeys
+
+GROUPS = (64, 32)  # what MLX packs, the wider one first
+SMALLEST = np.float32(1e-7)  # of a scale
+
+
+class Affine:
+    """Packed codes (B, G, S, D * bits / 32), scales and offsets (B, G, S, D / group).
+
+    The group is 64 dimensions, or 32. A head that neither divides is kept as it is.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.parts = [Concatenating() for _ in range(3)]
+        self.plain = Concatenating()
+
+    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
+        """Quantise `new`, put it behind the first `start` tokens, and return all, decoded."""
+        group = next((size for size in GROUPS if new.shape[-1] % size == 0), None)
+        if group is None:
+            return self.plain.append(ops, new, start)
+        parts = zip(self.parts, affine(new, self.bits, group), strict=True)
+        packed, scales, biases = (store.append(ops, part, start) for store, part in parts)
+        rows = [part.reshape(-1, part.shape[-1]) for part in (packed, scales, biases)]
+        weight = QuantizedTensor(rows[0], rows[1], rows[2], self.bits, group, "affine")
+        values = ops.dequantize_affine(weight, rows=slice(None), dtype=new.dtype)
+        return values.reshape(*packed.shape[:-1], new.shape[-1])
+
+    def branch(self) -> Self:
+        """Return a store with the same tokens."""
+        other = copy(self)
+        other.parts = [store.branch() for store in self.parts]
+        other.plain = self.plain.branch()
+        return other
+
+    def arrays(self) -> list[Array]:
+        """Return codes, scales and offsets; or what is kept as it is."""
+        return [array for store in (*self.parts, self.plain) for array in store.arrays()]
+
+
+def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
+    """Return packed codes, scales and offsets of (..., D), as `mlx.core.quantize` makes them.
+
+        scale = (max - min) / (2^bits - 1), away from zero's side;  offset = the edge farther from 0
+        then the scale is stretched so that 0 has a code, and  q = round((x - offset) / scale)
+
+    Rounding: all in float32; scales and offsets are rounded to the dtype of `x` after the codes
+    were made. Edges: a scale is at least 1e-7 before it is stretched.
+    """
+    wide = x.astype(np.float32).reshape(*x.shape[:-1], x.shape[-1] // group, group)
+    low, high = wide.min(axis=-1), wide.max(axis=-1)
+    bins = np.float32(2**bits - 1)
+    scales = np.maximum((high - low) / bins, SMALLEST)
+    scales = np.where(np.abs(low) > np.abs(high), scales, -scales)
+    edges = np.where(np.abs(low) > np.abs(high), low, high)
+    steps = np.rint(edges / scales)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scales = np.where(steps != 0, edges / steps, scales)
+        offsets = np.where(steps != 0, edges, np.float32(0))
+        codes = np.rint((wide - offsets[..., None]) / scales[..., None]).clip(0, bins)
+        packed = packed_codes(codes.astype(np.uint8).reshape(x.shape), bits)
+    return packed, scales.astype(x.dtype), offsets.astype(x.dtype)
+
+
+def packed_codes(codes: Array, bits: int) -> Array:
+    """Pack the codes of each row into one little-endian stream of bits, seen as uint32 words."""
+    digits = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
+    stream = digits.reshape(*codes.shape[:-1], codes.shape[-1] * bits)
+    octets = np.packbits(stream, axis=-1, bitorder="little")
+    return octets.view("<u4")

@@ -1,0 +1,64 @@
+"""A store of 8-bit whole numbers, with a scale for each group of a head's dimensions."""
+
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+
+from lockstep.reference.caches.concatenating import Concatenating
+from lockstep.reference.precision import accumulator
+from lockstep.reference.shapes import Array, Keys, NewKeys
+
+GROUP = 64
+
+
+class Int8:
+    """Codes (B, G, S, D) from -127 to 127, and scales (B, G, S, D / group) in the model's dtype.
+
+    The group is 64 dimensions, or the whole head where 64 does not divide it.
+    """
+
+    def __init__(self) -> None:
+        self.codes, self.scales = Concatenating(), Concatenating()
+
+    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
+        """Quantise `new`, put it behind the first `start` tokens, and return all, decoded."""
+        codes, scales = absmax(new)
+        codes = self.codes.append(ops, codes, start)
+        return decoded(codes, self.scales.append(ops, scales, start))
+
+    def branch(self) -> Self:
+        """Return a store with the same tokens."""
+        other = copy(self)
+        other.codes, other.scales = self.codes.branch(), self.scales.branch()
+        return other
+
+    def arrays(self) -> list[Array]:
+        """Return codes and scales."""
+        return [*self.codes.arrays(), *self.scales.arrays()]
+
+
+def absmax(x: Array) -> tuple[Array, Array]:
+    """Return codes and scales of (..., D): q = round(x / s) with s = max |x| / 127 of a group.
+
+    Rounding: s to the dtype of `x`, then the quotient to the nearest whole number with
+    ties to even. The error is at most s / 2, and a rounding of s. Edges: a group of zeros gives
+    zeros, a value that is not finite spoils its group.
+    """
+    width, dtype = x.shape[-1], accumulator(x.dtype)
+    group = GROUP if width % GROUP == 0 else width
+    wide = x.astype(dtype).reshape(*x.shape[:-1], width // group, group)
+    scales = (np.abs(wide).max(axis=-1) / dtype.type(127)).astype(x.dtype)
+    divisors = np.where(scales == 0, 1, scales).astype(dtype)[..., None]
+    with np.errstate(invalid="ignore"):
+        codes = np.rint(wide / divisors).clip(-127, 127)
+        return codes.astype(np.int8).reshape(x.shape), scales
+
+
+def decoded(codes: Array, scales: Array) -> Array:
+    """Return codes times scales, in the dtype of the scales: one rounding."""
+    dtype = accumulator(scales.dtype)
+    groups = codes.reshape(*scales.shape, codes.shape[-1] // scales.shape[-1]).astype(dtype)
+    with np.errstate(invalid="ignore"):
+        values = groups * scales.astype(dtype)[..., None]
+        return values.astype(scales.dtype).reshape(codes.shape)

@@ -1,0 +1,22 @@
+"""Turn a uniform number into one of the tokens that are left: the inverse of their distribution."""
+
+import numpy as np
+
+from lockstep.reference.decoding.sampling.candidates import Candidates, shares
+
+
+def draw(left: Candidates, uniform: float, *, rule: str) -> int:
+    """Return the id of the token in whose part of the cumulative probability `uniform` falls.
+
+    "ids" goes by ids, and the first whose sum exceeds `uniform` wins. "candidates" goes in the
+    order of the candidates, and the first whose sum reaches it wins. Both scale `uniform` to the
+    last sum, which may miss 1 by rounding; "ids, unscaled" does not, and takes the best token if
+    no sum exceeds it.
+    """
+    ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
+    probs = shares(ordered)
+    cumulative = np.cumsum(probs)
+    target = uniform if rule == "ids, unscaled" else uniform * cumulative[-1]
+    side = "left" if rule == "candidates" else "right"
+    place = int(np.searchsorted(cumulative, target, side=side))
+    return int(ordered.ids[place if place < len(probs) else np.argmax(probs)])

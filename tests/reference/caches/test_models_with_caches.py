@@ -1,0 +1,111 @@
+"""Every kind of cache under every architecture, against the same text without a cache. By loop."""
+
+import numpy as np
+import pytest
+
+from lockstep import fast, reference
+from lockstep.parity.generating import Generation
+from lockstep.parity.uniforms import seeded
+from lockstep.reference.tokenizer.cache_kinds import KINDS
+from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from tests.parity.conftest import DEMO, MODELS
+
+WITNESSES = MODELS.parent
+FOLDERS = {
+    "qwen3": MODELS / "untied_float32",
+    "qwen3 packed": MODELS / "affine_mixed",
+    "gpt2": WITNESSES / "gpt2/original",
+    "mistral": WITNESSES / "llama/mistral_window",
+    "llama": WITNESSES / "llama/llama_dynamic",
+    "gemma4": WITNESSES / "gemma4/effective",
+    "gemma4 experts": WITNESSES / "gemma4/sparse",
+    "qwen3_moe": next(iter(sorted((WITNESSES / "qwen3_moe").iterdir()))),
+}
+EXACT = ("concatenating", "growing", "preallocated", "sliding")
+SIDES = {
+    "reference": lambda folder: reference.load(folder),
+    "cpu": lambda folder: fast.load(folder, backend="cpu"),
+    "mlx": lambda folder: fast.load(folder, backend="mlx"),
+}
+CHUNKS = [(0, 7), (7, 8), (8, 9), (9, 12)]
+
+
+def host(model, value) -> np.ndarray:
+    return value if not hasattr(model, "backend") else model.backend.host(value)
+
+
+def drawn(model, rows=1, count=12) -> np.ndarray:
+    return np.random.default_rng(4).integers(1, model.config.vocab_size, (rows, count))
+
+
+def cache_of(model, kind):
+    return model.make_cache(kind, room=12 if kind == "preallocated" else None)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_chunks_through_a_cache_give_what_the_whole_text_gives(side, name):
+    model = SIDES[side](FOLDERS[name])
+    tokens = drawn(model)
+    whole = host(model, model.forward(tokens))
+    found = {}
+    for kind in KINDS:
+        cache = cache_of(model, kind)
+        parts = [host(model, model.forward(tokens[:, a:b], cache=cache)) for a, b in CHUNKS]
+        found[kind] = np.concatenate(parts, axis=1)
+    for kind in EXACT:
+        assert np.abs(found[kind] - whole).max() < 5e-5 * whole.std(), kind
+        if kind != "sliding":  # fewer keys may be summed in another order
+            assert (found[kind] == found["concatenating"]).all(), kind
+    # What quantising costs depends on the model: docs/caches.md has it as measured.
+    rough = [np.sqrt(np.mean((found[kind] - whole) ** 2)) / whole.std() for kind in KINDS[4:]]
+    assert rough[0] < 0.1 and rough[1] < 0.1 and rough[2] < 1.0
+    assert rough[0] > 0
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_trimmed_text_and_branches_go_on_as_if_nothing_had_been(side, kind):
+    """By law: the same bits as a cache that never saw what was forgotten, or the other branch."""
+    model = SIDES[side](FOLDERS["qwen3"])
+    tokens, other = drawn(model), drawn(model)[:, ::-1]
+    fresh = cache_of(model, kind)
+    model.forward(tokens[:, :6], cache=fresh)
+    wanted = host(model, model.forward(tokens[:, 6:8], cache=fresh))
+
+    cache = cache_of(model, kind)
+    model.forward(tokens[:, :6], cache=cache)
+    branch = cache.branch()
+    model.forward(other[:, :4], cache=cache)
+    found = [host(model, model.forward(tokens[:, 6:8], cache=branch))]
+    cache.trim(4)
+    found.append(host(model, model.forward(tokens[:, 6:8], cache=cache)))
+    for one in found:
+        assert (one == wanted).all()
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", EXACT)
+def test_rows_of_unequal_length_are_each_their_own(side, kind):
+    """By loop: each row alone, without padding; then both a step further."""
+    model = SIDES[side](FOLDERS["qwen3"])
+    tokens, lengths = drawn(model, rows=2, count=7), np.array([7, 3])
+    cache = cache_of(model, kind)
+    model.forward(tokens, cache=cache, lengths=lengths)
+    step = host(model, model.forward(tokens[:, :1], cache=cache))
+    for row, length in enumerate(lengths):
+        text = [*tokens[row, :length], tokens[row, 0]]
+        alone = host(model, model.forward([text]))[0, -1]
+        assert np.abs(step[row, 0] - alone).max() < 5e-5 * alone.std()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_text_is_written_with_any_cache(side):
+    """By law: those that lose nothing write one text, and all write the demo's answer."""
+    model = SIDES[side](DEMO)
+    texts = {}
+    for kind in (None, *KINDS[:6]):
+        made = Generation(model, SamplingOptions(), seeded(0), ignore_eos=False, cache=kind)
+        question = made.tokenizer.encode_chat([{"role": "user", "content": "What is 2+2?"}])
+        texts[kind] = made.run(question, 30, lambda text: None)["text"]
+    assert set(texts.values()) == {"2 + 2 equals 4."}

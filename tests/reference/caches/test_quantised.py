@@ -1,0 +1,128 @@
+"""Codes, scales and offsets of the quantised caches: by hand, by law, and MLX's as a witness."""
+
+import ml_dtypes
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.fast.caches import quantizing_cpu, quantizing_mlx
+from lockstep.reference.caches.affine import affine
+from lockstep.reference.caches.int8 import absmax, decoded
+from tests.draws import normal
+from tests.ops_backends import DTYPES, to_mlx, to_numpy
+from tests.reference.caches.test_caches import Side
+from tests.tolerances import assert_same_bits
+
+HALVES = ["float32", "bfloat16", "float16"]
+
+
+def test_absmax_by_hand():
+    """The largest is 127, so the scale is 1: ties go to even."""
+    x = np.array([127.0, -127.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.0], np.float32)
+    codes, scales = absmax(x[None])
+    assert codes.tolist() == [[127, -127, 0, 2, 2, 0, -2, 0]] and codes.dtype == np.int8
+    assert scales.tolist() == [[1.0]]
+    assert decoded(codes, scales).tolist() == codes.astype(float).tolist()
+
+
+def test_absmax_of_groups():
+    """Each 64 dimensions have a scale of their own; zeros stay zeros."""
+    x = np.concatenate([np.full(64, 254.0), np.zeros(64), np.full(64, -1.0)]).astype(np.float32)
+    codes, scales = absmax(x[None])
+    assert scales.tolist() == [[2.0, 0.0, float(np.float32(1 / 127))]]
+    assert codes.reshape(3, 64)[:, 0].tolist() == [127, 0, -127]
+    np.testing.assert_allclose(decoded(codes, scales)[0], x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_group_alone(bad):
+    x = normal(0, 1, 128)
+    x[0, 5] = bad
+    for package in ("reference", "cpu", "mlx"):
+        held = Side(package, "int8").step(*[x[None, None]] * 2)[0][0, 0, 0]
+        assert not np.isfinite(held[5]) and np.isfinite(held[64:]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(HALVES), st.sampled_from([1e-6, 1e-2, 1.0, 300.0]))
+def test_absmax_is_off_by_half_a_step_at_most(seed, dtype, size):
+    """By law: half a scale, and what rounding the scale and the product may add."""
+    x = (size * normal(seed, 3, 128).astype(np.float64)).astype(DTYPES[dtype])
+    codes, scales = absmax(x)
+    step = np.repeat(scales.astype(np.float64), 64, axis=-1)
+    largest = np.repeat(np.abs(x.astype(np.float64)).reshape(3, 2, 64).max(-1), 64, axis=-1)
+    tiny = {"float32": 0, "bfloat16": 0, "float16": 127 * 2.0**-24}[dtype]  # a subnormal scale
+    slack = largest * float(ml_dtypes.finfo(DTYPES[dtype]).eps) + tiny
+    off = np.abs(decoded(codes, scales).astype(np.float64) - x.astype(np.float64))
+    assert (off <= step / 2 + slack).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(HALVES), st.sampled_from([16, 64, 128, 192, 80]))
+def test_absmax_is_the_same_on_every_backend(seed, dtype, width):
+    """By law: codes, scales and what they decode to, to the bit."""
+    x = normal(seed, 2, 3, width, dtype=DTYPES[dtype])
+    group = 64 if width % 64 == 0 else width
+    codes, scales = absmax(x)
+    for made in (quantizing_cpu.absmax(x, group), quantizing_mlx.absmax(to_mlx(x), group)):
+        assert_same_bits(to_numpy(made[0]), codes)
+        assert_same_bits(to_numpy(made[1]), scales)
+    whole = decoded(codes, scales)
+    assert_same_bits(quantizing_cpu.from_absmax(codes, scales), whole)
+    on_mlx = quantizing_mlx.from_absmax(mx.array(codes), to_mlx(scales))
+    assert_same_bits(to_numpy(on_mlx), whole)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from(HALVES),
+    bits=st.sampled_from([4, 8]),
+    group=st.sampled_from([32, 64]),
+    shape=st.sampled_from(["normal", "above", "below", "constant", "zero", "tiny"]),
+)
+def test_affine_codes_are_those_of_mlx(seed, dtype, bits, group, shape):
+    """By witness: mx.quantize on its CPU device, to the bit; so are both of ours."""
+    x = normal(seed, 2, 5, 128)
+    x = {"normal": x, "above": x + 9, "below": x - 9, "constant": 0 * x + 3, "zero": 0 * x,
+         "tiny": x * 1e-9}[shape].astype(DTYPES[dtype])  # fmt: skip
+    with mx.stream(mx.cpu):
+        theirs = [to_numpy(one) for one in mx.quantize(to_mlx(x), group_size=group, bits=bits)]
+    for ours in (affine(x, bits, group), quantizing_cpu.affine(x, bits, group)):
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "mlx"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_affine_is_read_as_mlx_reads_it(name, dtype, bits):
+    """By witness, in float32: in half precision mx.dequantize rounds its product and sum itself."""
+    x = normal(3, 1, 2, 6, 64, dtype=DTYPES[dtype])
+    held = Side(name, f"affine{bits}").step(x, 2 * x)[0]
+    parts = mx.quantize(-to_mlx(x), group_size=64, bits=bits)
+    theirs = -to_numpy(mx.dequantize(*parts, group_size=64, bits=bits))
+    eps = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
+    np.testing.assert_allclose(
+        held.astype(np.float64), theirs.astype(np.float64), rtol=2 * eps, atol=8 * eps
+    )
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "mlx"])
+@pytest.mark.parametrize(("width", "tokens", "each"), [(128, 10, 128 + 2 * 2 * 4), (64, 256, 72)])
+def test_affine_by_the_byte(name, width, tokens, each):
+    """By hand: a byte a dimension, and a scale and an offset in float32 for each 64 of them."""
+    side = Side(name, "affine8", layers=2)
+    side.step(*[normal(0, 1, 1, tokens, width)] * 2)
+    held = tokens if name == "reference" else 256
+    assert side.cache.nbytes == 2 * 2 * held * each
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "mlx"])
+def test_a_width_that_mlx_cannot_pack_is_kept_as_it_is(name):
+    x = normal(0, 1, 2, 3, 80)
+    assert_same_bits(Side(name, "affine4").step(x, x)[0], x)
+    narrow = normal(0, 1, 2, 3, 96)  # by groups of 32
+    assert not np.array_equal(Side(name, "affine4").step(narrow, narrow)[0], narrow)

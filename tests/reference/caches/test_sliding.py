@@ -1,0 +1,82 @@
+"""The cache whose sliding layers drop what they can no longer see: by loop, by hand, by law."""
+
+import numpy as np
+import pytest
+
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.tokenizer.cache_kinds import sliding_layers
+from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, host
+
+SLIDING = ("mistral", "gemma4", "gemma4 experts")
+
+
+@pytest.fixture(params=SIDES)
+def side(request):
+    return SIDES[request.param]
+
+
+def tokens_held(cache, layer: int) -> int:
+    return cache.keys[layer].arrays()[0].shape[2]
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_a_text_far_beyond_the_window(side, name):
+    """By loop: each step against the whole text without a cache; sliding layers hold a window."""
+    model = side(FOLDERS[name])
+    window, sliding = sliding_layers(model.config)
+    length = min(2 * window + 9, model.config.max_position_embeddings)
+    tokens = drawn(model, count=length)
+    whole = host(model, model.forward(tokens))
+    cache, found, start = model.make_cache("sliding"), [], 0
+    for size in [window + 3, 4, *[1] * (length - window - 7)]:
+        part = tokens[:, start : start + size]
+        found.append(host(model, model.forward(part, cache=cache)))
+        start += size
+        most = size if start == size else window - 1 + size
+        held = [tokens_held(cache, place) for place, one in enumerate(sliding) if one and
+                cache.keys[place].arrays()]  # fmt: skip
+        assert held and set(held) == {most}
+    assert start == length
+    assert np.abs(np.concatenate(found, axis=1) - whole).max() < 5e-5 * whole.std()
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_rows_of_unequal_length_keep_what_the_shorter_one_needs(side, name):
+    """By loop: each row alone, without padding."""
+    model = side(FOLDERS[name])
+    window, _ = sliding_layers(model.config)
+    tokens = drawn(model, rows=2, count=window + 4)
+    lengths = np.array([window + 4, 3])
+    cache = model.make_cache("sliding")
+    model.forward(tokens, cache=cache, lengths=lengths)
+    for more in (1, 2):
+        step = host(model, model.forward(tokens[:, more - 1 : more], cache=cache))
+        for row, length in enumerate(lengths):
+            text = [*tokens[row, :length], *tokens[row, :more]]
+            alone = host(model, model.forward([text]))[0, -1]
+            assert np.abs(step[row, 0] - alone).max() < 5e-5 * alone.std()
+
+
+def test_it_cannot_go_back_to_what_it_dropped(side):
+    """By hand: a few tokens can be forgotten in the same step only where the window still holds."""
+    model = side(FOLDERS["gemma4"])
+    window, _ = sliding_layers(model.config)
+    tokens, cache = drawn(model, count=window + 6), model.make_cache("sliding")
+    model.forward(tokens[:, :-1], cache=cache)
+    model.forward(tokens[:, -1:], cache=cache)
+    branch = cache.branch()
+    cache.trim(5)
+    with pytest.raises(InputError, match="is needed again, but sliding layers have dropped it"):
+        model.forward(tokens[:, :1], cache=cache)
+    last = host(model, model.forward(tokens[:, :1], cache=branch))
+    whole = host(model, model.forward([[*tokens[0], tokens[0, 0]]]))[:, -1:]
+    assert np.abs(last - whole).max() < 5e-5 * whole.std()
+
+
+def test_which_layers_slide():
+    """By hand, from the configs: all of a windowed Mistral, some of Gemma 4, none of GPT-2."""
+    slides = {name: sliding_layers(SIDES["reference"](FOLDERS[name]).config) for name in FOLDERS}
+    assert slides["gpt2"] == (None, [False] * len(slides["gpt2"][1]))
+    assert all(slides["mistral"][1]) and slides["mistral"][0] is not None
+    assert {*slides["gemma4"][1]} == {True, False}
+    assert slides["qwen3"][0] is None
