@@ -42,8 +42,13 @@ def near_choice(centre: np.ndarray, spread: Sequence[np.ndarray], per_token: int
         return np.zeros(centre.shape[:-1], bool)
     falling = -np.sort(-centre, axis=-1)
     gap = falling[..., per_token - 1] - falling[..., per_token]
+    return ~(gap > reach_of_rounding(centre, spread))
+
+
+def reach_of_rounding(centre: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how far apart the scores of two experts may be for either choice to be legal."""
     moved = [np.abs(way.astype(np.float64) - centre).max(axis=-1) for way in spread]
-    return ~(gap > NEAR * np.max(moved, axis=0))
+    return NEAR * np.max(moved, axis=0)
 
 
 def routers_between(

@@ -8,6 +8,7 @@ import numpy as np
 
 FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
 ALIKE = 1e-3  # of their sums, that two hypotheses may differ by and still be like each other
+FIRST = 4  # tokens, of which one at least is right, whatever a router turned
 TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it may have turned
 
 
@@ -67,6 +68,12 @@ class Look:
             return FAR
         gains = np.linalg.lstsq(square, np.array([cross, aside]), rcond=1e-12)[0]
         return over(off - gains @ [cross, aside], wrong, self.noise)
+
+    @np.errstate(all="ignore")
+    def beginning(self) -> float:
+        """Return the same of the best of the first tokens: a turned router spoils few of them."""
+        pairs = zip(self.port[:FIRST], self.wrong[:FIRST], strict=True)
+        return min((over(error, size, self.noise) for error, size in pairs), default=0.0)
 
     @np.errstate(all="ignore")
     def fingerprint(self, first: int, last: int | None) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ Atoms = frozenset[Atom]
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
+BEGUN = 8.0  # of these noises, for one of the first tokens, where routers may turn others
 COARSE = 100.0  # times as many, where a coarse grid turns single values
 SMALL = 0.03  # of the error that is left: less is not tried yet
 ALIKE = 2  # sets of nearly the same error that a search goes on with
@@ -92,13 +93,20 @@ class Search:
     def explains(self, atoms: Atoms) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges."""
         coarse = self.coarse(atoms)
-        if self.fit(atoms)[0] > PROMISING * (COARSE if coarse else 1):
+        if not self.promising(atoms, PROMISING * (COARSE if coarse else 1)):
             return False
         if atoms not in self.judged:
             calls = rewritten(atoms, self.trial.graph)
             self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=coarse)
         judgement = self.judged[atoms]
         return judgement is not None and judgement.passed
+
+    def promising(self, atoms: Atoms, most: float) -> bool:
+        """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
+        found = self.look(atoms, None)
+        if found is None or not found.raw(0, None) <= most:
+            return False
+        return found.careful or found.beginning() <= BEGUN
 
     def among(self, known: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets of known bugs that explain the piece."""
@@ -251,10 +259,12 @@ class Search:
         return [atom for atom in candidates if self.effect(atom, skip, rows) >= least]
 
     def needed(self, atoms: Atoms) -> Atoms:
-        """Leave out what can be left out."""
-        for atom in sorted(atoms, key=lambda atom: self.effect(atom, 0, None)):
-            if len(atoms) > 1 and self.explains(atoms - {atom}):
-                atoms -= {atom}
+        """Leave out what can be left out, alone or with another bug that undoes it."""
+        for size in (1, 2):
+            ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
+            for some in combinations(ordered, size):
+                if atoms.issuperset(some) and len(atoms) > size and self.explains(atoms - {*some}):
+                    atoms -= {*some}
         return atoms
 
     def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:

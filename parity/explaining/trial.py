@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.explaining.flips import routers_between, unsure_tokens
 from lockstep.parity.explaining.look import FAR, Look, nowhere
+from lockstep.parity.explaining.steering import Steering
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece
@@ -19,6 +20,8 @@ from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 Rewritten = Mapping[int, Call]
+MOST_UNSURE = 0.5  # of the tokens, that are left out; if more are unsure, choices are looked for
+NOT_COMPARED = Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
 TURNED = 0.2  # of the tokens, that a coarse grid may have rounded to its other side
 
 
@@ -79,19 +82,49 @@ class Trial:
         Tokens that a router may have sent elsewhere by rounding alone are left out. `coarse` says
         that the rewritten calls round to a coarser grid than the port's; then some more are.
         """
-        self.count += 1 + len(self.ways(None))
-        centre = self.centre(None).target(piece.target, calls)
-        spread = [way.target(piece.target, calls) for way in self.ways(None)]
+        unsure = self.unsure(piece, calls)
+        steered = unsure is not None and unsure.mean() > MOST_UNSURE
+        if steered and not coarse and piece.target not in self.unseen:
+            return self.judge_by_choices(piece, calls or {})
+        centre, spread = self.replayed(piece, calls)
         port = self.port(piece.target)
         if centre.shape != port.shape:
-            return Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
-        unsure = self.unsure(piece, calls)
-        if (unseen := self.unseen.get(piece.target)) is not None:
-            unseen = np.broadcast_to(unseen, (len(port), unseen.shape[1]))
-            unsure = unseen if unsure is None else unsure | unseen
+            return NOT_COMPARED
         if coarse:
             turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
             unsure = turned if unsure is None else unsure | turned
+        return self.judge_sure(piece, centre, spread, unsure)
+
+    def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
+        """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
+        centre, ways = self.centre(None), self.ways(None)
+        steering = Steering(piece, calls, self.routers_of(piece), centre, ways)
+        lost = steering.settle()
+        self.count += steering.count
+        if lost is None:
+            return replace(self.judge_sure(piece, *self.replayed(piece, calls), None), passed=False)
+        return self.judge_sure(piece, *self.replayed(piece, steering.every_choice()), lost[None])
+
+    def replayed(
+        self, piece: Piece, calls: Rewritten | None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return what a piece should be, and what the legal ways of rounding make of it."""
+        self.count += 1 + len(self.ways(None))
+        centre = self.centre(None).target(piece.target, calls)
+        return centre, [way.target(piece.target, calls) for way in self.ways(None)]
+
+    def judge_sure(
+        self,
+        piece: Piece,
+        centre: np.ndarray,
+        spread: Sequence[np.ndarray],
+        unsure: np.ndarray | None,
+    ) -> Judgement:
+        """Judge a piece as a tap is, by the tokens (B, L) that are sure, and prove something."""
+        port = self.port(piece.target)
+        if (unseen := self.unseen.get(piece.target)) is not None:
+            unseen = np.broadcast_to(unseen, (len(port), unseen.shape[1]))
+            unsure = unseen if unsure is None else unsure | unseen
         if unsure is not None and not unsure.all():
             port, centre, *spread = (
                 self.sure(value, piece, unsure) for value in (port, centre, *spread)
@@ -100,9 +133,6 @@ class Trial:
 
     def unsure(self, piece: Piece, calls: Rewritten | None) -> np.ndarray | None:
         """Return the tokens (B, L) of a piece that depend on a choice within the noise."""
-        target = piece.target
-        if target not in self.routers:
-            self.routers[target] = routers_between(target, self.graph, self.dumped, piece.calls)
 
         def values(number: int) -> tuple[np.ndarray, Sequence[np.ndarray]]:
             if number in self.dumped:
@@ -110,7 +140,14 @@ class Trial:
             centre, ways = self.centre(None), self.ways(None)
             return centre.target(number, calls), [way.target(number, calls) for way in ways]
 
-        return unsure_tokens(target, self.routers[target], values, self.graph)
+        return unsure_tokens(piece.target, self.routers_of(piece), values, self.graph)
+
+    def routers_of(self, piece: Piece) -> list[Call]:
+        """Return the routers of a piece whose choice the port did not dump."""
+        target = piece.target
+        if target not in self.routers:
+            self.routers[target] = routers_between(target, self.graph, self.dumped, piece.calls)
+        return self.routers[target]
 
     def turned(self, piece: Piece, own: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:
         """Return the tokens (B, L) that are the farthest off, where no way of rounding is.
@@ -152,7 +189,7 @@ class Trial:
             mark = self.marked(piece.target, right)
             port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
-        return Look.of(port, wrong, right, noise, careful=not self.routers.get(piece.target))
+        return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
 
     def marked(self, target: int, value: np.ndarray) -> np.ndarray:
         """Return the tokens that prove nothing, in a shape that fits a value, or its first rows."""
@@ -175,7 +212,7 @@ class Trial:
             spread = [way.target(piece.target) for way in self.ways(rows)]
             errors = [np.nan_to_num(difference(way, centre)) for way in spread]
             noise = row_noise(errors, centre, self.dtype)
-            usual = float(np.median(noise)) if self.routers.get(piece.target) else rms(noise)
+            usual = float(np.median(noise)) if self.routers_of(piece) else rms(noise)
             self.usual[key] = usual / (rms(centre) or 1.0)
         return self.usual[key]
 

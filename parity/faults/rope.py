@@ -60,7 +60,10 @@ def neighbours(call: Call, graph: Graph) -> Call:
 
 
 def across_heads(call: Call, graph: Graph) -> Call:
-    """Take the number of the head for the position: the axes were not exchanged yet."""
+    """Take the number of the head for the position: the axes were not exchanged yet.
+
+    Its entry comes before those that change positions, since those then change what this counts.
+    """
 
     def heads(ops: Any, positions: Any, x: Any) -> Any:
         return np.arange(x.shape[1])[None].repeat(len(x), axis=0)
@@ -189,6 +192,16 @@ FAULTS = (
         },
     ),
     Fault(
+        id="rope-axis-mixup",
+        wrong="head h of every token turns by h f",
+        right="every head of token p turns by p f",
+        symptom="nothing usable",
+        where="self_attn.q_rope",
+        fix="bring heads before tokens, (B, H, L, D), or tell the kernel which axis counts",
+        evidence=("lablup/mlxcel#1688", "ml-explore/mlx-lm#1606"),
+        variants={"": rewrite("rope")(across_heads)},
+    ),
+    Fault(
         id="rope-sign-flipped",
         wrong="the angle is -p f",
         right="the angle is p f",
@@ -221,16 +234,6 @@ FAULTS = (
             "queries one early": changed_input("rope", POSITIONS, shifted(-1), QUERIES),
             "keys one early": changed_input("rope", POSITIONS, shifted(-1), KEYS),
         },
-    ),
-    Fault(
-        id="rope-axis-mixup",
-        wrong="head h of every token turns by h f",
-        right="every head of token p turns by p f",
-        symptom="nothing usable",
-        where="self_attn.q_rope",
-        fix="bring heads before tokens, (B, H, L, D), or tell the kernel which axis counts",
-        evidence=("lablup/mlxcel#1688", "ml-explore/mlx-lm#1606"),
-        variants={"": rewrite("rope")(across_heads)},
     ),
     Fault(
         id="rope-theta-default",

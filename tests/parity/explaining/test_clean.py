@@ -105,6 +105,41 @@ def test_either_choice_of_a_tie_is_right(tied, level, monkeypatch):
     check_clean(explained(tied, other))
 
 
+@pytest.fixture
+def undecided(tmp_path):
+    """A model whose routers have no preference at all: the choice of every token is a tie."""
+    folder = shutil.copytree(WITNESSES / "qwen3_moe/separate", tmp_path / "undecided")
+    tensors = load_file(folder / "model.safetensors")
+    for name, value in tensors.items():
+        if name.endswith("mlp.gate.weight"):
+            value[:] = 0
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return str(folder)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_are_found_where_every_token_depends_on_one(undecided, dtype, monkeypatch):
+    """By law: any expert is right. One layer takes the first that was left out for one chosen."""
+    chosen = model_of(undecided).config.num_experts_per_tok
+    last = model_of(undecided).config.num_hidden_layers - 1
+    monkeypatch.setattr(ports, "rewrite_of", lambda bug: exchanged(0, chosen))
+    options = {"dtype": dtype, "level": "logits"}
+    right = port(undecided, **options)
+    other = port(undecided, ["exchanged"], where=lambda call: call.layer == last, **options)
+    assert not np.allclose(right["logits"], other["logits"], atol=0.05)
+    check_clean(explained(undecided, right, ()), dtype)
+    check_clean(explained(undecided, other, ()), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_choice_hides_a_bug_of_a_token_that_depends_on_one(undecided, dtype):
+    taps = port(undecided, ["norm-applied-twice"], dtype=dtype, level="logits")
+    assert explained(undecided, taps, ()).verdict == "unknown"
+    off = port(undecided, dtype=dtype, level="logits")
+    off["logits"][0, 7:] *= 1.05
+    assert explained(undecided, off, ()).verdict == "unknown"
+
+
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_another_choice_where_nothing_ties_is_wrong(level, monkeypatch):
     name = "qwen3_moe/separate"

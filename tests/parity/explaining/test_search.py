@@ -6,9 +6,12 @@ import numpy as np
 
 from lockstep import reference
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
-from lockstep.parity.explaining.search import distinct, widest
+from lockstep.parity.explaining.search import Search, distinct, widest
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import record
+from tests.parity.explaining.ports import graph_of, model_of, port
 
 
 def atom(id: str, variant: str, *calls: int) -> Atom:
@@ -56,3 +59,24 @@ def test_bugs_compose_in_one_call_and_two_variants_of_one_exclude_each_other(pla
     variants = [h for h in some.values() if h.id == "act-silu-vs-gelu"][:2]
     at = min(variants[0].calls & variants[1].calls)
     assert rewritten([Atom(bug, frozenset([at])) for bug in variants], one) is None
+
+
+def test_two_bugs_that_undo_each_other_are_left_out_together():
+    """By law: a gain of 1 + w, less 1 again, is the right gain."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    bug = "act-silu-vs-gelu"
+    taps = port(name, [f"{bug}[gelu (tanh) for silu]"], level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    here = {
+        one.id: Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if one.id in ("norm-plus-one-missing", "norm-plus-one-twice")
+        or (one.id, one.variant) == (bug, "gelu (tanh) for silu")
+    }
+    search = Search(trial, piece, [*here.values()])
+    true = frozenset([here[bug]])
+    assert len(here) == 3 and search.needed(frozenset(here.values())) == true
+    assert search.needed(true) == true

@@ -97,6 +97,23 @@ def test_a_wrong_pairing_of_a_wrong_base_by_loop():
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("id", "angle"),
+    [
+        ("rope-sign-flipped", lambda h, p, j: -plain(h, h, j)),
+        ("rope-pos-starts-at-1", lambda h, p, j: plain(h, h + 1, j)),
+        ("rope-missing-on-layer-kind", lambda h, p, j: 0.0),
+    ],
+)
+def test_positions_read_off_the_wrong_axis_are_changed_further_by_loop(id, angle):
+    """The catalogue's order is that in which bugs are put into a call."""
+    order = [fault.id for fault in FAULTS]
+    assert order.index("rope-axis-mixup") < order.index(id)
+    axis, then, graph = variant("rope-axis-mixup"), variant(id), turn()
+    found = wrong(graph, lambda one, graph: axis(one, graph) and then(axis(one, graph), graph))
+    np.testing.assert_allclose(found, by_loop(angle, in_halves), atol=1e-14)
+
+
 def test_frequencies_in_half_by_loop():
     halves = [float(np.float16(one)) for one in FREQUENCIES]
     found = wrong(turn(), variant("rope-inv-freq-half", "frequencies in float16"))
