@@ -69,15 +69,15 @@ def formats(stored: dict[str, StoredFormat]) -> dict[str, dict[str, Any]]:
 
 
 def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[str, int]:
-    """Estimate bytes: the cache of a token, and the peak of a prompt in each of the two packages.
+    """Estimate bytes: the cache of a token, and the peak of a prompt in each package.
 
     The peak is in attention, in the feed-forward part or in the head. The reference holds one
     matrix at a time, as stored and a tile of it widened, and of a table the rows that it looks up;
-    fast holds all weights, widened to float32 where they are not packed.
+    fast holds all weights, on MLX widened to float32 where they are not packed.
     """
     alike = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     cache = getattr(config, "cached_per_token", alike) * FLOAT32
-    wide = sum(map(on_device, stored.values()))
+    wide, held_by_cpu = (sum(map(size, stored.values())) for size in (on_device, on_cpu))
     matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
     layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
     outside = [name for name in matrices if not LAYER.search(name) and not looked_up(name, stored)]
@@ -92,6 +92,7 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
         "cache_per_token": cache,
         "reference": held + max(attention, layer + feed_forward, head + logits),
         "fast": held + wide + max(attention, feed_forward, logits),
+        "cpu": held + held_by_cpu + max(attention, feed_forward, logits),
     }
 
 
@@ -107,6 +108,11 @@ def on_device(tensor: StoredFormat) -> int:
     if not tensor.packed:
         return weights * FLOAT32
     return tensor.nbytes + (weights // 4 if tensor.bits is None else 0)
+
+
+def on_cpu(tensor: StoredFormat) -> int:
+    """Return the bytes of a tensor under `fast/kernels`, which widen a matrix as they read it."""
+    return tensor.nbytes if len(tensor.shape) > 1 else prod(tensor.shape) * FLOAT32
 
 
 def unpacking(matrix: StoredFormat) -> int:

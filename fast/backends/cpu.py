@@ -8,8 +8,7 @@ import numpy as np
 from lockstep.fast import cpu, kernels
 from lockstep.fast.caches import quantizing_cpu
 from lockstep.reference.checkpoint.adapters import Adapter
-from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
-from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
+from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -27,16 +26,17 @@ class CpuBackend:
     def weight(self, tensor: np.ndarray | Packed) -> Any:
         """Take a stored tensor to the dtype that is computed in; a packed one stays packed.
 
-        Its scales are rounded to that dtype too, where the reference keeps them as stored. A matrix
-        of narrower floats stays as it is too, if there are kernels that widen it as they read.
+        Its scales are rounded to that dtype, where the reference keeps them as stored. A matrix of
+        narrower floats stays as it is, if there are kernels that widen it as they read.
         """
         if isinstance(tensor, QuantizedTensor):
-            scales, biases = self.weight(tensor.scales), self.weight(tensor.biases)
+            scales, biases = self.cast(tensor.scales), self.cast(tensor.biases)
             return replace(tensor, scales=scales, biases=biases)
-        if isinstance(tensor, BlockTensor | MinifloatTensor):
-            return tensor
-        if tensor.ndim > 1 and self.dtype == np.float32 and kernels.available():
-            return tensor if tensor.dtype.itemsize == 2 else tensor.astype(self.dtype, copy=False)
+        narrow = not isinstance(tensor, Packed) and tensor.ndim > 1 and tensor.dtype.itemsize == 2
+        widened_later = narrow and self.dtype == np.float32 and kernels.available()
+        return tensor if isinstance(tensor, Packed) or widened_later else self.cast(tensor)
+
+    def cast(self, tensor: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
             return tensor.astype(self.dtype, copy=False)
 

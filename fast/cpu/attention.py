@@ -3,7 +3,7 @@ import numpy as np
 from lockstep.fast import kernels
 from lockstep.fast.cpu.attention_context import attention_context
 from lockstep.fast.cpu.attention_scores import attention_scores
-from lockstep.fast.cpu.softmax import softmax
+from lockstep.fast.cpu.softmax import POLICIES, softmax
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
@@ -16,10 +16,10 @@ def attention(
     """Attend: scores, softmax and weighted average, a block of queries at a time.
 
     Differs from `reference.ops.attention`: scores and probabilities stay in float32 between the
-    parts; a masked NaN in the values does spoil the result, but not that of a single query, which
-    machine code goes through key by key.
+    parts; a masked NaN in the values does spoil the result, except where machine code goes along
+    the keys of a single query.
     """
-    if queries.shape[2] == 1 and kernels.available():
+    if queries.shape[2] == 1 and masked_row in POLICIES and kernels.available():
         from lockstep.fast.kernels.attend import attended
 
         found = attended(queries, keys, values, mask, scale=scale)

@@ -5,11 +5,17 @@ row, sixteen numbers at a time (`lanes.py`). One storage format is one file. Wit
 here is imported, and `fast/cpu` computes the same with NumPy alone.
 """
 
+import sys
 from functools import cache
-from importlib.util import find_spec
+from typing import Any
 
 
 @cache
 def available() -> bool:
-    """Whether Numba is installed."""
-    return find_spec("numba") is not None
+    """Whether Numba is here and can be used: it refuses a NumPy that is newer than it knows."""
+    try:
+        import numba
+    except ImportError:
+        return False
+    settings: Any = numba.config  # which has its settings from the environment
+    return not settings.DISABLE_JIT and sys.byteorder == "little"

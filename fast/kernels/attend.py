@@ -19,7 +19,8 @@ def attended(
     """Attend with one query (B, H, 1, D); None if that is not what is here, or not in float32."""
     batch, heads, length, width = queries.shape
     held = keys.shape[2]
-    fits = length == 1 and width % WIDTH == 0 and heads % keys.shape[1] == 0
+    alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
+    fits = length == 1 and width % WIDTH == 0 and heads % keys.shape[1] == 0 and alike
     narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
     if narrow or not (fits and held and usable()) or mask.blind:
         return None

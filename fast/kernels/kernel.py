@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -51,14 +52,25 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
     a file changed which a kernel is composed of; nor does it tell one core's code from that of all.
     """
     options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
+    folder = own_folder() / ("together" if parallel else "alone")
+    if not writable(folder):  # then nowhere: Numba's own folders would mix these up
+        return njit(**options)(function)
     before = SETTINGS.CACHE_DIR
     try:
-        SETTINGS.CACHE_DIR = str(own_folder() / ("together" if parallel else "alone"))
+        SETTINGS.CACHE_DIR = str(folder)
         return njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder can be written to
-        return njit(**options)(function)
     finally:
         SETTINGS.CACHE_DIR = before
+
+
+def writable(folder: Path) -> bool:
+    """Make a folder, and see whether a file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 @functools.cache
@@ -93,7 +105,8 @@ def usable() -> bool:
 
 
 def after_fork() -> None:
-    _state["forked"] = _state["threads"]
+    """A child has none of the threads, and a lock that another thread held stays shut for ever."""
+    _state["forked"] = _state["threads"] or STARTING.locked()
 
 
 os.register_at_fork(after_in_child=after_fork)

@@ -14,12 +14,19 @@ from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
+FOUR = 4  # tokens that take part in a step
 FLOATS = (np.dtype(np.float32), *SEEN_AS)
 
 
 def product(x: Array, weight: Weight) -> Array | None:
-    """Multiply float32 activations (M, K) by a matrix (N, K); None if no kernel knows its form."""
-    form = stored(weight) if usable() and 0 not in (*x.shape, weight.shape[0]) else None
+    """Multiply float32 activations (M, K) by a matrix (N, K); None if no kernel is better.
+
+    That is so for a form that none knows, and for a float32 matrix and few tokens: there is nothing
+    to unpack, and BLAS is as quick.
+    """
+    plain = isinstance(weight, np.ndarray) and weight.dtype == np.float32 and len(x) < FOUR
+    nothing = 0 in (*x.shape, weight.shape[0])
+    form = None if plain or nothing or not usable() else stored(weight)
     if form is None:
         return None
     of, matrix = form

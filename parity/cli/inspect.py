@@ -43,8 +43,8 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
         ("weights", f"{size(memory['weights'])} stored, {found['bits_per_weight']:.2f} bits each"),
         ("kv cache", f"{size(memory['cache_per_token'])} for each token, in float32"),
-        ("memory", f"about {size(memory['reference'])} on the reference and "
-                   f"{size(memory['fast'])} on a fast backend, "
+        ("memory", f"about {size(memory['reference'])} on the reference, "
+                   f"{size(memory['fast'])} on mlx and {size(memory['cpu'])} on cpu, "
                    f"for {memory['tokens']} tokens in float32"),
     ]  # fmt: skip
     formats = [("stored as", "tensors", "size", "modules")]

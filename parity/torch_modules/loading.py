@@ -95,8 +95,12 @@ def refusing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from writing to the terminal inside of a block."""
-    from transformers.utils import logging
+    """Keep transformers from writing to the terminal inside of a block, if it is there at all."""
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        yield
+        return
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -8,12 +8,14 @@ from lockstep.fast.decoding.sampling.candidates import Candidates
 def draw(left: Candidates, uniform: float, *, rule: str) -> int:
     """Return the id of the token in whose part of the cumulative probability `uniform` falls.
 
-    Differs from the reference: the sum is not divided out; `uniform` is scaled up to it.
+    Differs from the reference: in nothing; it is short already.
     """
     ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
     powers = np.exp(ordered.logits - ordered.logits.max())
+    if rule == "ids, unscaled":
+        powers /= powers.sum()
     cumulative = np.cumsum(powers)
-    total = powers.sum() if rule == "ids, unscaled" else cumulative[-1]
+    total = 1.0 if rule == "ids, unscaled" else cumulative[-1]
     side = "left" if rule == "candidates" else "right"
     place = int(np.searchsorted(cumulative, uniform * total, side=side))
     return int(ordered.ids[place if place < len(powers) else powers.argmax()])

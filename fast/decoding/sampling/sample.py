@@ -1,6 +1,7 @@
 """Choose the next token from its logits, as the reference does, sorting as little as it can.
 
-A uniform that falls within a rounding of a border between two tokens may choose the other one.
+Sums are rounded as the reference rounds them, so that both choose alike at a border too. Only
+typical sampling may not, where rounding decides which of two tokens is nearer to the entropy.
 """
 
 from collections.abc import Sequence

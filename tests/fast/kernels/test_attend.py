@@ -100,3 +100,25 @@ def test_what_has_no_kernel_is_left_to_numpy(why):
         queries = queries.astype(np.float16)
     mask = causal_mask(np.full((2, count), held), np.tile(np.arange(held), (2, 1)), window=None)
     assert attend.attended(queries, keys, values, mask, scale=SCALE) is None
+
+
+@pytest.mark.parametrize("other", ["wider values", "narrower values", "fewer keys", "one row"])
+def test_arrays_that_do_not_belong_together_are_left_to_numpy(other):
+    """By law: nothing is read or written behind the end of an array."""
+    queries, keys, values = drawn(9)
+    if "values" in other:
+        values = normal(3, 2, 2, 9, 48 if "wider" in other else 16)
+    elif other == "fewer keys":
+        keys = keys[:, :, :5]
+    else:
+        keys, values = keys[:1], values[:1]
+    held = keys.shape[2]
+    mask = causal_mask(np.full((2, 1), held), np.tile(np.arange(held), (2, 1)), window=None)
+    assert attend.attended(queries, keys, values, mask, scale=SCALE) is None
+
+
+def test_a_policy_that_does_not_exist_is_refused_for_one_query_too():
+    queries, keys, values = drawn(3)
+    mask = causal_mask(np.full((2, 1), 2), np.tile(np.arange(3), (2, 1)), window=None)
+    with pytest.raises(ValueError, match="masked_row='zeros'"):
+        attention(queries, keys, values, mask, scale=SCALE, masked_row="zeros")

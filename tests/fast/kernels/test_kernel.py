@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.fast import kernels
 from lockstep.fast.cpu import linear
+from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.kernel import cache_folder
 from tests.draws import normal, packed_matrix
 from tests.tolerances import assert_close
@@ -19,7 +20,7 @@ import numpy as np
 from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.product import product
 kernel.SMALL = 0
-weight, x = np.ones((4, 16), np.float32), np.ones((1, 16), np.float32)
+weight, x = np.ones((4, 16), np.float16), np.ones((1, 16), np.float32)
 assert product(x, weight).tolist() == [[16.0] * 4]
 child = os.fork()
 if child == 0:
@@ -40,6 +41,17 @@ def test_machine_code_is_kept_under_all_its_sources(tmp_path, monkeypatch):
     assert cache_folder(folder) == before
     (folder / "formats/one.py").write_text("b = 2\n")
     assert cache_folder(folder) != before
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch):
+    """By hand: Numba's own folders know neither all sources nor how many cores work."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(kernel, "own_folder", lambda: tmp_path / "file" / "cache")
+    unkept = kernel.compiled(lambda: 1)
+    monkeypatch.setattr(kernel, "own_folder", lambda: tmp_path / "cache")
+    kept = kernel.compiled(lambda: 1)
+    names = [type(one._cache).__name__ for one in (unkept, kept)]  # type: ignore[attr-defined]
+    assert names == ["NullCache", "FunctionCache"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
