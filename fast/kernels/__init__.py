@@ -14,8 +14,8 @@ from typing import Any
 def available() -> bool:
     """Whether Numba is here and can be used: it refuses a NumPy that is newer than it knows."""
     try:
-        import numba
+        from numba import config
     except ImportError:
         return False
-    settings: Any = numba.config  # which has its settings from the environment
+    settings: Any = config  # which has its settings from the environment
     return not settings.DISABLE_JIT and sys.byteorder == "little"
