@@ -49,12 +49,13 @@ def with_modules(
     """
     if not tokens:
         raise InputError(right.path, NO_TOKENS)
-    decoded = right.decoded or left.decoded
-    last = last_step_reached(right, decoded)
+    later = right.fed or left.fed
+    last = last_step_reached(right, later)
     with quiet(), np.errstate(all="ignore"):  # what a broken port dumps may overflow anywhere
         model = load(path, dtype=dtype)
-        check_tokens(model, tokens)
-        found = survey(model.module, tokens, decoded, last)
+        check_tokens(model, tokens, "the prompt")
+        check_tokens(model, [token for one in later for token in one], "decoded")
+        found = survey(model.module, tokens, later, last)
         bare = aligned(right, found)
         scaled = taken_as_scaled(model.module, bare, found.fed)
         port, taps, ways = judgement(model, found, scaled, tokens, progress)
@@ -89,19 +90,19 @@ def wrong_in(taps: list[Tap]) -> int:
     return sum(map(is_wrong, taps))
 
 
-def check_tokens(model: TorchModel, tokens: list[int]) -> None:
+def check_tokens(model: TorchModel, tokens: list[int], whose: str) -> None:
     """Raise InputError if a token is beyond the vocabulary."""
     size = model.sizes.vocab_size
     for place, token in enumerate(tokens):
         if token >= size:
-            where = f"token {place} of the prompt"
+            where = f"token {place} of {whose}"
             raise InputError(model.path, f"token id {token}, but should be 0..{size - 1}", where)
 
 
-def last_step_reached(right: Dump, decoded: list[int]) -> int:
+def last_step_reached(right: Dump, later: list[list[int]]) -> int:
     """Return the last step of a dump. Raises InputError if nobody says how to reach it."""
     steps = {step_of(name) for name in right.shapes}
-    reached = max(len(decoded), len(steps - {0}))
+    reached = max(len(later), len(steps - {0}))
     if max(steps) > reached:
         what = f"holds step {max(steps)}, but only {reached} of the steps before it"
         raise InputError(right.path, f"{what}; say what was fed, in the metadata: decoded")
@@ -146,7 +147,7 @@ def judged(
             place = f"stored as {port.dtype}, but an activation should be floating"
             yield Tap(name, None, port.shape, "diverged", place=place)
         elif port.shape != centre.shape:
-            length = len(tokens) if step_of(name) == 0 else 1
+            length = len(found.fed[step_of(name)])
             rows = np.prod(centre.shape[:-1], dtype=int)
             of_tokens = rows % length == 0
             yield (

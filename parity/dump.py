@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ class Dump:
             raise InputError(
                 self.path, f"{what}up to the {len(ids)} ids of decoded", "__metadata__"
             )
-        ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
+        ends = accumulate(lengths)
         return [ids[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
     @property

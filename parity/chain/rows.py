@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class OwnRows:
     def __init__(self, dump: Dump, vocabulary: int, prompt: int):
         self.dump, self.vocabulary = dump, vocabulary
         self.names = names_of(dump)
-        self.prompt = self.of(0)
+        self.prompt = self.of(0)[-2:].copy()
 
     def of(self, step: int) -> np.ndarray:
         """Return all rows that a step has, (n, V), none if they were not dumped."""
@@ -37,9 +38,14 @@ class OwnRows:
 
     def rows(self, fed: Sequence[int]) -> tuple[Rows, np.ndarray | None]:
         """Return the row of each choice, and what stands before the prompt's last."""
-        found = [self.prompt, *(self.of(step) for step in range(1, max(self.names, default=0) + 1))]
         before = self.prompt[-2] if len(self.prompt) > 1 else None
-        return [one[-1] if len(one) else None for one in found[:MOST]], before
+        return [*self.last], before
+
+    @cached_property
+    def last(self) -> Rows:
+        """The last row of the prompt and of each step, read once."""
+        steps = range(1, min(max(self.names, default=0), MOST - 1) + 1)
+        return [last_of(self.prompt), *(last_of(self.of(step)) for step in steps)]
 
 
 class ReferenceRows:
@@ -72,6 +78,11 @@ class ReferenceRows:
             self.found.append(self.step([token]))
             self.fed.append(token)
         return [*self.found[: len(wanted) + 1]], self.before
+
+
+def last_of(rows: np.ndarray) -> np.ndarray | None:
+    """Return a copy, so that the other rows need no memory; None if there is no row."""
+    return rows[-1].copy() if len(rows) else None
 
 
 def names_of(dump: Dump) -> dict[int, str]:

@@ -21,6 +21,7 @@ COUNTS, FLAGS = ("top_k", "max_new_tokens"), ("do_sample", "ignore_eos")
 SETTINGS = (*NUMBERS, *COUNTS, *FLAGS)
 OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 LARGEST = 1e6  # of any setting
+OURS = ("self", "messages")  # no variables of a template: we give them
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ def chat_of(
     if chat is not None and not isinstance(chat, bool | dict):
         raise refused(path, "chat", "true, false or a JSON object of what the template is given",
                       about)  # fmt: skip
+    taken = next((name for name in OURS if isinstance(chat, dict) and name in chat), None)
+    if taken is not None:
+        raise InputError(path, f"chat may not give its template {show(taken)}", PLACE)
     variables = chat if isinstance(chat, dict) else {} if chat or messages else None
     return messages, variables
 
@@ -134,6 +138,14 @@ def settings_of(about: Mapping[str, str], path: Path) -> dict[str, Any] | None:
     except InputError as error:
         raise InputError(path, f"sampling: {error.what}", PLACE) from None
     return found
+
+
+def temperature_of(settings: Mapping[str, Any] | None) -> float:
+    """Return the temperature that settings mean: 1 if it is drawn and none is given."""
+    said = settings or {}
+    if said.get("do_sample") is False:
+        return 0.0
+    return said.get("temperature", 1.0 if said.get("do_sample") else 0.0)
 
 
 def check_setting(name: str, value: Any, path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.parity.chain.said import Said, said_by
+from lockstep.parity.chain.said import Said, said_by, temperature_of
 from lockstep.parity.cli.output import counted
 from lockstep.parity.dump import Dump
 from lockstep.reference.checkpoint.errors import show_names
 
 KEYS = {
     "format", "version", "tokens", "dtype", "decoded", "model", "backend", "adapter", "prompt",
-    "chat", "messages", "step_lengths", "batch", "padding", "generated", "uniforms", "sampling",
+    "chat", "messages", "step_lengths", "batch", "padding", "batch_decoded", "generated", "uniforms", "sampling",
+    "library", "rotary_neighbours",
 }  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def about_prompt(said: Said, *, has_tensors: bool) -> Iterator[str]:
 def about_choices(said: Said) -> Iterator[str]:
     if said.settings is not None and not said.answer:
         yield "sampling is said, but not what was chosen: decoded or generated"
-    drawn = bool((said.settings or {}).get("temperature"))
+    drawn = temperature_of(said.settings) > 0
     if drawn and said.answer and said.uniforms is None:
         yield "drawn at a temperature, and no uniforms: the choices cannot be replayed"
     if said.uniforms is not None and len(said.uniforms) < len(said.answer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from lockstep.parity.graph import Call, Constant, Graph
 from lockstep.reference.checkpoint.errors import InputError
 
 PADDING = -1  # the position of a key that nobody sees
+FEW = 1 << 16  # tokens of a batch that are never too many
 UNEQUAL = "batch_decoded must have {wanted} ids for each of {rows} rows, not {found}"
 
 
@@ -26,6 +28,7 @@ def rows_of(dump: Dump, steps: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """
     prompts = dump.batch or []
     longest = max(map(len, prompts))
+    check_size(dump, prompts, longest)
     later = dump.rows("batch_decoded") or [[] for _ in prompts]
     lengths = (dump.ids("step_lengths") or [1] * max(map(len, later)))[:steps]
     count = sum(lengths)
@@ -37,6 +40,18 @@ def rows_of(dump: Dump, steps: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
     tokens = [filled(prompt, longest, dump.padding, 0) + more[:count] for prompt, more in some]
     pads = [filled([0] * len(prompt), longest, dump.padding, 1) + [0] * count for prompt in prompts]
     return np.array(tokens), np.array(pads, bool), [longest, *lengths]
+
+
+def check_size(dump: Dump, prompts: Sequence[Sequence[int]], longest: int) -> None:
+    """Raise InputError for a row of nothing, or more tokens than a tensor has numbers."""
+    where = "__metadata__"
+    if not all(prompts):
+        raise InputError(dump.path, f"row {[*map(bool, prompts)].index(False)} of batch is empty",
+                         where)  # fmt: skip
+    largest = max(map(prod, dump.shapes.values()), default=0)
+    if len(prompts) * longest > max(largest, FEW):
+        what = f"batch has {len(prompts)} rows of up to {longest} ids, and no tensor is that large"
+        raise InputError(dump.path, what, where)
 
 
 def filled(ids: Sequence[int], length: int, side: str, value: int) -> list[int]:

@@ -43,8 +43,10 @@ class Survey:
         return [name for name in self.shapes if name in found]
 
 
-def survey(module: Any, tokens: Sequence[int], decoded: Sequence[int], steps: int) -> Survey:
-    """Run the prompt and `steps` more; those that `decoded` does not say are the greedy choice."""
+def survey(
+    module: Any, tokens: Sequence[int], later: Sequence[Sequence[int]], steps: int
+) -> Survey:
+    """Run the prompt and `steps` more; those that `later` does not say are the greedy choice."""
     found, heritage = Survey(), Heritage()
 
     def visit(name: str, made: Any) -> None:
@@ -57,7 +59,7 @@ def survey(module: Any, tokens: Sequence[int], decoded: Sequence[int], steps: in
         for number in range(steps + 1):
             found.fed.append(fed)
             chosen = walk.step(fed, number, more=number < steps)
-            fed = [decoded[number] if number < len(decoded) else chosen]
+            fed = [*later[number]] if number < len(later) else [chosen]
     found.aliases, found.kinds = walk.aliases, walk.kinds
     return found
 

@@ -14,7 +14,7 @@ Array = np.ndarray
 
 def divided(logits: Array, history: Sequence[int], s: Any) -> Array:
     """Divide every logit, those below 0 too."""
-    ids = sorted({*history})
+    ids = [one for one in sorted({*history}) if one < len(logits)]
     right = other_penalties(logits, history, s)
     right[ids] += logits[ids] / s.repetition_penalty - logits[ids]
     return right
@@ -31,7 +31,8 @@ def other_penalties(logits: Array, history: Sequence[int], s: Any) -> Array:
 
 def each_time(logits: Array, history: Sequence[int], s: Any) -> Array:
     """Apply the penalty once for each time that an id was there."""
-    ids, counts = np.unique(np.array([*history], dtype=int), return_counts=True)
+    there = [one for one in history if one < len(logits)]
+    ids, counts = np.unique(np.array(there, dtype=int), return_counts=True)
     right, seen, factor = other_penalties(logits, history, s), logits[ids], s.repetition_penalty
     right[ids] += np.where(seen > 0, seen / factor**counts, seen * factor**counts) - seen
     return right

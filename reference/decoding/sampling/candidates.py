@@ -33,9 +33,17 @@ def candidates(logits: Array) -> Candidates:
     return Candidates(ids, wide[ids])
 
 
+def weights(left: Candidates) -> Array:
+    """Return each candidate's probability over the best one's, (N,): equals have equal ones.
+
+    Sums of them are whole numbers where sums of equal probabilities are rounded.
+    """
+    return np.exp(left.logits - left.logits.max())
+
+
 def shares(left: Candidates) -> Array:
     """Return each candidate's probability among the candidates, (N,)."""
-    powers = np.exp(left.logits - left.logits.max())
+    powers = weights(left)
     return powers / powers.sum()
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.reference.decoding.sampling.candidates import Candidates, shares
+from lockstep.reference.decoding.sampling.candidates import Candidates, shares, weights
 
 
 def draw(left: Candidates, uniform: float, *, rule: str) -> int:
@@ -10,13 +10,14 @@ def draw(left: Candidates, uniform: float, *, rule: str) -> int:
 
     "ids" goes by ids, and the first whose sum exceeds `uniform` wins. "candidates" goes in the
     order of the candidates, and the first whose sum reaches it wins. Both scale `uniform` to the
-    last sum, which may miss 1 by rounding; "ids, unscaled" does not, and takes the best token if
-    no sum exceeds it.
+    last sum of weights: half of 6 equals is 3, to the bit. "ids, unscaled" sums probabilities up,
+    which may miss 1 by rounding, and takes the best token if no sum exceeds `uniform`.
     """
     ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
-    probs = shares(ordered)
-    cumulative = np.cumsum(probs)
-    target = uniform if rule == "ids, unscaled" else uniform * cumulative[-1]
+    unscaled = rule == "ids, unscaled"
+    parts = shares(ordered) if unscaled else weights(ordered)
+    cumulative = np.cumsum(parts)
+    target = uniform if unscaled else uniform * cumulative[-1]
     side = "left" if rule == "candidates" else "right"
     place = int(np.searchsorted(cumulative, target, side=side))
-    return int(ordered.ids[place if place < len(probs) else np.argmax(probs)])
+    return int(ordered.ids[place if place < len(parts) else np.argmax(parts)])

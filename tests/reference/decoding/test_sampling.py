@@ -45,21 +45,19 @@ def by_loop(logits, chosen: SamplingOptions, uniform: float) -> int:
         return max(range(len(logits)), key=lambda i: (logits[i], -i))
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     order = order[: chosen.top_k or len(order)]
-    best = logits[order[0]]
-    weight = {i: float(np.exp((logits[i] - best) / chosen.temperature)) for i in order}
-    total = sum(weight[i] for i in order)
+    heat = chosen.temperature
+    weight = {i: float(np.exp(logits[i] / heat - logits[order[0]] / heat)) for i in order}
+    total = np.sum([weight[i] for i in (order if chosen.top_k else sorted(order))])
     inside, mass = [], 0.0
     for i in order:
-        if mass < chosen.top_p and weight[i] >= chosen.min_p * weight[order[0]]:
+        fits = chosen.top_p == 1 or mass / total < chosen.top_p
+        if fits and weight[i] >= chosen.min_p:
             inside.append(i)
-        mass += weight[i] / total
-    target = uniform * sum(weight[i] for i in inside)
-    reached = 0.0
+        mass += weight[i]
+    sums = {}
     for i in sorted(inside):
-        reached += weight[i]
-        if target < reached:
-            return i
-    return max(i for i in inside if weight[i] > 0)
+        sums[i] = sum(list(sums.values())[-1:]) + weight[i]
+    return min(i for i in sums if uniform * sums[max(sums)] < sums[i])
 
 
 @pytest.mark.parametrize(
@@ -80,6 +78,46 @@ def by_loop(logits, chosen: SamplingOptions, uniform: float) -> int:
 )
 def test_cuts_of_three_tokens_by_hand(sampling, cuts, tokens):
     assert kept(sampling, SEVENTHS, **cuts) == tokens
+
+
+@pytest.mark.parametrize(
+    ("count", "mass", "left"),
+    [(10, 0.8, 8), (10, 0.7, 7), (10, 0.1, 1), (6, 0.5, 3), (3, 1 / 3, 1), (7, 6 / 7, 6),
+     (49, 3 / 49, 3), (10, 0.8 + 1e-15, 9), (10, 0.8 - 1e-15, 8)],
+)  # fmt: skip
+def test_top_p_at_the_border_by_hand(sampling, count, mass, left):
+    """Of equal tokens as many stay as have that share, and the lowest of them."""
+    found = sampling.probabilities(np.zeros(count), options(top_p=mass))
+    assert np.flatnonzero(found).tolist() == [*range(left)]
+    last = sampling.sample(np.zeros(count), options(top_p=mass), uniform=0.999999)
+    assert last == left - 1
+
+
+@pytest.mark.parametrize("count", range(2, 50))
+def test_every_share_of_equals_keeps_its_number(sampling, count):
+    """By law: k of n equals reach k / n, whatever the rounding of k / n."""
+    for left in range(1, count):
+        found = sampling.probabilities(np.zeros(count), options(top_p=left / count))
+        assert (found > 0).sum() == left
+
+
+@pytest.mark.parametrize(
+    ("count", "uniform", "token"),
+    [(6, 0.5, 3), (6, float(np.nextafter(0.5, 0)), 2), (2, 0.5, 1), (12, 0.25, 3), (12, 0.75, 9),
+     (24, 0.125, 3), (24, 0.875, 21), (10, 0.5, 5), (14, 0.5, 7), (49, 0.0, 0), (49, BELOW_1, 48)],
+)  # fmt: skip
+def test_drawing_at_the_border_by_hand(sampling, count, uniform, token):
+    """The first token whose sum exceeds u: one whose sum is u to the bit does not."""
+    assert sampling.sample(np.zeros(count), options(), uniform=uniform) == token
+
+
+def test_min_p_at_the_border_by_hand(sampling):
+    """A token that has the best one's probability times min-p stays, if it is so to the bit."""
+    least = float(np.exp(-1.0))
+    for more in range(12):
+        logits = np.array([0.0, -1.0, *[-3.0] * more])
+        assert kept(sampling, logits, min_p=least) == {0, 1}
+        assert kept(sampling, logits, min_p=float(np.nextafter(least, 1))) == {0}
 
 
 @pytest.mark.parametrize(
@@ -211,25 +249,10 @@ choices = st.builds(
 draws = st.one_of(st.sampled_from([0.0, BELOW_1]), st.floats(0, 1, exclude_max=True))
 
 
-def near_a_border(logits, chosen: SamplingOptions, uniform: float) -> bool:
-    """Say whether rounding may decide: of the uniform between two tokens, or of a cut."""
-    if chosen.temperature == 0:
-        return False
-    cumulative = np.cumsum(reference.probabilities(logits, chosen))
-    ranked = np.sort(logits / chosen.temperature)[::-1][: chosen.top_k or None]
-    weights = np.exp(ranked - ranked[0])
-    mass = np.cumsum(weights) / weights.sum()
-    cuts = (chosen.top_p < 1 and np.abs(mass - chosen.top_p).min() < 1e-12) or (
-        np.abs(weights[1:] - chosen.min_p).min(initial=1.0) < 1e-12
-    )
-    return cuts or bool((uniform > 0) and (np.abs(cumulative[:-1] - uniform) < 1e-12).any())
-
-
 @settings(max_examples=2500)
 @given(values, choices, draws)
 def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     logits = np.array(found)
-    assume(not near_a_border(logits, chosen, uniform))
     tokens = {each.sample(logits, chosen, uniform=uniform) for each in (reference, fast)}
     assert tokens == {by_loop(found, chosen, uniform)}
 
