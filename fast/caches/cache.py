@@ -30,13 +30,20 @@ class Cache:
 
     One cache serves one batch. `make(layer)` makes an empty store; one that is `Windowed` drops
     what a layer with a sliding `window` can no longer see. The place of a token is counted once for
-    all layers, by `positions`, and handed to the stores: no store has a cursor of its own.
+    all layers, by `positions`, and handed to the stores: no store has a cursor of its own. There it
+    is also refused, where `room` is for fewer.
     """
 
-    def __init__(self, layers: int, make: Callable[[int], Store], window: int | None = None):
+    def __init__(
+        self,
+        layers: int,
+        make: Callable[[int], Store],
+        window: int | None = None,
+        room: int | None = None,
+    ):
         self.keys = [make(layer) for layer in range(layers)]
         self.values = [make(layer) for layer in range(layers)]
-        self.positions = HeldPositions(window)
+        self.positions = HeldPositions(window, room)
 
     def update(self, ops: Any, layer: int, keys: NewKeys, values: NewKeys) -> tuple[Keys, Values]:
         """Append one layer's new keys and values; return all that the layer holds.

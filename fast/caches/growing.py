@@ -5,7 +5,7 @@ from copy import copy
 from typing import Any, Self
 
 from lockstep.fast.shapes import Array, Keys, NewKeys
-from lockstep.reference.tokenizer.held_positions import check_start
+from lockstep.reference.tokenizer.held_positions import check_dtype, check_start
 
 STEP = 256  # tokens of room that are added at a time
 Zeros = Callable[[tuple[int, ...], Any], Array]  # makes a buffer on the backend
@@ -21,8 +21,12 @@ class Growing:
         self.shared = False  # whether a branch may still read the buffer
 
     def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
-        """Keep the first `start` tokens, put `new` behind them, and return all of them."""
+        """Keep the first `start` tokens, put `new` behind them, and return all of them.
+
+        Raises: ValueError for a gap or another dtype. Nothing is written then.
+        """
         check_start(start, self.held)
+        check_dtype(new, self.buffer)
         stop = start + new.shape[2]
         buffer = self.with_room(ops, new, start, stop)
         buffer[:, :, start:stop] = new

@@ -21,7 +21,7 @@ def make_cache(kind: str, config: Any, *, room: int | None, backend: Any) -> Cac
         makers = [Windowed if one else lambda: Growing(backend.zeros) for one in sliding]
         return Cache(len(sliding), lambda layer: makers[layer](), window)
     make = maker(kind, room, backend)
-    return Cache(config.num_hidden_layers, lambda layer: make())
+    return Cache(config.num_hidden_layers, lambda layer: make(), room=room)
 
 
 def maker(kind: str, room: int | None, backend: Any) -> Callable[[], Store]:

@@ -18,6 +18,7 @@ def absmax(x: Array, group: int) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         groups /= divisors[..., None]
         np.clip(np.rint(groups, out=groups), -127, 127, out=groups)
+        groups[np.isnan(groups)] = 0
         return groups.astype(np.int8).reshape(x.shape), scales
 
 
@@ -29,12 +30,13 @@ def from_absmax(codes: Array, scales: Array) -> Array:
     return out.reshape(codes.shape)
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of what is not finite
 def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
     """Return packed codes, scales and offsets of (..., D), to the bit as MLX makes them."""
     groups = x.astype(np.float32).reshape(-1, group)
     low, high = groups.min(axis=1, keepdims=True), groups.max(axis=1, keepdims=True)
     scales = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-7))
-    below = -low > high
+    below = np.abs(low) > np.abs(high)
     edges = np.where(below, low, high)
     np.negative(scales, out=scales, where=~below)
     steps = np.rint(edges / scales)
@@ -42,7 +44,9 @@ def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
     offsets = np.where(steps != 0, edges, np.float32(0))
     groups -= offsets
     groups /= scales
-    codes = np.clip(np.rint(groups, out=groups), 0, 2**bits - 1, out=groups).astype(np.uint8)
+    np.clip(np.rint(groups, out=groups), 0, 2**bits - 1, out=groups)
+    groups[np.isnan(groups)] = 0
+    codes = groups.astype(np.uint8)
     shape = *x.shape[:-1], x.shape[-1] // group
     words = packed(codes, bits).reshape(*x.shape[:-1], x.shape[-1] * bits // 32)
     return words, scales.astype(x.dtype).reshape(shape), offsets.astype(x.dtype).reshape(shape)

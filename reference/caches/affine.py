@@ -48,6 +48,7 @@ class Affine:
         return [array for store in (*self.parts, self.plain) for array in store.arrays()]
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of what is not finite
 def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
     """Return packed codes, scales and offsets of (..., D), as `mlx.core.quantize` makes them.
 
@@ -55,7 +56,8 @@ def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
         then the scale is stretched so that 0 has a code, and  q = round((x - offset) / scale)
 
     Rounding: all in float32; scales and offsets are rounded to the dtype of `x` after the codes
-    were made. Edges: a scale is at least 1e-7 before it is stretched.
+    were made. Edges: a scale is at least 1e-7 before it is stretched. A value that is not finite
+    spoils its group: codes 0, and a scale of NaN. (MLX leaves NaN out of the smallest and largest.)
     """
     wide = x.astype(np.float32).reshape(*x.shape[:-1], x.shape[-1] // group, group)
     low, high = wide.min(axis=-1), wide.max(axis=-1)
@@ -64,11 +66,11 @@ def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
     scales = np.where(np.abs(low) > np.abs(high), scales, -scales)
     edges = np.where(np.abs(low) > np.abs(high), low, high)
     steps = np.rint(edges / scales)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scales = np.where(steps != 0, edges / steps, scales)
-        offsets = np.where(steps != 0, edges, np.float32(0))
-        codes = np.rint((wide - offsets[..., None]) / scales[..., None]).clip(0, bins)
-        packed = packed_codes(codes.astype(np.uint8).reshape(x.shape), bits)
+    scales = np.where(steps != 0, edges / steps, scales)
+    offsets = np.where(steps != 0, edges, np.float32(0))
+    codes = np.rint((wide - offsets[..., None]) / scales[..., None]).clip(0, bins)
+    codes = np.where(np.isnan(codes), 0, codes).astype(np.uint8)
+    packed = packed_codes(codes.reshape(x.shape), bits)
     return packed, scales.astype(x.dtype), offsets.astype(x.dtype)
 
 

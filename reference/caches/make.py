@@ -24,7 +24,7 @@ def make_cache(kind: str, config: Any, *, room: int | None) -> Cache:
         stores = [Windowed if one else Concatenating for one in sliding]
         return Cache(len(sliding), lambda layer: stores[layer](), window)
     make = maker(kind, room)
-    return Cache(config.num_hidden_layers, lambda layer: make())
+    return Cache(config.num_hidden_layers, lambda layer: make(), room=room)
 
 
 def maker(kind: str, room: int | None) -> Callable[[], Store]:

@@ -5,9 +5,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.shapes import Array, Keys, NewKeys
-from lockstep.reference.tokenizer.held_positions import check_start
+from lockstep.reference.tokenizer.held_positions import check_dtype, check_room, check_start
 
 
 class Preallocated:
@@ -22,12 +21,13 @@ class Preallocated:
     def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
         """Keep the first `start` tokens, put `new` behind them, and return all of them.
 
-        Raises: InputError if there is not enough room. Nothing is overwritten then.
+        Raises: InputError if there is not enough room, ValueError for a gap or another dtype.
+        Nothing is overwritten then.
         """
         check_start(start, self.held)
+        check_dtype(new, self.buffer)
         stop = start + new.shape[2]
-        if stop > self.room:
-            raise InputError("cache", f"{stop} tokens, but room was made for {self.room}")
+        check_room(stop, self.room)
         buffer = self.own(ops, new, start)
         buffer[:, :, start:stop] = new
         self.buffer, self.held, self.shared = buffer, stop, False

@@ -1,7 +1,7 @@
 """Where the tokens that a cache holds stand: whole numbers, so both backends share them."""
 
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,12 +13,13 @@ PADDING = -1  # the position of a token that nobody sees
 class HeldPositions:
     """The position of every held token, (B, S); padding stands at -1.
 
-    `first` is the first of them that a layer with a sliding `window` can still see.
+    `first` is the first of them that a layer with a sliding `window` can still see. `room` is how
+    many can be held, None as many as come.
     """
 
-    def __init__(self, window: int | None = None) -> None:
+    def __init__(self, window: int | None = None, room: int | None = None) -> None:
         self.array: np.ndarray | None = None
-        self.window, self.first = window, 0
+        self.window, self.room, self.first = window, room, 0
 
     @property
     def length(self) -> int:
@@ -39,8 +40,10 @@ class HeldPositions:
     def extend(self, positions: np.ndarray) -> np.ndarray:
         """Note the positions of new tokens, (B, L); return those of all, (B, S).
 
-        Raises: InputError if a sliding layer would have to see what it has dropped.
+        Raises: InputError if there is no room for them, or a sliding layer would have to see what
+        it has dropped. Nothing is noted then.
         """
+        check_room(self.length + positions.shape[1], self.room)
         if self.window is not None:
             self.first = self.first_seen(positions, self.window)
         held = [] if self.array is None else [self.array]
@@ -69,6 +72,18 @@ class HeldPositions:
     def branch(self) -> Self:
         """Return the same positions, to be gone on from apart: arrays are never written to."""
         return copy(self)
+
+
+def check_room(count: int, room: int | None) -> None:
+    """Refuse to hold more tokens than there is room for. Raises: InputError with both numbers."""
+    if room is not None and count > room:
+        raise InputError("cache", f"{count} tokens, but room was made for {room}")
+
+
+def check_dtype(new: Any, held: Any) -> None:
+    """Refuse to write one dtype into a buffer of another, which would cast. Raises: ValueError."""
+    if held is not None and new.dtype != held.dtype:
+        raise ValueError(f"new.dtype={new.dtype}, but the cache holds {held.dtype}")
 
 
 def check_start(start: int, held: int) -> None:

@@ -38,7 +38,12 @@ def candidates(logits: Array) -> Candidates:
     return Candidates(ids, wide[ids])
 
 
+def weights(left: Candidates) -> Array:
+    """Return each candidate's probability over the best one's, (N,)."""
+    return np.exp(left.logits - left.logits.max())
+
+
 def shares(left: Candidates) -> Array:
     """Return each candidate's probability among the candidates, (N,)."""
-    powers = np.exp(left.logits - left.logits.max())
+    powers = weights(left)
     return powers / powers.sum()

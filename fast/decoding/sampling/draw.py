@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.fast.decoding.sampling.candidates import Candidates
+from lockstep.fast.decoding.sampling.candidates import Candidates, weights
 
 
 def draw(left: Candidates, uniform: float, *, rule: str) -> int:
@@ -11,7 +11,7 @@ def draw(left: Candidates, uniform: float, *, rule: str) -> int:
     Differs from the reference: in nothing; it is short already.
     """
     ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
-    powers = np.exp(ordered.logits - ordered.logits.max())
+    powers = weights(ordered)
     if rule == "ids, unscaled":
         powers /= powers.sum()
     cumulative = np.cumsum(powers)

@@ -168,13 +168,19 @@ def test_what_was_returned_stays_as_it_was(name, kind):
     assert_same_bits(held[1], 2 * first)
 
 
-@pytest.mark.parametrize("kind", ["concatenating", "growing"])
-def test_one_cache_has_one_dtype(name, kind):
-    """By law: where arrays are put together, another dtype is refused."""
-    side, tokens = Side(name, kind), normal(0, 1, 1, 256, 4)
-    side.step(tokens, tokens)
-    with pytest.raises(ValueError, match=r"but the cache holds .*float32"):
-        side.step(*[tokens.astype(np.float16)] * 2)
+@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("count", [10, 256])
+def test_one_cache_has_one_dtype(name, kind, count):
+    """By law: another dtype is refused, also where there is room to cast it in place."""
+    tokens = normal(0, 1, 1, count, 4)
+    for dtype in (np.float16, DTYPES["bfloat16"]):
+        side = Side(name, kind)
+        side.step(tokens, tokens)
+        before = [np.array(to_numpy(one)) for one in side.cache.arrays()]
+        with pytest.raises(ValueError, match=r"but the cache holds .*float32"):
+            side.step(*[tokens[:, :, :1].astype(dtype)] * 2)
+        for one, past in zip(side.cache.arrays(), before, strict=True):
+            assert_same_bits(to_numpy(one), past)
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -222,6 +228,29 @@ def test_a_full_buffer_refuses_and_overwrites_nothing(name):
     with pytest.raises(InputError, match="cache: 4 tokens, but room was made for 3"):
         side.step(tokens[:, :, :1], tokens[:, :, :1])
     assert_same_bits(np.abs(to_numpy(side.cache.keys[0].buffer)), np.abs(tokens))
+
+
+def test_a_refused_token_is_not_counted(name):
+    """By hand: room for 4, 4 held, 1 more refused: 4 are counted, and after a trim it goes on."""
+    side, tokens = Side(name, "preallocated", room=4), normal(0, 1, 2, 5, 4)
+    side.step(tokens[:, :, :4], tokens[:, :, :4])
+    for _ in range(2):
+        with pytest.raises(InputError, match="cache: 5 tokens, but room was made for 4"):
+            side.step(tokens[:, :, 4:], tokens[:, :, 4:])
+        assert side.cache.positions.length == 4
+        assert {store.held for store in side.cache.keys} == {4}
+    side.cache.trim(1)
+    held = side.step(tokens[:, :, 4:], tokens[:, :, 4:])
+    assert_same_bits(held[0], tokens[:, :, [0, 1, 2, 4]])
+
+
+def test_a_store_refuses_what_it_has_no_room_for(name):
+    """By law: the count is what refuses first; the store does not rely on it."""
+    side, tokens = Side(name, "preallocated", room=3), normal(0, 1, 2, 4, 4)
+    store = side.cache.keys[0]
+    with pytest.raises(InputError, match="cache: 4 tokens, but room was made for 3"):
+        store.append(side.ops, side.native(tokens), 0)
+    assert store.held == 0 and store.buffer is None
 
 
 def test_one_buffer_is_made_and_kept(name):

@@ -46,17 +46,30 @@ def test_what_is_not_finite_spoils_its_group_alone(bad):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(HALVES), st.sampled_from([1e-6, 1e-2, 1.0, 300.0]))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(HALVES),
+    st.sampled_from([1e-6, 4e-6, 1e-4, 1e-2, 1.0, 300.0]),
+)
 def test_absmax_is_off_by_half_a_step_at_most(seed, dtype, size):
     """By law: half a scale, and what rounding the scale and the product may add."""
     x = (size * normal(seed, 3, 128).astype(np.float64)).astype(DTYPES[dtype])
     codes, scales = absmax(x)
     step = np.repeat(scales.astype(np.float64), 64, axis=-1)
     largest = np.repeat(np.abs(x.astype(np.float64)).reshape(3, 2, 64).max(-1), 64, axis=-1)
-    tiny = {"float32": 0, "bfloat16": 0, "float16": 127 * 2.0**-24}[dtype]  # a subnormal scale
+    tiny = {"float32": 0, "bfloat16": 0, "float16": 127 * 2.0**-25}[dtype]  # a subnormal scale
     slack = largest * float(ml_dtypes.finfo(DTYPES[dtype]).eps) + tiny
     off = np.abs(decoded(codes, scales).astype(np.float64) - x.astype(np.float64))
     assert (off <= step / 2 + slack).all()
+
+
+def test_absmax_of_float16s_smallest_numbers_by_hand():
+    """1.05e-5 / 127 is 1.39 steps of 2^-24: the scale is one step, and 127 of them are 7.6e-6."""
+    codes, scales = absmax(np.full((1, 64), 1.05e-5, np.float16))
+    assert scales.tolist() == [[2.0**-24]] and set(codes.ravel().tolist()) == {127}
+    assert set(decoded(codes, scales).ravel().tolist()) == {127 * 2.0**-24}
+    codes, scales = absmax(np.full((1, 64), 63 * 2.0**-24, np.float16))  # a scale of 0.496 steps
+    assert scales.tolist() == [[0.0]] and not decoded(codes, scales).any()
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,18 +94,58 @@ def test_absmax_is_the_same_on_every_backend(seed, dtype, width):
     dtype=st.sampled_from(HALVES),
     bits=st.sampled_from([4, 8]),
     group=st.sampled_from([32, 64]),
-    shape=st.sampled_from(["normal", "above", "below", "constant", "zero", "tiny"]),
+    shape=st.sampled_from(["normal", "above", "below", "constant", "negative", "zero", "tiny"]),
 )
 def test_affine_codes_are_those_of_mlx(seed, dtype, bits, group, shape):
     """By witness: mx.quantize on its CPU device, to the bit; so are both of ours."""
     x = normal(seed, 2, 5, 128)
-    x = {"normal": x, "above": x + 9, "below": x - 9, "constant": 0 * x + 3, "zero": 0 * x,
+    x = {"normal": x, "above": x + 9, "below": x - 9, "constant": 0 * x + 3,
+         "negative": 0 * x - 2, "zero": 0 * x,
          "tiny": x * 1e-9}[shape].astype(DTYPES[dtype])  # fmt: skip
     with mx.stream(mx.cpu):
         theirs = [to_numpy(one) for one in mx.quantize(to_mlx(x), group_size=group, bits=bits)]
     for ours in (affine(x, bits, group), quantizing_cpu.affine(x, bits, group)):
         for one, other in zip(ours, theirs, strict=True):
             assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("make", [affine, quantizing_cpu.affine], ids=["reference", "cpu"])
+@pytest.mark.parametrize(("value", "scale"), [(2.0, -1e-7), (-2.0, -1e-7), (0.0, -1e-7)])
+def test_affine_of_one_value_by_hand(make, value, scale):
+    """Neither edge is farther from 0, so the scale is that of the upper one: below 0."""
+    packed, scales, offsets = make(np.full((1, 64), value, np.float32), 8, 64)
+    assert not packed.any() and offsets.tolist() == [[value]]
+    assert scales.tolist() == [[float(np.float32(scale))]]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("some", [(np.inf,), (-np.inf,), (np.inf, -np.inf)], ids=str)
+@pytest.mark.parametrize("count", [1, 64], ids=["some", "all"])
+def test_infinite_keys_spoil_their_group_as_in_mlx(dtype, some, count):
+    """By witness: codes, scales and offsets of mx.quantize, and not a warning."""
+    x = normal(0, 1, 128)
+    x[0, :count] = np.resize(some, count)
+    x[0, count : len(some)] = some[count:]
+    x = x.astype(DTYPES[dtype])
+    with mx.stream(mx.cpu):
+        theirs = [to_numpy(one) for one in mx.quantize(to_mlx(x), group_size=64, bits=8)]
+    for ours in (affine(x, 8, 64), quantizing_cpu.affine(x, 8, 64)):
+        for one, other in zip(ours, theirs, strict=True):
+            one, other = (part.astype(np.float64) for part in (one, other))
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [affine, quantizing_cpu.affine], ids=["reference", "cpu"])
+def test_nan_spoils_its_group_alone(make):
+    """By hand: codes of 0 on every machine, with a scale and an offset of NaN."""
+    x = normal(0, 1, 128)
+    x[0, 5] = np.nan
+    packed, scales, offsets = make(x, 8, 64)
+    assert not packed[0, :16].any() and packed[0, 16:].all()
+    assert np.isnan([scales[0, 0], offsets[0, 0]]).all()
+    assert np.isfinite([scales[0, 1], offsets[0, 1]]).all()
 
 
 @pytest.mark.parametrize("name", ["reference", "cpu", "mlx"])

@@ -93,6 +93,19 @@ def test_top_p_at_the_border_by_hand(sampling, count, mass, left):
     assert last == left - 1
 
 
+def test_fast_leaves_out_no_token_that_rounding_needs():
+    """By law: where the likely tokens have all mass but 1e-17, sums decide as in the reference."""
+    rng, kept = np.random.default_rng(0), set()
+    for _ in range(300):
+        logits = np.append(rng.normal(0, 1, rng.integers(2, 9)), [-10.0, -11.0])
+        found = [
+            one.probabilities(logits, options(0.3, top_p=BELOW_1)) for one in (reference, fast)
+        ]
+        np.testing.assert_array_equal(found[0] > 0, found[1] > 0)
+        kept.add(bool(found[0][-2]))
+    assert kept == {False, True}
+
+
 @pytest.mark.parametrize("count", range(2, 50))
 def test_every_share_of_equals_keeps_its_number(sampling, count):
     """By law: k of n equals reach k / n, whatever the rounding of k / n."""

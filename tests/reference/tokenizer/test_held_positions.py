@@ -63,6 +63,18 @@ def test_another_number_of_rows_is_refused():
         held.next(3)
 
 
+def test_what_there_is_no_room_for_is_not_noted():
+    """By hand: room for 4 takes 4, padding included, and not a fifth."""
+    held = HeldPositions(room=4)
+    held.extend(np.array([[0, 1, 2], [0, PADDING, PADDING]]))
+    for more in (np.array([[3, 4], [1, 2]]), np.array([[3, 4], [1, PADDING]])):
+        with pytest.raises(InputError, match="cache: 5 tokens, but room was made for 4"):
+            held.extend(more)
+        assert held.array.tolist() == [[0, 1, 2], [0, -1, -1]]
+    held.branch().extend(np.array([[3], [1]]))
+    assert held.extend(np.array([[3], [1]])).shape == (2, 4)
+
+
 def test_a_sliding_layer_needs_the_last_tokens_of_its_window():
     """By hand: with a window of 3 a token sees itself and two before it."""
     held = HeldPositions(3)
