@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lockstep.parity.chain.choosing import judge_choices
-from lockstep.parity.chain.said import said_by
+from lockstep.parity.chain.said import PLACE, said_by
 from lockstep.parity.chain.tokenizing import judge_tokens
 from lockstep.parity.dump import Dump
 from lockstep.parity.explaining.diagnosis import IDS, Diagnosis
@@ -19,6 +20,8 @@ from lockstep.reference.model import Model
 NOTHING = (
     "says nothing that can be judged: it needs tensors, or prompt and tokens, or tokens and decoded"
 )
+
+LARGEST = 1 << 31  # ids from here on no tokenizer has
 
 
 class Chain:
@@ -38,11 +41,13 @@ class Chain:
         given = None if tokens is None else prompt_in(dump, [*tokens])
         self.said = said_by(dump, tokens=given, prompt=prompt, chat=chat)
         every = mistakes() if known is None else known
+        self.check()
         self.known = tuple(one for one in every if isinstance(one, Mistake))
 
     def before(self, result: Diagnosis) -> None:
         """Judge the ids of the prompt."""
-        judge_tokens(self.model, self.said, self.known, result)
+        with self.noting("the token ids are not judged", result):
+            judge_tokens(self.model, self.said, self.known, result)
 
     def behind(self, result: Diagnosis) -> None:
         """Judge the choices, and say what was judged of the model."""
@@ -50,9 +55,33 @@ class Chain:
             named = [tap for one in result.faults for tap in one.taps]
             wrong = {*named, *(one.tap for one in result.unexplained)} - {*IDS}
             result.stage("model", result.compared, right=not wrong)
-        judge_choices(self.model, self.dump, self.said, self.known, result)
+        with self.noting("the choices are not judged", result):
+            judge_choices(self.model, self.dump, self.said, self.known, result)
         if not result.stages:
             raise InputError(self.dump.path, next(iter(result.conventions), NOTHING))
+
+    @contextmanager
+    def noting(self, what: str, result: Diagnosis) -> Iterator[None]:
+        """Let what cannot be judged be a note where tensors can be: their diagnosis stands."""
+        try:
+            yield
+        except InputError as error:
+            if not self.dump.shapes:
+                raise
+            result.conventions.append(f"{what}: {error}")
+
+    def check(self) -> None:
+        """Raise InputError for an id that no tokenizer of this model has."""
+        size, said = self.model.config.vocab_size, self.said
+        answer = "generated" if "generated" in self.dump.about else "decoded"
+        lists = {"decoded": said.fed or [], answer: said.answer}
+        for key, ids in lists.items():
+            if ids and max(ids) >= size:
+                what = f"token id {max(ids)} of {key}, but should be 0..{size - 1}"
+                raise InputError(self.dump.path, what, PLACE)
+        if max(said.tokens or [0]) >= LARGEST:
+            what = f"token id {max(said.tokens or [0])} of tokens, but should be below {LARGEST}"
+            raise InputError(self.dump.path, what, PLACE)
 
 
 def prompt_in(dump: Dump, tokens: list[int]) -> list[int]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from lockstep.parity.chain.fitting import Fit, best_fit, candidates
+import numpy as np
+
+from lockstep.parity.chain.fitting import MOST_TRIED, Fit, best_fit, candidates
 from lockstep.parity.chain.looping import judge_answer
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.replay import LOOSE, Run, missed
 from lockstep.parity.chain.rows import rows_for
-from lockstep.parity.chain.said import Said
+from lockstep.parity.chain.said import Said, temperature_of
 from lockstep.parity.chain.sampler import Settings
 from lockstep.parity.dump import Dump
 from lockstep.parity.explaining.diagnosis import Diagnosis, Unexplained
@@ -20,6 +24,10 @@ NO_UNIFORMS = "the choices are not judged: drawn at a temperature, and no unifor
 SEVERAL = "the choices are not judged: steps were fed several tokens at once"
 REFERENCE = "the choices are judged by the reference's logits: the port did not dump its own"
 BEFORE = ("chat", "text", "file", "backend", "encode", "ids")  # steps between text and ids
+NO_ROWS = "the choices are not judged: there are no logits that one can be made from"
+FEW_UNIFORMS = "the first {count} of {choices} choices are judged: there are no more uniforms"
+FORMS = 100  # forms of mistakes, no fewer than there are
+LEAST, CHANCE = 3, 0.01  # choices that name a mistake, and how often they may do so wrongly
 WORK = 4e7  # logits looked at for pairs of mistakes
 
 
@@ -32,29 +40,38 @@ def judge_choices(
     if any(len(fed) != 1 for fed in dump.fed):
         result.conventions.append(SEVERAL)
         return
-    answer = judge_answer(model, said, mistakes, result)
-    settings = settings_of(said)
-    if settings.temperature and said.uniforms is None:
-        result.conventions.append(NO_UNIFORMS)
-        return
     run = Run(
         source=rows_for(model, dump, said),
         tokens=said.tokens,
-        answer=answer,
-        settings=settings,
+        answer=said.answer,
+        settings=settings_of(said),
         uniforms=said.uniforms,
         dtype=dtype_of(dump, result),
         fed=said.fed_else,
     )
+    run = judge_answer(model, said, run, mistakes, result)
+    if run.settings.temperature and not said.uniforms:
+        result.conventions.append(NO_UNIFORMS)
+        return
     if not run.source.own:
         result.conventions.append(REFERENCE)
-    judge_run(run, mistakes, result)
+    judge_run(with_uniforms(run, result), mistakes, result)
+
+
+def with_uniforms(run: Run, result: Diagnosis) -> Run:
+    """Return the choices that there are uniforms for, and say how many those are."""
+    count = len(run.uniforms or ())
+    if not run.settings.temperature or count >= len(run.answer):
+        return run
+    result.conventions.append(FEW_UNIFORMS.format(count=count, choices=len(run.answer)))
+    return replace(run, answer=run.answer[:count])
 
 
 def judge_run(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> None:
     """Replay a run; name what explains every choice of it, or say where it parts."""
     right = run.replayed(()) or []
     if not right:
+        result.conventions.append(NO_ROWS)
         return
     before = missed(right)
     fit = fitting(run, mistakes) if before else None
@@ -63,10 +80,15 @@ def judge_run(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> None:
     result.stage("decoding" if looped else "sampling", len(right), right=good)
     if not before:
         return
+    few = "" if fit is None else too_few(run, fit)
+    if few and not good:
+        told = f"{where_they_part(run, right)}; {few}"
+        result.unexplained.append(Unexplained("decoded", before, 0.0, told))
+        return
     if fit is None:
         result.unexplained.append(Unexplained("decoded", before, 0.0, where_they_part(run, right)))
         return
-    told = counted_steps(run, right, fit)
+    told = counted_steps(run, right, fit) + (f"; {few}" if few else "")
     for bug, one in zip(named(fit, "decoded", before, told), fit.chosen, strict=True):
         if one.mistake.convention:
             ties = f"; fits as well: {', '.join(bug.also_fits)}" if bug.also_fits else ""
@@ -74,6 +96,19 @@ def judge_run(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> None:
             result.conventions.append(f"{bug.id}: {bug.wrong}{form}; {told}{ties}")
         else:
             result.faults.append(bug)
+
+
+def too_few(run: Run, fit: Fit) -> str:
+    """Return why choices are no evidence, "" if they are.
+
+    A port that draws in a way of its own may hit on one of so many mistakes by chance, but not in
+    many choices, nor in unlikely ones.
+    """
+    tried = MOST_TRIED if len(fit.chosen) > 1 else FORMS
+    if run.surprise() >= np.log(tried / CHANCE) and len(run.steps()) >= LEAST:
+        return ""
+    ids = " and ".join(one.mistake.id for one in fit.chosen)
+    return f"{ids} would give them all, but so few choices may do so by chance"
 
 
 def fitting(run: Run, mistakes: Sequence[Mistake]) -> Fit | None:
@@ -96,14 +131,12 @@ def dtype_of(dump: Dump, result: Diagnosis) -> str:
 
 
 def settings_of(said: Said) -> Settings:
-    """Return what a port samples with; without `do_sample` it takes the largest logit."""
-    known = {
+    """Return what a port samples with; 0 takes the largest logit."""
+    known: dict[str, Any] = {
         name: value for name, value in (said.settings or {}).items()
         if name in Settings.__dataclass_fields__
     }  # fmt: skip
-    if (said.settings or {}).get("do_sample") is False:
-        known["temperature"] = 0.0
-    return Settings(**known)
+    return replace(Settings(**known), temperature=temperature_of(said.settings))
 
 
 def counted_steps(run: Run, right: Sequence[tuple[int, int]], fit: Fit) -> str:

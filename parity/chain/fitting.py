@@ -67,7 +67,8 @@ def best_fit(
     if not pairs:
         return None
     first = pairs[0]
-    ties = tuple(others(in_place_of(one, first, pairs), one) for one in first)
+    apart = [one for pair in pairs if not overlap(pair, first) for one in pair]
+    ties = tuple(others([*in_place_of(one, first, pairs), *apart], one) for one in first)
     return Fit(first, ties, rival)
 
 
@@ -111,6 +112,10 @@ def in_place_of(
         other for among in pairs if all(kept in among for kept in rest)
         for other in among if other not in rest
     ]  # fmt: skip
+
+
+def overlap(pair: Sequence[Candidate], first: Sequence[Candidate]) -> bool:
+    return any(one.mistake.id == other.mistake.id for one in pair for other in first)
 
 
 def others(which: Sequence[Candidate], chosen: Candidate) -> tuple[str, ...]:

@@ -3,37 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from lockstep.parity.chain.fitting import Candidate, Fit
 from lockstep.parity.chain.named import named
+from lockstep.parity.chain.replay import Run, missed
 from lockstep.parity.chain.said import Said
 from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 
+ENDS = "the next choice ends the text, and is not handed out"
+MAY_END = "whether the next choice ends the text is not known, so the length is not judged"
+
 
 def judge_answer(
-    model: Model, said: Said, mistakes: Sequence[Mistake], result: Diagnosis
-) -> list[int]:
+    model: Model, said: Said, run: Run, mistakes: Sequence[Mistake], result: Diagnosis
+) -> Run:
     """Name what is wrong with an answer as a list; return it without a prompt that it echoes."""
     known = {one.id: one for one in mistakes}
-    tokens, answer = said.tokens or [], said.answer
-    found = []
-    if len(answer) > len(tokens) and answer[: len(tokens)] == tokens:
+    tokens, answer, found = run.tokens, run.answer, []
+    if echoes(run):
         told = f"the answer begins with the {len(tokens)} ids of the prompt"
         found += counted(known, "prompt-echoed", "", len(tokens) / len(answer), told)
-        answer = answer[len(tokens) :]
+        run = replace(run, answer=answer[len(tokens) :])
     settings = said.settings or {}
     ends = set() if settings.get("ignore_eos") else stop_ids(model)
-    found += ended(known, answer, ends)
-    limit = settings.get("max_new_tokens")
+    found += ended(known, run.answer, ends)
+    limit = settings.get("max_new_tokens") if said.own_answer else None
     if limit is not None:
-        found += length(known, answer, int(limit), ends, result)
+        found += length(known, run, int(limit), ends, result)
     result.faults += found
     if ends or limit is not None or found:
         result.stage("decoding", len(said.answer), right=not found)
-    return answer
+    return run
+
+
+def echoes(run: Run) -> bool:
+    """Say whether an answer begins with its prompt, and would not by right.
+
+    Where choices cannot be made again, more than one id has to be the same.
+    """
+    tokens, answer, count = [*run.tokens], [*run.answer], len(run.tokens)
+    if len(answer) <= count or answer[:count] != tokens:
+        return False
+    behind = replace(run, answer=answer[count:])
+    if run.settings.temperature and len(run.uniforms or ()) < len(answer):
+        return count > 1
+    first, second = run.replayed(()), behind.replayed(())
+    if not first or not second:
+        return count > 1
+    return missed(first) > 0 and (
+        missed(second) == 0 or missed(second) < missed(first) * (count > 1)
+    )
 
 
 def stop_ids(model: Model) -> set[int]:
@@ -65,13 +88,19 @@ def ended(known: dict[str, Mistake], answer: Sequence[int], ends: set[int]) -> I
 
 
 def length(
-    known: dict[str, Mistake], answer: Sequence[int], limit: int, ends: set[int], result: Diagnosis
+    known: dict[str, Mistake], run: Run, limit: int, ends: set[int], result: Diagnosis
 ) -> list[Named]:
     """Find an answer that is longer than it may be, or ends before its time."""
+    answer = run.answer
     told = f"{len(answer)} ids, where {limit} were asked for"
     stopped = bool(answer) and answer[-1] in ends
     if len(answer) == limit + 1:
         return counted(known, "max-tokens-off-by-one", "one more", 1 / len(answer), told)
+    if len(answer) < limit and ends and not stopped:
+        ending = run.may_end(ends)
+        if ending is not False:
+            result.conventions.append(f"{told}: {ENDS if ending else MAY_END}")
+            return []
     if len(answer) == limit - 1 and not stopped:
         return counted(known, "max-tokens-off-by-one", "one fewer", 1 / limit, told)
     if len(answer) > limit or (len(answer) < limit and not stopped):

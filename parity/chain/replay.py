@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from lockstep.parity.chain.sampler import Sampler, Settings, Step
+from lockstep.parity.chain.sampler import Sampler, Settings, Step, softmax
 from lockstep.parity.faults.mistake import Edit
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -48,6 +48,32 @@ class Run:
         fed = (first, *self.answer[:-1])
         return replace(self, fed=fed, skipped=by, drawn=0 if same_uniforms else by)
 
+    def may_end(self, ends: Collection[int]) -> bool | None:
+        """Say whether the choice after the answer may be one of `ends`, None if nobody knows."""
+        fed = [*(self.fed or ())]
+        fed += self.answer[len(fed) :]
+        number = len(self.answer)
+        rows, _ = self.source.rows(fed)
+        row = rows[number] if number < len(rows) else None
+        if row is None or not can_be_chosen_from(row):
+            return None
+        if self.settings.temperature and number >= len(self.uniforms or ()):
+            return None
+        step = Step(number, row, rows[number - 1] if number else None, self.tokens, self.answer)
+        sampler = Sampler(self.settings, self.uniforms, ())
+        return any(self.choice(sampler, step, end) == end for end in ends)
+
+    def surprise(self) -> float:
+        """Return minus the log of the chance that another draw gives this answer.
+
+        What the sampler would not draw counts as one of all ids.
+        """
+        sampler, found = Sampler(self.settings, self.uniforms, ()), 0.0
+        for step in self.steps():
+            chosen, probs = self.answer[step.number - self.drawn], softmax(sampler.cut(step))
+            found -= np.log(max(probs[chosen], 1 / len(probs)))
+        return float(found)
+
     def repeated(self) -> Run:
         """Return a run whose answer begins at its second token."""
         return replace(self, answer=self.answer[1:])
@@ -63,7 +89,7 @@ class Run:
         for number in range(min(len(self.answer), len(rows) - self.skipped)):
             at = number + self.skipped
             row = rows[at]
-            if row is not None and not np.isnan(row).any():
+            if row is not None and can_be_chosen_from(row):
                 earlier = rows[at - 1] if at else before
                 chosen = [*fed[: self.skipped], *self.answer[:number]]
                 found.append(Step(number + self.drawn, row, earlier, self.tokens, chosen))
@@ -94,8 +120,7 @@ class Run:
         if sampler.settings.temperature == 0:
             return chosen if self.nearly_equal(step.logits, exact, chosen) else exact
         loose = NUDGE if self.source.own else LOOSE[self.dtype]
-        near = (sampler.choose(step, nudge=one) for one in (loose, -loose))
-        return chosen if chosen in near else exact
+        return chosen if sampler.may_draw(step, chosen, loose) else exact
 
     def nearly_equal(self, logits: np.ndarray, one: int, other: int) -> bool:
         """Say whether logits that are not the port's own may stand the other way round in it."""
@@ -104,6 +129,11 @@ class Run:
         finite = logits[np.isfinite(logits)]
         size = np.sqrt(np.mean(finite**2))
         return bool(abs(logits[one] - logits[other]) <= LOOSE[self.dtype] * size)
+
+
+def can_be_chosen_from(row: np.ndarray) -> bool:
+    """Say whether a row has a choice in it: no NaN, nothing infinite, but not -inf alone."""
+    return bool(-np.inf < row.max() < np.inf)
 
 
 def missed(pairs: Sequence[tuple[int, int]]) -> float:

@@ -11,8 +11,8 @@ from lockstep.reference.checkpoint.errors import show_names
 
 KEYS = {
     "format", "version", "tokens", "dtype", "decoded", "model", "backend", "adapter", "prompt",
-    "chat", "messages", "step_lengths", "batch", "padding", "batch_decoded", "generated", "uniforms", "sampling",
-    "library", "rotary_neighbours",
+    "chat", "messages", "step_lengths", "batch", "padding", "batch_decoded", "generated",
+    "uniforms", "sampling", "library", "rotary_neighbours",
 }  # fmt: skip
 
 

@@ -45,8 +45,11 @@ class Step:
 
 def softmax(logits: Array) -> Array:
     """Return probabilities. Raises: InputError if there is nothing to choose from."""
-    if not logits.max() > -np.inf:
+    largest = logits.max()  # NaN if there is one
+    if not largest > -np.inf:
         raise InputError("logits", "no logit is above -inf: there is nothing to choose from")
+    if largest == np.inf:
+        raise InputError("logits", "one is infinite: beside it nothing has a chance")
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()
 
@@ -132,6 +135,15 @@ def drawn(logits: Array, uniform: float) -> int:
     return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
 
 
+def reaches(logits: Array, chosen: int, uniform: float, loose: float) -> bool:
+    """Say whether a uniform that is no further than `loose` draws an id."""
+    probs = softmax(logits)
+    if not 0 <= chosen < len(probs) or not probs[chosen] > 0:
+        return False
+    end = probs[: chosen + 1].sum()
+    return bool(end - probs[chosen] <= uniform + loose and end >= uniform - loose)
+
+
 RIGHT: Mapping[str, Any] = {
     "row": own_row, "history": whole_history, "uniform": own_uniform, "order": ORDER,
     "penalties": penalised, "temperature": tempered, "top_k": top_k, "top_p": top_p,
@@ -157,6 +169,14 @@ class Sampler:
 
         Raises: InputError if there is no uniform for it, or nothing to choose from.
         """
+        logits = self.cut(step, nudge=nudge)
+        if self.settings.temperature == 0:
+            return self.parts["greedy"](logits)
+        moved = min(max(self.uniform(step) + nudge, 0.0), 1 - 1e-12)
+        return self.parts["draw"](logits, moved)
+
+    def cut(self, step: Step, *, nudge: float = 0.0) -> Array:
+        """Return the logits (V,) that are chosen from. Raises: InputError if there is no row."""
         logits = self.parts["row"](step)
         if logits is None:
             raise InputError("logits", "there is no row before the first")
@@ -167,10 +187,18 @@ class Sampler:
         )
         for name in self.parts["order"]:
             logits = self.stage(name, logits, step, s)
-        if s.temperature == 0:
-            return self.parts["greedy"](logits)
-        moved = min(max(self.uniform(step) + nudge, 0.0), 1 - 1e-12)
-        return self.parts["draw"](logits, moved)
+        return logits
+
+    def may_draw(self, step: Step, chosen: int, loose: float) -> bool:
+        """Say whether an id is drawn with some uniform, or some border of a cut, that is near.
+
+        Sums in the order of ids are looked at all over, others at both ends alone.
+        """
+        if self.parts["draw"] is not drawn:
+            return any(self.choose(step, nudge=one) == chosen for one in (loose, -loose))
+        uniform = self.uniform(step)
+        cuts = (self.cut(step, nudge=one) for one in (0.0, loose, -loose))
+        return any(reaches(logits, chosen, uniform, loose) for logits in cuts)
 
     def stage(self, name: str, logits: Array, step: Step, s: Settings) -> Array:
         part: Callable[..., Array] = self.parts[name]

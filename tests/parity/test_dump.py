@@ -1,12 +1,13 @@
 """Dumps of every kind, and what a trace's metadata may say. By hand."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dump import Dump, nothing_to_read, open_dump
 from lockstep.reference.checkpoint.errors import InputError
 
 TRACE = {"format": "lockstep-trace", "version": "1", "tokens": "[1, 2]"}
@@ -23,6 +24,15 @@ def test_a_trace_says_what_it_was_made_from(tmp_path):
     assert (found.tokens, found.decoded, found.about["dtype"]) == ([1, 2], [7], "float32")
     assert found.shapes == {"logits": (1, 2, 3)}
     assert found.read("logits").sum() == 6
+
+
+def test_steps_of_several_tokens():
+    """By hand; and so many that going over all of them for each would take hours."""
+    about = {"decoded": "[7, 8, 9, 10]", "step_lengths": "[1, 2, 1]"}
+    assert Dump(Path("a"), {}, nothing_to_read, about).fed == [[7], [8, 9], [10]]
+    many = str([1] * 300_000)
+    about = {"decoded": many, "step_lengths": many}
+    assert len(Dump(Path("a"), {}, nothing_to_read, about).fed) == 300_000
 
 
 def test_a_bare_dump_says_nothing(tmp_path):

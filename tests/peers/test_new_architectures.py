@@ -6,6 +6,7 @@ they are. By witness: mlx-lm's models, which nobody here wrote, are right ports.
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from lockstep.parity.cli import main
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 from tests.peers.new_architectures.bugs import BUGS, Bug
 from tests.peers.new_architectures.builds import ARCHITECTURES, TOKENS, Folders, loaded, make
@@ -193,6 +195,21 @@ def test_steps_are_judged_with_the_port_s_own_cache(folder):
     steps = [tap for tap in result.taps if tap.name.startswith("step.1/")]
     assert len(steps) > 40 and dump.decoded == [7]
     assert any(tap.status == "inherited" for tap in steps)
+
+
+def test_a_step_of_several_tokens_is_fed_so(folder):
+    """By hand: a chunk of three tokens, as the capture says in step_lengths."""
+    model = loaded(folder("Olmo2"), "float32")
+    with parity.capture.torch(model) as dump, torch.no_grad():
+        made = model(torch.tensor([TOKENS]), use_cache=True)
+        model(torch.tensor([[7, 5, 9]]), past_key_values=made.past_key_values)
+    assert dump.fed == [[7, 5, 9]]
+    result = parity.diff(dump, dump, model=folder("Olmo2"))
+    assert wrong(result) == []
+    assert sum(tap.name.startswith("step.1/") for tap in result.taps) > 40
+    odd = replace(dump, about={**dump.about, "decoded": "[7, 5, 999999]"})
+    with pytest.raises(InputError, match="token 2 of decoded"):
+        parity.diff(odd, odd, model=folder("Olmo2"))
 
 
 def test_the_report_names_what_a_module_was_fed(folder):

@@ -107,6 +107,8 @@ def test_warnings(core, changed, words):
 
 def test_nothing_to_warn_of(words, lockstep):
     assert validate(words()).warnings == []
+    others = {"library": "mlx_lm", "rotary_neighbours": "8", "batch_decoded": [[1]]}
+    assert validate(words(**others)).warnings == []
     said = lockstep("dump", "validate", words())
     assert said.code == 0 and "valid, a run in words" in said.out and "tensor" in said.out
 

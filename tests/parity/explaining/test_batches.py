@@ -107,6 +107,8 @@ def test_a_bug_in_a_batch_is_named_with_its_rows(name, left, bug, where):
     [
         ({"batch": "[]"}, "batch must be a JSON list of lists of token ids"),
         ({"batch": "[1, 2]"}, "batch must be a JSON list of lists of token ids"),
+        ({"batch": "[[5], []]"}, "row 1 of batch is empty"),
+        ({"batch": str([[0] * 3000, *[[1]] * 2000])}, "2001 rows of up to 3000 ids, and no tensor"),
         ({"padding": "middle"}, "padding must be 'left' or 'right', not 'middle'"),
         ({"batch_decoded": "[[1], [2, 3, 4], [2, 3, 4]]"},
          r"batch_decoded must have 3 ids for each of 3 rows, not \[1, 3, 3\]"),
