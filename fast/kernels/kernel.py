@@ -63,6 +63,7 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
         SETTINGS.CACHE_DIR = before
 
 
+@functools.cache
 def writable(folder: Path) -> bool:
     """Make a folder, and see whether a file can be made in it."""
     try:

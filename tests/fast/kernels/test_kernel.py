@@ -1,6 +1,5 @@
 """Where machine code is kept, and what a process that forked off may still do."""
 
-import os
 import subprocess
 import sys
 
@@ -54,7 +53,6 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch):
     assert names == ["NullCache", "FunctionCache"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_of_a_process_with_threads_computes_without_kernels():
     result = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
