@@ -1,11 +1,12 @@
 """Measure every kind of cache and renew the table of caches.md: `python docs/measure_caches.py`.
 
-The demo's model reads 256 tokens of questions and its own answers: 248 at once, then one by one.
+The demo's model reads 256 tokens of questions and its own answers, by eights and then one by one.
 The truth is the reference in float32 on the whole text, without a cache.
 """
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from lockstep import fast, reference
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
-from lockstep.reference.tokenizer.cache_kinds import KINDS
+from lockstep.reference.stores.kinds import KINDS, ROTATING, TURBO_BITS
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 PAGE = Path(__file__).parent / "caches.md"
@@ -24,7 +25,9 @@ QUESTIONS = (
     "What is 2+2?", "What colour is snow?", "What is 12 + 7?", "What is the opposite of hot?",
     "What day comes after Monday?", "Tell me about a king.", "What is 9 - 4?",
 )  # fmt: skip
-TOKENS, AT_ONCE = 256, 248
+TOKENS, CHUNK, SINGLE = 256, 8, 8  # the last ones come one by one
+TOLD = {"preallocated": {"room": TOKENS}} | {kind: {"size": 128, "keep": 4} for kind in ROTATING}
+TOLD |= {kind: {"recent": 0} for kind in TURBO_BITS}
 COLUMNS = (
     "cache", "bytes a token on `reference`", "on `cpu`, `mlx`", "error on `reference`", "on `cpu`",
     "on `mlx`", "same best token",
@@ -45,9 +48,9 @@ def text(model: Any) -> np.ndarray:
 
 def through(model: Any, cache: Any, tokens: np.ndarray) -> np.ndarray:
     """Return the logits (256, V) of a text that goes through a cache."""
-    parts = [model.forward(tokens[:, :AT_ONCE], cache=cache)]
-    for place in range(AT_ONCE, TOKENS):
-        parts.append(model.forward(tokens[:, place : place + 1], cache=cache))
+    single = TOKENS - SINGLE
+    edges = [*range(0, single, CHUNK), *range(single, TOKENS + 1)]
+    parts = [model.forward(tokens[:, a:b], cache=cache) for a, b in pairwise(edges)]
     host = model.backend.host if hasattr(model, "backend") else np.asarray
     return np.concatenate([host(part)[0] for part in parts]).astype(np.float64)
 
@@ -62,7 +65,7 @@ def rows() -> Iterator[tuple[str, list[float], list[float], float]]:
     for kind in KINDS:
         held, off, same = [], [], 1.0
         for model in models:
-            cache = model.make_cache(kind, room=TOKENS if kind == "preallocated" else None)
+            cache = model.make_cache(kind, **TOLD.get(kind, {}))
             found = through(model, cache, tokens)
             held.append(cache.nbytes / TOKENS)
             off.append(float(np.sqrt(np.mean((found - truth) ** 2)) / truth.std()))

@@ -26,14 +26,17 @@ def seen_keys(query: Positions, key: KeyPositions, window: int | None) -> Seen:
     """Compare positions once, and recognise the two cases that need no mask at all."""
     if window is not None and window < 1:
         raise ValueError(f"window={window}, but should be at least 1, or None")
-    queries, keys = query.shape[1], key.shape[1]
+    queries, keys = query.shape[1], key.shape[-1]
     reach = keys if window is None else window
-    in_order = keys >= queries and (key == np.arange(keys)).all()
+    alike = key.ndim == 2  # to every query; else they are (B, L, S)
+    in_order = alike and keys >= queries and (key == np.arange(keys)).all()
     if in_order and reach >= keys and (query == np.arange(keys - queries, keys)).all():
         return Seen("all" if queries == 1 else "causal", triangle(len(query), queries, keys))
-    distance = query[:, None, :, None] - key[:, None, None, :]
-    mask = (distance >= 0) & (key >= 0)[:, None, None, :]
-    return Seen("some", mask if window is None else mask & (distance < window))
+    key = key[:, None, None] if alike else key[:, None]
+    distance = query[:, None, :, None] - key
+    mask = (distance >= 0) & (key >= 0)
+    mask = mask if window is None else mask & (distance < window)
+    return Seen("all" if queries == 1 and keys and mask.all() else "some", mask)
 
 
 def triangle(batch: int, queries: int, keys: int) -> np.ndarray:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from lockstep.fast.backends import backend_named
-from lockstep.fast.caches.cache import Cache
 from lockstep.fast.caches.make import make_cache
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
 from lockstep.reference.checkpoint.adapters import HEAD, Adapters, open_adapter, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from lockstep.reference.tokenizer.batch import BatchRules
+from lockstep.reference.stores.cache import Cache
+from lockstep.reference.stores.kinds import CacheOptions
+from lockstep.reference.tokenizer.batch import BatchRules, check_order, places_of
 
 Progress = Callable[[str], None]
 
@@ -68,14 +69,24 @@ class Model:
         head = {} if table is None else {f"{HEAD}.weight": self.base[f"{table}.weight"]}
         return self.base | head | held
 
-    def make_cache(self, kind: str | None = None, *, room: int | None = None) -> Cache:
-        """Return an empty key/value cache for one batch, of one of `cache_kinds.KINDS`.
+    def make_cache(
+        self,
+        kind: str | None = None,
+        *,
+        room: int | None = None,
+        size: int | None = None,
+        keep: int | None = None,
+        recent: int | None = None,
+    ) -> Cache:
+        """Return an empty key/value cache for one batch, of one of `stores.kinds.KINDS`.
 
-        Without a `kind` it is "growing".
-        `room` is how many tokens `kind="preallocated"` makes room for.
-        Raises: InputError if there is no such kind, or room is missing or for nothing.
+        Without a `kind` it is "growing". `room` is how many tokens `kind="preallocated"`
+        makes room for. A rotating one holds `size` tokens, of which `keep` (or 0) are the first.
+        A turbo one leaves the newest `recent` (or 128) as they are.
+        Raises: InputError if there is no such kind, or an option is missing or not for it.
         """
-        return make_cache(kind or "growing", self.config, room=room, backend=self.backend)
+        options = CacheOptions(room, size, keep, recent)
+        return make_cache(kind or "growing", self.config, options=options, backend=self.backend)
 
     def forward(
         self,
@@ -86,6 +97,7 @@ class Model:
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
         last_only: bool = False,
+        reordered: bool = False,
     ) -> Array:
         """Return the logits of every token, (B, L) -> (B, L, V); of the last alone, (B, 1, V).
 
@@ -95,7 +107,7 @@ class Model:
         """
         for _, value in self.stages(
             tokens, cache=cache, positions=positions, lengths=lengths, trace=trace,
-            last_only=last_only,
+            last_only=last_only, reordered=reordered,
         ):  # fmt: skip
             logits = value
         return logits
@@ -109,6 +121,7 @@ class Model:
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
         last_only: bool = False,
+        reordered: bool = False,
     ) -> Iterator[tuple[str, Array]]:
         """Run `forward` a stage at a time: yield the name and value of each stage's result."""
         cache = self.make_cache() if cache is None else cache
@@ -119,6 +132,9 @@ class Model:
             held=cache.positions,
             last_only=last_only,
         )
+        check_order(cache.positions, reordered=reordered)
+        held = cache.positions.extend(batch.marked)
+        places, key_places = places_of(batch, held, reordered=reordered)
         run = Run(
             ops=self.ops,
             config=self.config,
@@ -126,7 +142,9 @@ class Model:
             dtype=self.backend.dtype,
             cache=cache,
             positions=batch.positions,
-            key_positions=cache.positions.extend(batch.marked),
+            key_positions=held,
+            places=places,
+            key_places=key_places,
             last=batch.last,
             trace=trace,
             adapters=self.adapters.modules,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.fast.caches.cache import Cache
 from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
 from lockstep.reference.checkpoint.adapters import Adapted
+from lockstep.reference.stores.cache import Cache
 
 Trace = Callable[[str, Array], None]
 
@@ -24,6 +24,8 @@ class Run:
     cache: Cache
     positions: Positions
     key_positions: KeyPositions
+    places: Positions  # what decides which keys a token sees: `positions`, or the order in the row
+    key_places: KeyPositions
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
@@ -34,8 +36,11 @@ class Run:
         return self.key_positions.max(axis=1, initial=-1) + 1
 
     def keys_of(self, kind: str) -> KeyPositions:
-        """Return the positions of the keys that the cache gives to layers of this kind."""
-        return self.key_positions[:, self.cache.first(kind) :]
+        """Return the places of the keys that the cache gives to layers of this kind.
+
+        (B, S); or (B, L, S) if a query does not see all that another one sees.
+        """
+        return self.cache.keys_of(kind, self.places, self.key_places)
 
     def tap(self, name: str, value: Array) -> Array:
         """Report a named activation, and pass it on."""

@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from lockstep.reference.caches.cache import Cache
 from lockstep.reference.caches.make import make_cache
 from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
@@ -14,7 +13,9 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import NAMES, dtype_named
 from lockstep.reference.run import Run, Trace
 from lockstep.reference.shapes import Array, Positions, RowIndex
-from lockstep.reference.tokenizer.batch import BatchRules
+from lockstep.reference.stores.cache import Cache
+from lockstep.reference.stores.kinds import CacheOptions
+from lockstep.reference.tokenizer.batch import BatchRules, check_order, places_of
 
 NO_ADAPTERS = Adapters()
 
@@ -44,14 +45,24 @@ class Model:
             other.adapters = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
         return other
 
-    def make_cache(self, kind: str | None = None, *, room: int | None = None) -> Cache:
-        """Return an empty key/value cache for one batch, of one of `cache_kinds.KINDS`.
+    def make_cache(
+        self,
+        kind: str | None = None,
+        *,
+        room: int | None = None,
+        size: int | None = None,
+        keep: int | None = None,
+        recent: int | None = None,
+    ) -> Cache:
+        """Return an empty key/value cache for one batch, of one of `stores.kinds.KINDS`.
 
-        Without a `kind` it is "concatenating".
-        `room` is how many tokens `kind="preallocated"` makes room for.
-        Raises: InputError if there is no such kind, or room is missing or for nothing.
+        Without a `kind` it is "concatenating". `room` is how many tokens `kind="preallocated"`
+        makes room for. A rotating one holds `size` tokens, of which `keep` (or 0) are the first.
+        A turbo one leaves the newest `recent` (or 128) as they are.
+        Raises: InputError if there is no such kind, or an option is missing or not for it.
         """
-        return make_cache(kind or "concatenating", self.config, room=room)
+        options = CacheOptions(room, size, keep, recent)
+        return make_cache(kind or "concatenating", self.config, options=options)
 
     def forward(
         self,
@@ -62,17 +73,19 @@ class Model:
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
         last_only: bool = False,
+        reordered: bool = False,
     ) -> Array:
         """Return the logits of every token, (B, L) -> (B, L, V); of the last alone, (B, 1, V).
 
         `cache` holds earlier tokens and receives these. `positions` (B, L) default to going on
         from the cache. `lengths` (B,) says how many tokens of each right-padded row are real.
-        `trace` is called with the name and value of every tap.
+        `trace` is called with the name and value of every tap. `reordered` tokens see those before
+        them in their row, whatever their positions; else positions decide. So does a window count.
         Raises: InputError if a token id, a shape or a length is out of range.
         """
         for _, value in self.stages(
             tokens, cache=cache, positions=positions, lengths=lengths, trace=trace,
-            last_only=last_only,
+            last_only=last_only, reordered=reordered,
         ):  # fmt: skip
             logits = value
         return logits
@@ -86,6 +99,7 @@ class Model:
         lengths: RowIndex | None = None,
         trace: Trace | None = None,
         last_only: bool = False,
+        reordered: bool = False,
     ) -> Iterator[tuple[str, Array]]:
         """Run `forward` a stage at a time: yield the name and value of each stage's result."""
         cache = self.make_cache() if cache is None else cache
@@ -96,13 +110,18 @@ class Model:
             held=cache.positions,
             last_only=last_only,
         )
+        check_order(cache.positions, reordered=reordered)
+        held = cache.positions.extend(batch.marked)
+        places, key_places = places_of(batch, held, reordered=reordered)
         run = Run(
             ops=self.ops,
             checkpoint=self.checkpoint,
             dtype=dtype_named(self.dtype),
             cache=cache,
             positions=batch.positions,
-            key_positions=cache.positions.extend(batch.marked),
+            key_positions=held,
+            places=places,
+            key_places=key_places,
             last=batch.last,
             trace=trace,
             adapters=self.adapters.modules,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu, kernels
-from lockstep.fast.caches import quantizing_cpu
+from lockstep.fast.caches import quantizing_cpu, turbo_cpu
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -18,6 +18,7 @@ class CpuBackend:
     name = "cpu"
     ops = cpu
     quantizing = quantizing_cpu
+    turbo = turbo_cpu
     zeros = staticmethod(np.zeros)
 
     def __init__(self, dtype: str):
@@ -44,12 +45,32 @@ class CpuBackend:
         """Take an adapter as it was read: it stays in float32."""
         return adapter
 
+    def put(self, array: np.ndarray) -> np.ndarray:
+        """Take a NumPy array over as it is."""
+        return array
+
     def host(self, array: np.ndarray) -> np.ndarray:
         return array
 
     def argmax(self, logits: np.ndarray) -> np.ndarray:
         """Return the id of the largest logit, the lowest of equals."""
         return logits.argmax(axis=-1)
+
+    def entropy(self, logits: np.ndarray, *, heat: float, floor: float) -> np.ndarray:
+        """Return how unsure each row of logits is, in nats: (M, V) -> (M,), summed in float32.
+
+        NaN if a row holds NaN or +inf, or nothing above -inf.
+        """
+        wide = logits.astype(np.float32) / np.float32(heat)
+        with np.errstate(invalid="ignore", under="ignore"):
+            shifted = wide - wide.max(axis=-1, keepdims=True)
+            powers = np.exp(shifted)
+            total = powers.sum(axis=-1, keepdims=True)
+            probs = powers / total
+            if floor:
+                return -(probs * np.log(probs + np.float32(floor))).sum(axis=-1)
+            surprise = np.log(total) - np.where(powers > 0, shifted, 0)
+            return (probs * surprise).sum(axis=-1)
 
     def evaluate(self, *arrays: np.ndarray) -> None:
         """Nothing is lazy here."""

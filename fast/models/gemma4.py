@@ -162,7 +162,7 @@ def sights(run: Run) -> dict[str, Sight]:
     )
     kinds = {"sliding_attention": (window, sliding), "full_attention": (None, full)}
     return {
-        kind: Sight(ops.causal_mask(run.positions, run.keys_of(kind), window=reach), frequencies)
+        kind: Sight(ops.causal_mask(run.places, run.keys_of(kind), window=reach), frequencies)
         for kind, (reach, frequencies) in kinds.items()
     }
 

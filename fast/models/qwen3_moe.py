@@ -83,7 +83,7 @@ def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
         ops, theta=config.rope_theta, dims=config.head_dim, lengths=run.lengths
     )
     kind = "full_attention" if config.sliding_window is None else "sliding_attention"
-    mask = ops.causal_mask(run.positions, run.keys_of(kind), window=config.sliding_window)
+    mask = ops.causal_mask(run.places, run.keys_of(kind), window=config.sliding_window)
     for layer in range(config.num_hidden_layers):
         feed_forward = sparse_feed_forward if config.is_sparse(layer) else dense_feed_forward
         x = block(run, x, layer, mask, frequencies, feed_forward)

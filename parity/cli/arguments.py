@@ -15,6 +15,13 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def above_zero(text: str) -> int:
+    found = whole(text)
+    if not found:
+        raise refusal(text, "a whole number from 1 on")
+    return found
+
+
 def number(text: str) -> float:
     if not NUMBER.fullmatch(text):
         raise refusal(text, "a decimal number")

@@ -3,16 +3,21 @@
 All work greedily and in float32; llama.cpp rounds to less where a file is packed or in half
 precision. After a warm-up they take turns; shown are the medians over the rounds with the slowest
 and the fastest, in tokens a second. Read the ratios, not the figures.
+
+With --decoder it is decoders that take turns, on one backend, on prompts of several kinds.
 """
 
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from lockstep.parity.cli import bench_decoders
 from lockstep.parity.cli.arguments import add_ignore_config, add_model, whole
 from lockstep.parity.cli.output import emit, table, warn
 
 HELP = "tokens a second of each backend and of other engines"
-EXAMPLE = "  lockstep bench MODEL --against mlx-lm,transformers,llama.cpp --prompt-tokens 128"
+EXAMPLE = """\
+  lockstep bench MODEL --against mlx-lm,transformers,llama.cpp --prompt-tokens 128
+  lockstep bench MODEL --decoder wedlm --windows 4,8,16 --backends mlx"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--prompt-tokens", metavar="N", type=whole, default=64)
     parser.add_argument("--max-tokens", metavar="N", type=whole, default=16, help="decoded")
     parser.add_argument("--rounds", metavar="N", type=whole, default=5)
+    bench_decoders.add_arguments(parser)
 
 
 def run(options: Namespace) -> int:
@@ -37,6 +43,9 @@ def run(options: Namespace) -> int:
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     check_options(options)
+    if options.decoder is not None:
+        return bench_decoders.run(options, one_backend(options))
+    bench_decoders.refuse_options(options)
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     warn(checkpoint.warnings)
     engines, left_out = chosen(options, checkpoint.path)
@@ -75,6 +84,19 @@ def check_options(options: Namespace) -> None:
     for name in ("prompt_tokens", "max_tokens", "rounds"):
         if getattr(options, name) < 1:
             raise InputError(f"--{name.replace('_', '-')}", "0, but should be at least 1")
+
+
+def one_backend(options: Namespace) -> str:
+    """Return the first of our backends. Raises: InputError if peers are named too."""
+    from lockstep.parity.bench.engines import OURS
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.against:
+        raise InputError("--against", "goes without --decoder: peers have decoders of their own")
+    backend = names(options)[0]
+    if backend not in OURS:
+        raise InputError("--backends", f"{backend} is no backend, and --decoder needs one")
+    return backend
 
 
 def chosen(options: Namespace, path: Any) -> tuple[dict[str, Any], list[str]]:

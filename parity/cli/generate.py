@@ -8,79 +8,62 @@ engine's order and rules: --semantics.
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from lockstep.parity.cli.arguments import (
-    add_adapter,
-    add_backend,
-    add_ignore_config,
-    add_model,
-    add_prompt,
-    whole,
-)
-from lockstep.parity.cli.sampling import add_sampling, check_sampling, sampling_of
+from lockstep.parity.cli.arguments import add_model, add_prompt
+from lockstep.parity.cli.cached import CacheFiles, add_cache_files
+from lockstep.parity.cli.writing import CACHES, Writing, add_thinking, add_writing, summary
 
-CACHES = ("concatenating", "growing", "preallocated", "sliding", "int8", "affine8", "affine4")
 HELP = "continue a prompt"
 EXAMPLE = """\
   lockstep generate MODEL --prompt "What is 2+2?" --chat --backend fast
-  lockstep generate MODEL --tokens 1,2,3 --temperature 0.8 --top-p 0.9 --semantics llama.cpp"""
+  lockstep generate MODEL --prompt "1, 2, 3" --stop "10" --prefill-chunk 512
+  lockstep generate MODEL --prompt "Once" --save-cache once.safetensors
+  lockstep generate MODEL --prompt "Once more" --load-cache once.safetensors
+  lockstep generate MODEL --prompt "1, 2, 3" --decoder speculative --draft SMALLER
+  lockstep generate MODEL --tokens 1,2,3 --temperature 0.8 --top-p 0.9 --semantics llama.cpp
+  lockstep generate MODEL --prompt "Count to ten." --chat --decoder wedlm --threshold 0.3"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser)
     parser.add_argument("--chat", action="store_true", help="as a user's turn in the chat template")
-    add_backend(parser, default="fast", dtype="the checkpoint's on mlx, else float32")
-    parser.add_argument(
-        "--max-tokens", metavar="N", type=whole, default=256, help="at most (default 256)"
-    )
-    add_sampling(parser)
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--seed", metavar="S", type=whole, default=0, help="of the random numbers (default 0)"
-    )
-    source.add_argument("--uniforms", metavar="FILE", help="numbers in [0, 1), one a token")
-    parser.add_argument(
-        "--cache", choices=CACHES, metavar="NAME",
-        help="how keys and values are kept: %(choices)s (default concatenating on the reference, "
-        "growing elsewhere)",
-    )  # fmt: skip
-    parser.add_argument("--ignore-eos", action="store_true", help="do not stop at the end of text")
-    add_adapter(parser)
-    add_ignore_config(parser)
+    add_thinking(parser)
+    add_writing(parser, max_tokens=256, caches=CACHES)
+    add_cache_files(parser)
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.cli.loading import load, prompt_tokens
+    import time
+
+    from lockstep.parity.cli.loading import prompt_tokens
+    from lockstep.parity.cli.output import emit
     from lockstep.parity.cli.speech import Speech
-    from lockstep.parity.generating import Generation, own_dtype
-    from lockstep.parity.uniforms import uniforms
-    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
     from lockstep.reference.checkpoint.errors import InputError
 
     if options.chat and options.prompt is None:
         raise InputError("--chat", "goes with --prompt: token ids are taken as they are")
-    sampling = sampling_of(options)
-    numbers = uniforms(options.uniforms, options.seed)
-    checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
-    check_sampling(sampling, checkpoint)
-    tokens = prompt_tokens(options, checkpoint)
-    model = load(options, options.backend, options.dtype or own_dtype(checkpoint, options.backend))
-    generation = Generation(
-        model, sampling, numbers, ignore_eos=options.ignore_eos, cache=options.cache
-    )
+    if options.thinking is not None and not options.chat:
+        raise InputError("--thinking", "goes with --chat: only a chat template knows of it")
+    writing = Writing(options)
+    files = CacheFiles(options, writing.decoder)
+    begin = time.perf_counter()
+    tokens = prompt_tokens(options, writing.checkpoint)
+    taken = None if options.prompt is None else time.perf_counter() - begin
+    generation = writing.generation(chat=options.chat)
+    cache = files.begin(generation, tokens, options.max_tokens)
     with Speech(quiet=options.json == "-") as speech:
-        document = generation.run(tokens, options.max_tokens, speech)
-    finish(options, document, full_context=generation.context_is_full)
-    return 0
-
-
-def finish(options: Namespace, document: dict[str, Any], *, full_context: bool) -> None:
-    from lockstep.parity.cli.output import counted, emit
-
-    speed = document["timings"]["decode_tokens_per_second"]
-    rate = f", {speed:.1f} a second" if speed else ""
-    full = ", the model's context is full" if full_context else ""
-    text = f"\n[{counted(document['tokens'], 'token')}{rate}{full}]"
+        document = generation.run(tokens, options.max_tokens, speech, tokenize_s=taken, cache=cache)
+    files.end(generation, tokens, document["tokens"])
+    document |= {} if files.taken is None else {"cached_tokens": files.taken}
+    said = ", ".join(filter(None, [files.said(len(tokens)), generation.decoder.said()]))
+    text = f"\n{steps_of(generation.decoder)}{summary(document, said)}"
     if document["text"] is None:
         text = ",".join(map(str, document["tokens"])) + text
     emit(options, lambda: document, lambda: text)
+    return 0
+
+
+def steps_of(decoder: Any) -> str:
+    """Return what each step did, of a decoder that was asked to tell."""
+    table = getattr(decoder, "table", str)()
+    return f"\n{table}\n\n" if table else ""

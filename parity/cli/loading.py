@@ -18,9 +18,18 @@ def load(options: Namespace, backend: str, dtype: str) -> Any:
         model = load_reference(options.model, adapter, dtype=dtype, ignore_config=ignored)
     else:
         model = load_fast(options.model, adapter, backend, dtype, ignored)
-    doubts = half_precision(model)
+    doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
+
+
+def cache_doubts(options: Namespace, model: Any) -> list[str]:
+    """Warn of layers that the kind of cache that was asked for cannot serve."""
+    if getattr(options, "cache", None) is None:
+        return []
+    from lockstep.reference.stores.building import warnings_of
+
+    return [f"--cache {options.cache}: {one}" for one in warnings_of(options.cache, model.config)]
 
 
 def half_precision(model: Any) -> list[str]:
@@ -62,7 +71,9 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
 
         tokenizer = load_tokenizer(checkpoint.path)
         if getattr(options, "chat", False):
-            tokens = tokenizer.encode_chat([{"role": "user", "content": options.prompt}])
+            tokenizer, variables = chat_tokenizer(options, tokenizer)
+            message = {"role": "user", "content": options.prompt}
+            tokens = tokenizer.encode_chat([message], **variables)
         else:
             tokens = tokenizer.encode(options.prompt)
     if not tokens:
@@ -70,6 +81,22 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     check_ids(tokens, checkpoint)
     check_length(len(tokens), getattr(options, "decode", 0), checkpoint)
     return tokens
+
+
+def chat_tokenizer(options: Namespace, tokenizer: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a tokenizer that has a chat template, and what the template is told.
+
+    Raises: InputError if there is no template, and if it does not know of thinking.
+    """
+    from lockstep.reference.tokenizer.chatml import knows_thinking, with_template
+
+    tokenizer, thinking = with_template(tokenizer), getattr(options, "thinking", None)
+    if thinking is None:
+        return tokenizer, {}
+    if not knows_thinking(tokenizer):
+        flag = "--thinking" if thinking else "--no-thinking"
+        raise InputError(flag, "this model's chat template has no enable_thinking")
+    return tokenizer, {"enable_thinking": thinking}
 
 
 def check_ids(tokens: list[int], checkpoint: Any) -> None:

@@ -11,7 +11,7 @@ from lockstep.parity.cli.arguments import NUMBER, number, refusal, whole
 if TYPE_CHECKING:
     from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
-ENGINES = ("lockstep", "llama.cpp", "transformers", "mlx-lm", "ember")
+ENGINES = ("lockstep", "llama.cpp", "transformers", "mlx-lm", "ember", "wedlm")
 BIAS = re.compile(rf"([0-9]{{1,18}}):({NUMBER.pattern}|-inf)")
 
 
@@ -36,8 +36,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_penalties(parser)
     parser.add_argument(
-        "--semantics", choices=ENGINES, default="lockstep", metavar="ENGINE",
-        help="whose order and rules: %(choices)s",
+        "--semantics", choices=ENGINES, metavar="ENGINE",
+        help="whose order and rules: %(choices)s (default lockstep; wedlm for its decoder)",
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def sampling_of(options: argparse.Namespace) -> SamplingOptions:
         presence_penalty=options.presence_penalty,
         penalty_window=options.penalty_window,
         logit_bias=options.logit_bias,
-        semantics=options.semantics,
+        semantics=options.semantics or "lockstep",
     )
 
 

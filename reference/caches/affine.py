@@ -1,11 +1,9 @@
-"""A store in MLX's affine format: codes, with a scale and an offset for each group."""
+"""Keys and values in MLX's affine format: codes, with a scale and an offset for each group."""
 
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from lockstep.reference.caches.concatenating import Concatenating
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.shapes import Array, Keys, NewKeys
 
@@ -21,31 +19,28 @@ class Affine:
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        self.parts = [Concatenating() for _ in range(3)]
-        self.plain = Concatenating()
 
-    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
-        """Quantise `new`, put it behind the first `start` tokens, and return all, decoded."""
-        group = next((size for size in GROUPS if new.shape[-1] % size == 0), None)
-        if group is None:
-            return self.plain.append(ops, new, start)
-        parts = zip(self.parts, affine(new, self.bits, group), strict=True)
-        packed, scales, biases = (store.append(ops, part, start) for store, part in parts)
-        rows = [part.reshape(-1, part.shape[-1]) for part in (packed, scales, biases)]
+    def fits(self, width: int) -> bool:
+        """Tell whether MLX packs heads of this width."""
+        return width % GROUPS[-1] == 0
+
+    def encode(self, new: NewKeys) -> tuple[Array, Array, Array]:
+        """Return packed codes, scales and offsets of new tokens."""
+        return affine(new, self.bits, group_of(new.shape[-1]))
+
+    def decode(self, ops: Any, parts: list[Array], like: Array) -> Keys:
+        """Return the values of all codes."""
+        width = like.shape[-1]
+        rows = [part.reshape(-1, part.shape[-1]) for part in parts]
+        group = group_of(width)
         weight = QuantizedTensor(rows[0], rows[1], rows[2], self.bits, group, "affine")
-        values = ops.dequantize_affine(weight, rows=slice(None), dtype=new.dtype)
-        return values.reshape(*packed.shape[:-1], new.shape[-1])
+        values = ops.dequantize_affine(weight, rows=slice(None), dtype=like.dtype)
+        return values.reshape(*parts[0].shape[:-1], width)
 
-    def branch(self) -> Self:
-        """Return a store with the same tokens."""
-        other = copy(self)
-        other.parts = [store.branch() for store in self.parts]
-        other.plain = self.plain.branch()
-        return other
 
-    def arrays(self) -> list[Array]:
-        """Return codes, scales and offsets; or what is kept as it is."""
-        return [array for store in (*self.parts, self.plain) for array in store.arrays()]
+def group_of(width: int) -> int:
+    """Return how many dimensions share a scale."""
+    return next(size for size in GROUPS if width % size == 0)
 
 
 @np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of what is not finite

@@ -1,11 +1,9 @@
-"""A store of 8-bit whole numbers, with a scale for each group of a head's dimensions."""
+"""Keys and values as 8-bit whole numbers, with a scale for each group of a head's dimensions."""
 
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from lockstep.reference.caches.concatenating import Concatenating
 from lockstep.reference.precision import accumulator
 from lockstep.reference.shapes import Array, Keys, NewKeys
 
@@ -18,24 +16,18 @@ class Int8:
     The group is 64 dimensions, or the whole head where 64 does not divide it.
     """
 
-    def __init__(self) -> None:
-        self.codes, self.scales = Concatenating(), Concatenating()
+    def fits(self, width: int) -> bool:
+        """Say yes: a head of any width is coded."""
+        return True
 
-    def append(self, ops: Any, new: NewKeys, start: int) -> Keys:
-        """Quantise `new`, put it behind the first `start` tokens, and return all, decoded."""
-        codes, scales = absmax(new)
-        codes = self.codes.append(ops, codes, start)
-        return decoded(codes, self.scales.append(ops, scales, start))
+    def encode(self, new: NewKeys) -> tuple[Array, Array]:
+        """Return codes and scales of new tokens."""
+        return absmax(new)
 
-    def branch(self) -> Self:
-        """Return a store with the same tokens."""
-        other = copy(self)
-        other.codes, other.scales = self.codes.branch(), self.scales.branch()
-        return other
-
-    def arrays(self) -> list[Array]:
-        """Return codes and scales."""
-        return [*self.codes.arrays(), *self.scales.arrays()]
+    def decode(self, ops: Any, parts: list[Array], like: Array) -> Keys:
+        """Return the values of all codes."""
+        codes, scales = parts
+        return decoded(codes, scales)
 
 
 def absmax(x: Array) -> tuple[Array, Array]:

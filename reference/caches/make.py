@@ -1,36 +1,29 @@
 """A cache of the kind that is asked for by name."""
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from lockstep.reference.caches.affine import Affine
-from lockstep.reference.caches.cache import Cache, Store
-from lockstep.reference.caches.concatenating import Concatenating
-from lockstep.reference.caches.growing import Growing
 from lockstep.reference.caches.int8 import Int8
-from lockstep.reference.caches.preallocated import Preallocated
-from lockstep.reference.caches.windowed import Windowed
-from lockstep.reference.tokenizer.cache_kinds import AFFINE_BITS, check_kind, sliding_layers
+from lockstep.reference.caches.turbo import Turbo
+from lockstep.reference.stores.building import Makers, built
+from lockstep.reference.stores.cache import Cache
+from lockstep.reference.stores.coded import Codec
+from lockstep.reference.stores.concatenating import Concatenating
+from lockstep.reference.stores.kinds import AFFINE_BITS, TURBO_BITS, UNBIASED, CacheOptions
 
 
-def make_cache(kind: str, config: Any, *, room: int | None) -> Cache:
-    """Return an empty cache for a model. `room` is for `kind="preallocated"`, in tokens.
+def make_cache(kind: str, config: Any, *, options: CacheOptions) -> Cache:
+    """Return an empty cache for a model. What it is told depends on the kind.
 
-    Raises: InputError if there is no such kind, or room is missing or for nothing.
+    Raises: InputError if there is no such kind, or an option is missing or not for it.
     """
-    check_kind(kind, room)
-    if kind == "sliding":
-        window, sliding = sliding_layers(config)
-        stores = [Windowed if one else Concatenating for one in sliding]
-        return Cache(len(sliding), lambda layer: stores[layer](), window)
-    make = maker(kind, room)
-    return Cache(config.num_hidden_layers, lambda layer: make(), room=room)
+    return built(kind, config, options, Makers(Concatenating, np.zeros, codec))
 
 
-def maker(kind: str, room: int | None) -> Callable[[], Store]:
-    """Return what makes an empty store for any layer."""
-    if kind in AFFINE_BITS:
-        return lambda: Affine(AFFINE_BITS[kind])
-    if room is not None:
-        return lambda: Preallocated(room)
-    return {"concatenating": Concatenating, "growing": Growing, "int8": Int8}[kind]
+def codec(kind: str, keys: bool) -> Codec:
+    """Return what quantises the keys or the values in a cache of this kind."""
+    if kind in TURBO_BITS:
+        return Turbo(TURBO_BITS[kind], unbiased=keys and kind in UNBIASED)
+    return Int8() if kind == "int8" else Affine(AFFINE_BITS[kind])

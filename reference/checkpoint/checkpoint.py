@@ -172,7 +172,8 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     declared = parse_quantization(
         parsed.quantization, parsed.quantization_config, parsed.path, ignore, warnings
     )
-    generation = read_generation(folder, parsed.path, parsed.eos_token_id, parsed.config.vocab_size)
+    ends, mask = parsed.eos_token_id, parsed.mask_token_id
+    generation = read_generation(folder, parsed.path, ends, parsed.config.vocab_size, mask)
     shards = Shards(folder)
     layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
     warnings += shards.warnings

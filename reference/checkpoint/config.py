@@ -22,7 +22,7 @@ CONFIG_LIMITS = JsonLimits(size=1 << 20, entries=100_000, depth=16)
 
 @dataclass(frozen=True)
 class ParsedConfig:
-    """A config, what config.json says of quantisation and of the last token, and warnings."""
+    """A config, what config.json says of quantisation and of single tokens, and warnings."""
 
     architecture: Architecture
     config: Config
@@ -30,6 +30,7 @@ class ParsedConfig:
     quantization: Any
     quantization_config: Any
     eos_token_id: Any
+    mask_token_id: Any
     warnings: list[str]
 
 
@@ -45,4 +46,5 @@ def read_config(path: Path, *, ignore: Collection[str]) -> ParsedConfig:
         eos = fields.raw["text_config"].get("eos_token_id")
     check_ignore(ignore, fields.used, fields)
     check_leftovers(fields, ignore, warnings, IGNORED.keys() | architecture.ignored)
-    return ParsedConfig(architecture, config, path, *quantization, eos, warnings)
+    mask = fields.raw.get("mask_token_id")  # a key of those architectures that let it pass
+    return ParsedConfig(architecture, config, path, *quantization, eos, mask, warnings)

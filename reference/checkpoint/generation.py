@@ -1,4 +1,4 @@
-"""Which tokens end a text: generation_config.json first, then config.json."""
+"""Which tokens end a text, and which one is a mask: generation_config.json, then config.json."""
 
 from __future__ import annotations
 
@@ -20,30 +20,34 @@ class GenerationConfig:
     """What a checkpoint says about generating. Sampling settings are the caller's to choose."""
 
     eos_token_ids: frozenset[int]
+    mask_token_id: int | None = None  # of a model that was trained to fill in masks
 
 
 def read_generation(
-    folder: Path, config_path: Path, config_eos: Any, vocab_size: int
+    folder: Path, config_path: Path, config_eos: Any, vocab_size: int, mask: Any = None
 ) -> GenerationConfig:
-    """Return the end-of-text tokens, or raise InputError if one cannot be a token of the model."""
-    own = _eos_ids(config_eos, config_path, vocab_size)
+    """Return the special tokens, or raise InputError if one cannot be a token of the model."""
+    own = _token_ids("eos_token_id", config_eos, config_path, vocab_size)
+    if mask is not None:
+        _token_ids("mask_token_id", [mask], config_path, vocab_size)
     if not exists_in(folder, GENERATION):
-        return GenerationConfig(own)
+        return GenerationConfig(own, mask)
     path = file_in(folder, GENERATION)
     raw = read_json_object(path, subject="generation config", limits=GENERATION_LIMITS)
     if raw.get("eos_token_id") is None:
-        return GenerationConfig(own)
-    return GenerationConfig(_eos_ids(raw["eos_token_id"], path, vocab_size))
+        return GenerationConfig(own, mask)
+    ends = _token_ids("eos_token_id", raw["eos_token_id"], path, vocab_size)
+    return GenerationConfig(ends, mask)
 
 
-def _eos_ids(raw: Any, path: Path, vocab_size: int) -> frozenset[int]:
+def _token_ids(key: str, raw: Any, path: Path, vocab_size: int) -> frozenset[int]:
     if raw is None:
         return frozenset()
     ids = raw if isinstance(raw, list) else [raw]
     if len(ids) > EOS_LIMIT:
-        raise InputError(path, f"eos_token_id lists {len(ids)} tokens, the limit is {EOS_LIMIT}")
+        raise InputError(path, f"{key} lists {len(ids)} tokens, the limit is {EOS_LIMIT}")
     for token in ids:
         if type(token) is not int or not 0 <= token < vocab_size:
-            what = f"bad token id {show(token, 40)} in eos_token_id"
+            what = f"bad token id {show(token, 40)} in {key}"
             raise InputError(path, what, f"ids go from 0 to {vocab_size - 1}")
     return frozenset(ids)

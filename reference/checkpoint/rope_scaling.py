@@ -68,3 +68,15 @@ def context_length(config: Any) -> int:
         return announced
     original = scaling.original_max_position_embeddings or announced
     return max(announced, int(original * scaling.factor))
+
+
+def steady_length(config: Any) -> int | None:
+    """Return up to how many tokens a text may be read in parts, None if in any number.
+
+    Beyond the original length two kinds turn all tokens of a step as far as the last of them asks
+    for. So what a text gives depends there on how it was cut into steps.
+    """
+    scaling = getattr(config, "rope_scaling", None)
+    if scaling is None or scaling.rope_type not in BY_LENGTH:
+        return None
+    return scaling.original_max_position_embeddings

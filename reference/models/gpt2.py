@@ -75,7 +75,7 @@ def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     x = run.tap("transformer.drop", run.ops.add(embedded, placed))
     yield "transformer.drop", x
 
-    mask = run.ops.causal_mask(run.positions, run.key_positions, window=None)
+    mask = run.ops.causal_mask(run.places, run.keys_of("full_attention"), window=None)
     for layer in range(run.checkpoint.config.n_layer):
         x = block(run, x, layer, mask)
         yield f"transformer.h.{layer}", x

@@ -80,7 +80,7 @@ def stages(run: Run, tokens: Tokens) -> Iterator[tuple[str, Array]]:
     )
     windows = {"full_attention": None, "sliding_attention": config.sliding_window}
     masks = {
-        kind: ops.causal_mask(run.positions, run.keys_of(kind), window=windows[kind])
+        kind: ops.causal_mask(run.places, run.keys_of(kind), window=windows[kind])
         for kind in sorted(set(config.layer_types))
     }
     for layer, kind in enumerate(config.layer_types):

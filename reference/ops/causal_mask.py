@@ -9,7 +9,8 @@ def causal_mask(
         mask[b, 0, i, j] = 0 <= key[b, j] <= query[b, i]  and  query[b, i] - key[b, j] < window
 
     A key at position -1 is padding and seen by nobody. Positions, not places in the array, decide,
-    so the same rule serves prefill, decoding from a cache, and reordered tokens.
+    so the same rule serves prefill, decoding from a cache, and reordered tokens. A rotating cache
+    gives keys of (B, L, S), at -1 for the queries from which it hides them.
     Edges: more queries than keys is no special case; a query before every key sees nothing (the
     all-masked row of `softmax`). `window=None` is unlimited; window 1 sees itself alone.
     Varies by model: the window is of Mistral, Gemma and some layers of others; it counts the
@@ -18,6 +19,7 @@ def causal_mask(
     """
     if window is not None and window < 1:
         raise ValueError(f"window={window}, but should be at least 1, or None")
-    query, key = query_positions[:, None, :, None], key_positions[:, None, None, :]
+    query, one_for_all = query_positions[:, None, :, None], key_positions.ndim == 2
+    key = key_positions[:, None, None] if one_for_all else key_positions[:, None]
     mask = (key >= 0) & (key <= query)
     return mask if window is None else mask & (query - key < window)

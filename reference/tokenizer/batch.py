@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.held_positions import PADDING, HeldPositions
+from lockstep.reference.stores.held_positions import HeldPositions
+from lockstep.reference.stores.ring import PADDING
 
 POSITIONS = 1 << 24  # beyond, float32 angles no longer tell a position from the next
 
@@ -24,6 +25,25 @@ class Batch:
     positions: np.ndarray
     marked: np.ndarray
     last: np.ndarray | None
+
+
+def check_order(held: HeldPositions, *, reordered: bool) -> None:
+    """Refuse reordered tokens where a cache drops some by their positions. Raises: InputError."""
+    if reordered and held.rings:
+        raise InputError("cache", "drops tokens by their positions, but these are reordered")
+
+
+def places_of(batch: Batch, held: np.ndarray, *, reordered: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return what decides who sees whom: new tokens' places (B, L), and all held ones' (B, S).
+
+    They are the positions; or, of `reordered` tokens, their numbers in the row. A held place is -1
+    where the token is padding.
+    """
+    if not reordered:
+        return batch.positions, held
+    numbers = np.broadcast_to(np.arange(held.shape[1]), held.shape)
+    new = numbers[:, held.shape[1] - batch.tokens.shape[1] :]
+    return new, np.where(held < 0, PADDING, numbers)
 
 
 @dataclass(frozen=True)

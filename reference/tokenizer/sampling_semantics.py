@@ -1,7 +1,8 @@
 """In which order an engine samples, and how its cuts read their limits: names, no arithmetic.
 
 Sources: mlx-lm 0.32.2 (sample_utils), transformers 5.23 (logits_process, and its order in
-generate), llama.cpp's default chain (llama-cpp-python 0.3.36), and ember's description.
+generate), llama.cpp's default chain (llama-cpp-python 0.3.36), and the descriptions of ember and of
+WeDLM's engine.
 """
 
 import math
@@ -22,6 +23,7 @@ class Semantics:
     top_k_ties: Literal["lowest", "all"] = "lowest"
     top_k_limit: Literal["any", "vocabulary", "below the vocabulary"] = "any"
     top_p_ties: Literal["lowest", "all"] = "lowest"
+    top_p: Literal["reached", "exceeded"] = "reached"
     typical: Literal["reached", "reached, with ties", "exceeded"] = "reached"
     zero: dict[str, Literal["best", "off"]] = field(default_factory=dict)  # else 0 is refused
     greedy_after_cuts: bool = False  # whether the cuts come before the choice at temperature 0
@@ -75,6 +77,17 @@ ENGINES = {
             top_p_ties="all",
             zero={"top_p": "best"},
             draws="ids, unscaled",
+        ),
+        Semantics(
+            "wedlm",
+            ("top_k", "top_p", "temperature"),
+            lacks=frozenset(
+                {"min_p", "typical_p", "logit_bias", "penalty_window"}
+                | {"repetition_penalty", "frequency_penalty", "presence_penalty"}
+            ),
+            top_k_ties="all",
+            top_p="exceeded",
+            zero={"top_p": "best"},
         ),
     )
 }

@@ -96,14 +96,15 @@ class Tokenizer:
         given["add_generation_prompt"] = add_generation_prompt
         return render_template(template.source, given, path=template.path)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids without special tokens. Ids from `size` on have no text.
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Return the text of ids, with special tokens only if `special`. Ids from `size` on have
+        no text.
 
         Raises InputError for a negative id.
         """
         known = [number for number in map(self._checked, ids) if number < self.size]
         with refusing_panics(self.path, "cannot decode"):
-            return self._backend.decode(known, skip_special_tokens=True)
+            return self._backend.decode(known, skip_special_tokens=not special)
 
     def stream(self) -> TextStream:
         """Return a decoder that takes ids one by one."""

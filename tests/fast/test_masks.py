@@ -23,6 +23,14 @@ def test_any_positions(seed, batch, new, held, window):
 
 
 @settings(max_examples=100)
+@given(seed=seeds, batch=st.integers(1, 3), new=lengths, held=lengths, window=WINDOWS)
+def test_keys_that_stand_elsewhere_for_each_query(seed, batch, new, held, window):
+    """By witness: the reference's mask, of a rotating cache that hides keys from some queries."""
+    rng = np.random.default_rng(seed)
+    check(rng.integers(-1, 8, (batch, new)), rng.integers(-1, 8, (batch, new, held)), window)
+
+
+@settings(max_examples=100)
 @given(batch=st.integers(1, 3), new=lengths, past=lengths, window=WINDOWS, padded=st.integers(0, 3))
 def test_steps_in_order(batch, new, past, window, padded):
     """By witness: prefill and decode, with a row that is padded on the right."""
@@ -54,11 +62,12 @@ KINDS = [  # query positions, key positions, window, kind
     ([0, 1, 2], [0, 1, 2], 3, "causal"),
     ([0, 1, 2], [0, 1, 2], 2, "some"),
     ([3], [0, 1, -1, 3], None, "some"),
-    ([3], [0, 1, 2, 2], None, "some"),
+    ([3], [0, 1, 2, 2], None, "all"),
+    ([6], [4, 5, 6, 3], 4, "all"),  # a ring
     ([1], [0, 1, 2], None, "some"),
     ([0, 2, 1], [0, 1, 2], None, "some"),
     ([0, 1, 2], [2], None, "some"),
-    ([5], [1, 2, 3, 4, 5], None, "some"),
+    ([5], [1, 2, 3, 4, 5], None, "all"),
 ]
 
 

@@ -26,6 +26,7 @@ RULES = {
         (
             *("numpy", "ml_dtypes", "mlx", "lockstep.fast"),
             *("lockstep.reference.checkpoint", "lockstep.reference.tokenizer"),
+            "lockstep.reference.stores",
         )
     ),
     "parity": Rule(
@@ -137,6 +138,7 @@ def test_packages_import_only_what_they_may(name):
         ("reference", "import safetensors"),
         ("fast", "from lockstep.reference.ops.rope import rope"),
         ("fast", "from lockstep.reference import ops"),
+        ("fast", "from lockstep.reference.caches.int8 import absmax"),
         ("fast", "from lockstep import reference"),
         ("fast", "from ...reference import models"),
         ("fast", "importlib.import_module(f'lockstep.reference.models.{name}')"),
@@ -158,6 +160,7 @@ def test_a_forbidden_import_is_found(tmp_path, package, line):
     [
         ("reference", "import os.path\nfrom . import rope\nfrom ..shapes import Array"),
         ("fast", "from lockstep.reference.checkpoint.errors import InputError"),
+        ("fast", "from lockstep.reference.stores.growing import Growing"),
         ("parity", "def f():\n    import torch\n    from lockstep import fast"),
         ("parity", "if TYPE_CHECKING:\n    import mlx.core as mx"),
     ],
@@ -166,6 +169,22 @@ def test_an_allowed_import_is_let_through(tmp_path, package, line):
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "planted.py").write_text(line)
     assert forbidden(tmp_path, f"lockstep.{package}", RULES[package]) == []
+
+
+STORES = ROOT / "reference/stores"
+ROUNDS = {"exp", "sqrt", "log", "mean", "einsum", "dot", "matmul", "divide", "rint", "astype"}
+
+
+def test_stores_do_not_round():
+    """What both sides share has no arithmetic of floats: no division, no product of arrays."""
+    found = []
+    for path in sorted(STORES.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.MatMult)
+            named = isinstance(node, ast.Attribute) and node.attr in ROUNDS
+            if divides or named:
+                found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+    assert list(STORES.glob("*.py")) and not found, "\n".join(found)
 
 
 NUMPY_ALONE = """

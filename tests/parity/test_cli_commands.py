@@ -1,6 +1,7 @@
 """Every command as one would use it: what it prints, its JSON and its exit code. By hand."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -172,12 +173,54 @@ def test_generate_writes_text(lockstep, document, demo):
     run = ("generate", demo, "--prompt", "What is 2+2?", "--chat")
     for backend in ("reference", "mlx", "cpu", "fast"):
         found = document(*run, "--backend", backend)
-        assert list(found) == ["tokens", "text", "prompt_tokens", "timings"]
+        keys = ["tokens", "text", "prompt_tokens", "ended_by", "decoder", "timings"]
+        assert list(found) == keys and found["timings"]["tokenize_s"] > 0
         assert found["text"] == "2 + 2 equals 4."
     said = lockstep(*run)
     assert said.code == 0 and said.err == ""
     first, last = said.out.splitlines()
     assert first == "2 + 2 equals 4." and last.startswith(f"[{len(found['tokens'])} tokens, ")
+
+
+def test_generate_ends_where_it_is_told(document, lockstep, refuses, demo, plain):
+    run = ("generate", demo, "--prompt", "What is 2+2?", "--chat")
+    found = document(*run, "--stop", "nothing", "--stop", "equ", "--prefill-chunk", 4)
+    assert (found["text"], found["ended_by"]) == ("2 + 2 ", "stop string")
+    assert lockstep(*run, "--stop", "equ").out.startswith("2 + 2 \n[5 tokens, ")
+    last = document(*run, "--max-tokens", "3")["tokens"][-1]
+    assert document(*run, "--stop-id", f"703,{last}")["ended_by"] == "stop id"
+    refuses("--stop-id: token id 704, but should be 0..703", *run, "--stop-id", "1,704")
+    refuses("an empty string, but should have a character", *run, "--stop", "")
+    refuses("--stop: needs a tokenizer", "generate", plain, "--tokens", "1", "--stop", "a")
+    refuses("'0' is not a whole number from 1 on", *run, "--prefill-chunk", "0")
+
+
+def test_generate_with_a_draft_writes_what_it_writes_without(document, lockstep, refuses, demo):
+    run = ("generate", demo, "--prompt", "What is 2+2? What is 2+2?", "--chat")
+    for more in ((), ("--prefill-chunk", 5), ("--stop", "equ")):
+        plain = document(*run, *more)
+        for draft in (demo, "lookup"):
+            found = document(*run, *more, "--decoder", "speculative", "--draft", draft)
+            assert (found["tokens"], found["text"]) == (plain["tokens"], plain["text"])
+            counts = found["decoder"]
+            assert counts["name"] == "speculative" and counts["draft_tokens"] == 4
+            assert counts["forwards"] < 1 + len(plain["tokens"])
+            assert counts["acceptance"] == counts["accepted"] / counts["drafted"]
+    said = lockstep(*run, "--decoder", "speculative", "--draft", demo, "--draft-tokens", 2).out
+    assert re.search(r", \d+ of \d+ drafted tokens kept, \d\.\d\d tokens a forward pass\]$", said)
+
+
+def test_generate_refuses_a_draft_that_cannot_be_one(refuses, demo, plain):
+    run = ("generate", demo, "--tokens", "1,2", "--max-tokens", "1")
+    sped = (*run, "--decoder", "speculative")
+    refuses("--decoder speculative: needs --draft MODEL, or --draft lookup", *sped)
+    refuses("--draft: goes with --decoder speculative", *run, "--draft", demo)
+    refuses("--ngram: goes with --draft lookup", *sped, "--draft", demo, "--ngram", "2")
+    refuses("other tokens than the model's", *sped, "--draft", demo.parent / "gemma4")
+    refuses("a vocabulary of", *sped, "--draft", plain)
+    refuses("no such", *sped, "--draft", demo / "nowhere")
+    rotating = ("--cache", "rotating", "--cache-size", "9")
+    refuses("drops what is needed again", *sped, "--draft", "lookup", *rotating)
 
 
 def test_generate_samples_from_a_seed_or_a_file(document, lockstep, refuses, demo, tmp_path):
@@ -314,7 +357,7 @@ def test_generate_says_that_the_context_is_full(lockstep, plain):
     ids = ",".join(["1"] * (context - 1))
     run = ("generate", plain, "--tokens", ids, "--ignore-eos", "--max-tokens")
     assert "[2 tokens" in (said := lockstep(*run, 9).out) and "context is full]" in said
-    assert "[1 token]" in (said := lockstep(*run, 1).out) and "full" not in said
+    assert "[1 token, " in (said := lockstep(*run, 1).out) and "full" not in said
 
 
 def test_half_precision_of_packed_weights_on_a_cpu_is_warned_of(lockstep, packed):

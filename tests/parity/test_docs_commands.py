@@ -12,13 +12,15 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
          "docs/parity/explain.md", "docs/parity/reports.md", "docs/faults.md",
          "docs/parity/dump-format.md", "docs/parity/conformance.md",
-         "docs/parity/laws.md", "docs/parity/steps.md"]  # fmt: skip
+         "docs/parity/laws.md", "docs/parity/steps.md",
+         "docs/decoding/autoregressive.md", "docs/caches.md", "docs/decoding/speculative.md",
+         "docs/decoding/diffusion.md"]  # fmt: skip
 COMMAND = re.compile(
     r"^\$ lockstep (?P<line>.*)\n(?P<shown>(?:.*\n)*?)(?=\$|```)"
     r"(?:\$ echo \$\?\n(?P<code>\d+))?",
     re.MULTILINE,
 )
-SPEED = re.compile(r"[0-9.]+ a second")
+SPEED = re.compile(r"[0-9.]+ a second|the first after [0-9.]+ s")
 
 
 def commands(page: str) -> list[tuple[list[str], list[str], int]]:
@@ -60,6 +62,7 @@ def test_the_commands_of_a_page_do_as_it_says(page, lockstep, tmp_path, monkeypa
 def test_what_is_left_out_of_the_comparison():
     """By hand."""
     shown = (
-        "204 taps compared\n\n...\nmodel.norm  1.9e-07  0.91  1  -   ok\n[9 tokens, 3.1 a second]"
+        "204 taps compared\n\n...\nmodel.norm  1.9e-07  0.91  1  -   ok\n"
+        "[9 tokens, 3.1 a second, the first after 0.05 s]"
     )
-    assert bare(shown) == ["204 taps compared", "model.norm ok", "[9 tokens, ]"]
+    assert bare(shown) == ["204 taps compared", "model.norm ok", "[9 tokens, , ]"]

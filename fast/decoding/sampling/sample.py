@@ -79,7 +79,8 @@ def stage(name: str, left: Candidates, options: SamplingOptions) -> Candidates:
         case "top_k":
             return top_k(left, options.top_k, ties=rules.top_k_ties)
         case "top_p":
-            return top_p(left, options.share("top_p"), ties=rules.top_p_ties)
+            share = options.share("top_p")
+            return top_p(left, share, ties=rules.top_p_ties, until=rules.top_p)
         case "min_p":
             return min_p(left, options.min_p)
         case "typical_p":

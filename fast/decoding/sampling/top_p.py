@@ -5,7 +5,7 @@ import numpy as np
 from lockstep.fast.decoding.sampling.candidates import Candidates, weights
 
 
-def top_p(left: Candidates, mass: float, *, ties: str) -> Candidates:
+def top_p(left: Candidates, mass: float, *, ties: str, until: str) -> Candidates:
     """Keep the smallest best set whose mass reaches `mass`, best first.
 
     Differs from the reference: N tokens below (1 - mass) / N each have less than 1 - mass
@@ -20,9 +20,10 @@ def top_p(left: Candidates, mass: float, *, ties: str) -> Candidates:
     for some in (left.at(likely), left):
         ranked = some.best_first()
         reached = np.cumsum(weights(ranked)) / total
-        if reached[-1] >= mass:
+        if reached[-1] > mass or (reached[-1] == mass and until == "reached"):
             break
-    count = min(int(np.searchsorted(reached, mass, side="left")) + 1, len(reached))
+    side = "right" if until == "exceeded" else "left"
+    count = min(int(np.searchsorted(reached, mass, side=side)) + 1, len(reached))
     if ties == "lowest":
         return ranked.at(slice(count))
     return ranked.at(ranked.logits >= ranked.logits[count - 1])

@@ -23,6 +23,7 @@ from lockstep.reference.checkpoint.sources import Source
 REORDERED = ("llama",)
 # Each names one token that ends a text: of the document, of a turn, of a message.
 ENDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+MASK = "tokenizer.ggml.mask_token_id"
 # Of a text, of a turn, of a turn that waits for a tool. The file names one by its id at most.
 GEMMA4_ENDS = ("<eos>", "<turn|>", "<|tool_response>")
 TOKENS = "tokenizer.ggml.tokens"
@@ -69,7 +70,8 @@ def gguf_parts(path: Path, *, ignore: Collection[str]) -> Opened:
     architecture, config = read_config(file, ignore=ignore, warnings=warnings)
     layout = _layout(file, architecture, config, warnings)
     _check_vocabulary(file, config.vocab_size)
-    generation = GenerationConfig(_ends(file, config.vocab_size))
+    mask = _named(file, (MASK,), config.vocab_size)
+    generation = GenerationConfig(_ends(file, config.vocab_size), *mask)
     tensors = GgufTensors(file, config.head_dim)
     return path, architecture, config, generation, tensors, layout, warnings
 
@@ -128,13 +130,17 @@ def _check_vocabulary(file: Gguf, size: int) -> None:
 
 
 def _ends(file: Gguf, vocab_size: int) -> frozenset[int]:
-    found = {key: file.metadata[key] for key in ENDS if key in file.metadata}
+    return frozenset(_named(file, ENDS, vocab_size)) | _ends_by_name(file)
+
+
+def _named(file: Gguf, keys: tuple[str, ...], vocab_size: int) -> list[int]:
+    """Return the ids of special tokens, of those that the file names."""
+    found = {key: file.metadata[key] for key in keys if key in file.metadata}
     for key, token in found.items():
         if type(token) is not int or not 0 <= token < vocab_size:
             what = f"bad token id {show(token, 40)} in {key}"
             raise InputError(file.path, what, f"ids go from 0 to {vocab_size - 1}")
-    named = frozenset(int(token) for token in found.values() if isinstance(token, int))
-    return named | _ends_by_name(file)
+    return [int(token) for token in found.values() if isinstance(token, int)]
 
 
 def _ends_by_name(file: Gguf) -> frozenset[int]:

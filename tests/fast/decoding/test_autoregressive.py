@@ -158,6 +158,20 @@ def test_mlx_evaluates_once_a_token(monkeypatch, name, dtype, options):
     assert counts == list(range(1, 13))
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 9])
+def test_mlx_evaluates_once_a_chunk_of_the_prompt(monkeypatch, chunk):
+    """By law: the chunks before the last one are computed on their own, so that they can go."""
+    model = fast.load(MODELS / "tied_bfloat16", backend="mlx")
+    greedy = {"max_tokens": 3, "stop": (), "choose": fast_sampling.greedy}
+    whole = list(fast_decoding.generate(model, PROMPT, **greedy))
+    with monkeypatch.context() as patch:
+        evaluations = Evaluations(patch)
+        tokens = fast_decoding.generate(model, PROMPT, **greedy, chunk=chunk)
+        counts = [(token, evaluations.count) for token in tokens]
+    before = -(-len(PROMPT) // chunk) - 1
+    assert counts == [(token, before + at) for at, token in enumerate(whole, 1)]
+
+
 def test_an_evaluation_by_looking_is_counted(monkeypatch):
     looks = [
         *(lambda x: mx.eval(x), lambda x: x.item(), float, int, bool, lambda x: x.tolist()),

@@ -16,34 +16,44 @@ from lockstep.fast.caches.make import make_cache as make_fast
 from lockstep.parity.cli.generate import CACHES
 from lockstep.reference.caches.make import make_cache as make_reference
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.cache_kinds import KINDS
+from lockstep.reference.stores import growing, rotating
+from lockstep.reference.stores.kinds import EXACT, KINDS, ROTATING, CacheOptions
 from tests.draws import normal
 from tests.ops_backends import DTYPES, to_mlx, to_numpy
 from tests.parity.conftest import MODELS
 from tests.tolerances import assert_same_bits
 
 SIDES = ("reference", "cpu", "mlx")
-EXACT = ("concatenating", "growing", "preallocated", "sliding")
+WHOLE = (*EXACT, *ROTATING)  # hold what they were given, as long as it is not too much
 ROOM = 700
 SEAMS = [[0, 1, 0, 3], [255, 1, 1], [256, 1], [3, 300, 1, 200], [257, 255]]
+
+
+def options_of(kind: str, count: int) -> CacheOptions:
+    """Make room for so many tokens where a kind has to be told; a rotating one turns after them."""
+    return CacheOptions(
+        room=count if kind == "preallocated" else None,
+        size=count if kind in ROTATING else None,
+        keep=2 if kind in ROTATING else None,
+    )
 
 
 class Side:
     """A cache on one backend: NumPy goes in, NumPy comes out."""
 
-    def __init__(self, name: str, kind: str, *, room: int | None = None, layers: int = 2):
-        config = SimpleNamespace(num_hidden_layers=layers)
-        room = (room or ROOM) if kind == "preallocated" else None
+    def __init__(self, name: str, kind: str, *, room: int | None = None, layers: int = 2, width=32):
+        config = SimpleNamespace(num_hidden_layers=layers, num_key_value_heads=2, head_dim=width)
+        options = options_of(kind, room or ROOM)
         self.native = to_mlx if name == "mlx" else np.asarray
         if name == "reference":
             self.ops = reference.ops
-            self.cache = make_reference(kind, config, room=room)
+            self.cache = make_reference(kind, config, options=options)
             return
         from lockstep.fast.backends.mlx import MlxBackend
 
         backend = CpuBackend("float32") if name == "cpu" else MlxBackend("float32", None)
         self.ops = backend.ops
-        self.cache = make_fast(kind, config, room=room, backend=backend)
+        self.cache = make_fast(kind, config, options=options, backend=backend)
 
     def step(self, keys, values, layer=None) -> list[np.ndarray]:
         """Note the positions, feed both layers, and return what the last one holds."""
@@ -69,7 +79,7 @@ def test_the_command_line_knows_the_kinds():
     assert CACHES == KINDS
 
 
-@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("steps", SEAMS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_holds_all_tokens_in_order(name, kind, steps, dtype):
@@ -115,12 +125,9 @@ def test_any_steps_trims_and_branches(side, kind, operations, room):
 
     `room` makes buffers grow by a few tokens, so that every seam is met.
     """
-    from lockstep.fast.caches import growing as fast_growing
-    from lockstep.reference.caches import growing as reference_growing
-
     draws, width, name = iter(range(1000)), 32, side
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fast_growing, reference_growing):
+        for module in (growing, rotating):
             patch.setattr(module, "STEP", room)
         sides = [(Side(name, kind, room=60), np.zeros((1, 2, 0, width), np.float32))]
         for what, count in operations:
@@ -157,7 +164,7 @@ def test_a_branch_shares_what_it_can(name):
         assert mine and all(one is another for one, another in zip(mine, yours, strict=True))
 
 
-@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("kind", WHOLE)
 def test_what_was_returned_stays_as_it_was(name, kind):
     """By law: a later step writes behind what is held, in place and after growth."""
     side, first = Side(name, kind), normal(0, 1, 2, 3, 4)
@@ -168,7 +175,7 @@ def test_what_was_returned_stays_as_it_was(name, kind):
     assert_same_bits(held[1], 2 * first)
 
 
-@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("count", [10, 256])
 def test_one_cache_has_one_dtype(name, kind, count):
     """By law: another dtype is refused, also where there is room to cast it in place."""
@@ -183,7 +190,7 @@ def test_one_cache_has_one_dtype(name, kind, count):
             assert_same_bits(to_numpy(one), past)
 
 
-@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("kind", WHOLE)
 def test_keys_and_values_may_differ_in_width(name, kind):
     """By hand: nothing ties the two together but their tokens."""
     side = Side(name, kind)
@@ -283,3 +290,27 @@ def test_the_prefill_goes_to_the_slots_that_single_steps_go_to(name):
 def test_what_cannot_be_made_is_refused(kind, room, what):
     with pytest.raises(InputError, match=what):
         reference.load(MODELS / "tied_bfloat16").make_cache(kind, room=room)
+
+
+@pytest.mark.parametrize(
+    ("kind", "recent", "what"),
+    [("int8", 3, "recent=3, but a cache that is int8 treats all tokens alike"),
+     ("turbo4", -1, "recent=-1, but should be 0 or more")],
+)  # fmt: skip
+def test_what_is_no_count_of_recent_tokens_is_refused(kind, recent, what):
+    with pytest.raises(InputError, match=what):
+        reference.load(MODELS / "tied_bfloat16").make_cache(kind, recent=recent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "keep", "what"),
+    [("rotating", None, None, "size=None, but one that is rotating needs 1 or more"),
+     ("rotating-mlx-lm", 0, 0, "size=0, but one that is rotating-mlx-lm needs 1 or more"),
+     ("rotating", 4, 4, "keep=4, but a cache of 4 keeps 0 to 3"),
+     ("rotating", 4, -1, "keep=-1, but a cache of 4 keeps 0 to 3"),
+     ("int8", 4, None, "size=4, keep=None, but a cache that is int8 keeps all that is seen"),
+     ("growing", None, 1, "size=None, keep=1, but a cache that is growing keeps all")],
+)  # fmt: skip
+def test_what_cannot_rotate_is_refused(kind, size, keep, what):
+    with pytest.raises(InputError, match=what):
+        reference.load(MODELS / "tied_bfloat16").make_cache(kind, size=size, keep=keep)

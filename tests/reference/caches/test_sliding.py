@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.cache_kinds import sliding_layers
+from lockstep.reference.stores.kinds import layer_kinds
 from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, host
 
 SLIDING = ("mistral", "gemma4", "gemma4 experts")
@@ -15,6 +15,12 @@ def side(request):
     return SIDES[request.param]
 
 
+def windowed(model) -> tuple[int, list[bool]]:
+    """Return the window, and which layers have it."""
+    kinds = layer_kinds(model.config)
+    return model.config.sliding_window, [kind == "sliding_attention" for kind in kinds]
+
+
 def tokens_held(cache, layer: int) -> int:
     return cache.keys[layer].arrays()[0].shape[2]
 
@@ -23,7 +29,7 @@ def tokens_held(cache, layer: int) -> int:
 def test_a_text_far_beyond_the_window(side, name):
     """By loop: each step against the whole text without a cache; sliding layers hold a window."""
     model = side(FOLDERS[name])
-    window, sliding = sliding_layers(model.config)
+    window, sliding = windowed(model)
     length = min(2 * window + 9, model.config.max_position_embeddings)
     tokens = drawn(model, count=length)
     whole = host(model, model.forward(tokens))
@@ -44,7 +50,7 @@ def test_a_text_far_beyond_the_window(side, name):
 def test_rows_of_unequal_length_keep_what_the_shorter_one_needs(side, name):
     """By loop: each row alone, without padding."""
     model = side(FOLDERS[name])
-    window, _ = sliding_layers(model.config)
+    window, _ = windowed(model)
     tokens = drawn(model, rows=2, count=window + 4)
     lengths = np.array([window + 4, 3])
     cache = model.make_cache("sliding")
@@ -60,14 +66,14 @@ def test_rows_of_unequal_length_keep_what_the_shorter_one_needs(side, name):
 def test_it_cannot_go_back_to_what_it_dropped(side):
     """By hand: a few tokens can be forgotten in the same step only where the window still holds."""
     model = side(FOLDERS["gemma4"])
-    window, _ = sliding_layers(model.config)
+    window, _ = windowed(model)
     tokens, cache = drawn(model, count=window + 6), model.make_cache("sliding")
     model.forward(tokens[:, :-1], cache=cache)
     model.forward(tokens[:, -1:], cache=cache)
     branch = cache.branch()
-    cache.trim(5)
-    with pytest.raises(InputError, match="is needed again, but sliding layers have dropped it"):
-        model.forward(tokens[:, :1], cache=cache)
+    with pytest.raises(InputError, match="is needed again, but layers with a window have dropped"):
+        cache.trim(5)
+    assert cache.positions.length == window + 6
     last = host(model, model.forward(tokens[:, :1], cache=branch))
     whole = host(model, model.forward([[*tokens[0], tokens[0, 0]]]))[:, -1:]
     assert np.abs(last - whole).max() < 5e-5 * whole.std()
@@ -75,8 +81,30 @@ def test_it_cannot_go_back_to_what_it_dropped(side):
 
 def test_which_layers_slide():
     """By hand, from the configs: all of a windowed Mistral, some of Gemma 4, none of GPT-2."""
-    slides = {name: sliding_layers(SIDES["reference"](FOLDERS[name]).config) for name in FOLDERS}
-    assert slides["gpt2"] == (None, [False] * len(slides["gpt2"][1]))
-    assert all(slides["mistral"][1]) and slides["mistral"][0] is not None
-    assert {*slides["gemma4"][1]} == {True, False}
-    assert slides["qwen3"][0] is None
+    models = {name: SIDES["reference"](FOLDERS[name]) for name in FOLDERS}
+    slides = {name: {*layer_kinds(model.config)} for name, model in models.items()}
+    assert slides["gpt2"] == slides["qwen3"] == {"full_attention"}
+    assert slides["mistral"] == {"sliding_attention"}
+    assert slides["gemma4"] == {"sliding_attention", "full_attention"}
+    rings = {name: model.make_cache("sliding").positions.rings for name, model in models.items()}
+    assert not rings["gpt2"] and not rings["qwen3"]
+    assert rings["mistral"].keys() == rings["gemma4"].keys() == {"sliding_attention"}
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_a_window_is_a_ring(side, name):
+    """By law: once the window is full, a token is written in place and nothing else is copied."""
+    model = side(FOLDERS[name])
+    window, sliding = windowed(model)
+    cache, layer = model.make_cache("sliding"), sliding.index(True)
+    tokens = drawn(model, count=window + 6)
+    model.forward(tokens[:, : window + 1], cache=cache)
+    model.forward(tokens[:, :1], cache=cache)
+    before = [np.array(host(model, one)) for one in cache.keys[layer].arrays()]
+    held = cache.keys[layer].arrays()[0]
+    model.forward(tokens[:, 1:2], cache=cache)
+    after = cache.keys[layer].arrays()
+    if isinstance(held, np.ndarray):  # on MLX a write makes a new graph
+        assert after[0] is held
+    changed = (host(model, after[0]) != before[0]).any(axis=(0, 1, 3))
+    assert after[0].shape[2] == window and changed.sum() == 1

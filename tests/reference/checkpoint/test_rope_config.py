@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_config import read_rope
-from lockstep.reference.checkpoint.rope_scaling import OPTIONS, RopeScaling, context_length
+from lockstep.reference.checkpoint.rope_scaling import (
+    OPTIONS,
+    RopeScaling,
+    context_length,
+    steady_length,
+)
 
 Refuses = Callable[[Callable[[], object], str], str]
 ORIGINAL = "original_max_position_embeddings"
@@ -203,6 +208,17 @@ def test_how_long_a_text_may_be() -> None:
         config = SimpleNamespace(max_position_embeddings=announced, rope_scaling=EXPECTED["yarn"])
         assert context_length(config) == expected
     assert context_length(SimpleNamespace(max_position_embeddings=64)) == 64
+
+
+def test_up_to_where_a_text_may_be_read_in_parts() -> None:
+    """By hand: two kinds turn by the length of the text, beyond the original one."""
+    for kind in ("default", "linear", "dynamic", "llama3", "longrope", "yarn"):
+        scaling = EXPECTED.get(kind, RopeScaling())
+        found = steady_length(SimpleNamespace(rope_scaling=scaling))
+        original = scaling.original_max_position_embeddings
+        assert found == (original if kind in ("dynamic", "longrope") else None)
+        assert kind not in ("dynamic", "longrope") or found
+    assert steady_length(SimpleNamespace()) is None
 
 
 def test_each_kind_asks_its_own_operation() -> None:

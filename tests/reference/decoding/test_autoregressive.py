@@ -19,9 +19,10 @@ class Counter:
     """A model whose best next token is the last one plus one; it notes what it was fed."""
 
     checkpoint = SimpleNamespace(path=Path("counter"))
+    config = SimpleNamespace(num_hidden_layers=0)
 
     def __init__(self):
-        self.fed = []
+        self.fed, self.heads = [], 0
 
     def make_cache(self):
         return self.fed
@@ -29,9 +30,10 @@ class Counter:
     def stages(self, tokens, *, cache, last_only):
         assert last_only
         cache.append(list(tokens[0]))
+        yield "model.embed_tokens", np.zeros((1, 1, 4), np.float32)
+        self.heads += 1
         logits = np.zeros((1, 1, VOCABULARY), np.float32)
         logits[0, 0, (tokens[0][-1] + 1) % VOCABULARY] = 1
-        yield "model.embed_tokens", np.zeros((1, 1, 4), np.float32)
         yield "logits", logits
 
 
@@ -51,6 +53,23 @@ def test_a_stop_id_is_given_and_ends_it():
 
 def test_no_stop_id_is_no_end():
     assert run([8], 4)[0] == [9, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "fed"),
+    [
+        (1, [[3], [1], [4], [5]]),
+        (2, [[3, 1], [4], [5]]),
+        (3, [[3, 1, 4], [5]]),
+        (9, [[3, 1, 4], [5]]),
+    ],
+)
+def test_a_prompt_is_fed_in_chunks_and_the_head_runs_for_the_last_alone(chunk, fed):
+    """By hand."""
+    model = Counter()
+    options = {"max_tokens": 2, "stop": (), "choose": greedy}
+    assert list(generate(model, [3, 1, 4], **options, chunk=chunk)) == [5, 6]
+    assert (model.fed, model.heads) == (fed, 2)
 
 
 def test_nothing_asked_for_is_nothing_computed():

@@ -39,7 +39,7 @@ def test_the_command_line_knows_the_engines():
     ("engine", "temperature", "tokens"),
     # At T = 2 the probabilities are .226 .320 .453, at T = 1 they are 1/7 2/7 4/7.
     [("lockstep", 2.0, {0, 1, 2}), ("transformers", 2.0, {0, 1, 2}), ("ember", 2.0, {0, 1, 2}),
-     ("llama.cpp", 2.0, {1, 2}), ("mlx-lm", 2.0, {1, 2})],
+     ("llama.cpp", 2.0, {1, 2}), ("mlx-lm", 2.0, {1, 2}), ("wedlm", 2.0, {1, 2})],
 )  # fmt: skip
 def test_top_p_before_or_after_temperature(sampling, engine, temperature, tokens):
     assert kept(sampling, SEVENTHS, engine, temperature, top_p=0.8) == tokens
@@ -48,7 +48,7 @@ def test_top_p_before_or_after_temperature(sampling, engine, temperature, tokens
 @pytest.mark.parametrize(
     ("engine", "tokens"),
     [("lockstep", {1, 2}), ("llama.cpp", {1, 2}), ("mlx-lm", {1, 2}), ("transformers", {1, 2, 3}),
-     ("ember", {1, 2, 3})],
+     ("ember", {1, 2, 3}), ("wedlm", {1, 2, 3})],
 )  # fmt: skip
 def test_ties_at_top_k(sampling, engine, tokens):
     assert kept(sampling, TIES, engine, top_k=2) == tokens
@@ -56,13 +56,20 @@ def test_ties_at_top_k(sampling, engine, tokens):
 
 @pytest.mark.parametrize("engine", NAMES)
 def test_ties_at_top_p(sampling, engine):
-    tokens = {0, 1, 2, 3} if engine in ("mlx-lm", "ember") else {0, 1}
+    """By hand: a half is reached by two of four equals, and exceeded by three."""
+    tokens = {"mlx-lm": {0, 1, 2, 3}, "ember": {0, 1, 2, 3}, "wedlm": {0, 1, 2}}.get(engine, {0, 1})
     assert kept(sampling, np.zeros(4), engine, top_p=0.5) == tokens
 
 
 @pytest.mark.parametrize(
     ("engine", "tokens"),
-    [("llama.cpp", {0}), ("transformers", {0}), ("mlx-lm", {0, 1, 2, 3}), ("ember", {0, 1})],
+    [
+        ("llama.cpp", {0}),
+        ("transformers", {0}),
+        ("mlx-lm", {0, 1, 2, 3}),
+        ("ember", {0, 1}),
+        ("wedlm", {0}),
+    ],
 )
 def test_top_p_of_0(sampling, engine, tokens):
     """llama.cpp and transformers keep one, ember the best and its equals; to mlx-lm it is off."""
@@ -78,7 +85,7 @@ def test_top_k_beyond_the_vocabulary_is_refused_where_it_fails(sampling, engine,
         kept(sampling, SEVENTHS, engine, top_k=limit + 1)
 
 
-@pytest.mark.parametrize("engine", ["lockstep", "llama.cpp", "transformers"])
+@pytest.mark.parametrize("engine", ["lockstep", "llama.cpp", "transformers", "wedlm"])
 def test_top_k_beyond_the_vocabulary_keeps_all_elsewhere(sampling, engine):
     assert kept(sampling, SEVENTHS, engine, top_k=10**9) == {0, 1, 2}
 
@@ -152,13 +159,26 @@ def test_ember_by_hand(sampling):
     assert sampling.sample(TIES, SamplingOptions(semantics="ember"), uniform=0.9) == 1
 
 
+def test_wedlm_by_hand(sampling):
+    """Top-k with ties, top-p at T = 1, the temperature last."""
+    assert kept(sampling, TIES, "wedlm", 0.5, top_k=3, top_p=0.6) == {1, 2}  # 2/3 of three equals
+    # The best two of 1/7 2/7 4/7 have 1/3 and 2/3, which is 0.6 and more; of all three they do not.
+    assert kept(sampling, SEVENTHS, "wedlm", 0.5, top_k=2, top_p=0.6) == {2}
+    assert kept(sampling, SEVENTHS, "wedlm", 0.5, top_p=0.6) == {1, 2}
+    chosen = SamplingOptions(0.5, top_p=0.6, semantics="wedlm")
+    # Squares of 2/7 and 4/7: 1/5 and 4/5.
+    np.testing.assert_allclose(sampling.probabilities(SEVENTHS, chosen), [0, 0.2, 0.8], rtol=1e-12)
+    assert sampling.sample(TIES, SamplingOptions(semantics="wedlm"), uniform=0.9) == 1
+
+
 @pytest.mark.parametrize(
     ("engine", "option", "value"),
     [("ember", "min_p", 0.1), ("ember", "typical_p", 0.5), ("ember", "repetition_penalty", 1.1),
      ("ember", "frequency_penalty", 1.0), ("ember", "presence_penalty", 1.0),
      ("ember", "logit_bias", ((0, 1.0),)), ("mlx-lm", "typical_p", 0.5),
      ("transformers", "frequency_penalty", 1.0), ("transformers", "presence_penalty", 1.0),
-     ("transformers", "penalty_window", 5)],
+     ("transformers", "penalty_window", 5), ("wedlm", "min_p", 0.1),
+     ("wedlm", "repetition_penalty", 1.1), ("wedlm", "logit_bias", ((0, 1.0),))],
 )  # fmt: skip
 def test_what_an_engine_lacks_is_refused(engine, option, value):
     with pytest.raises(InputError, match=f"{option} is set, but {engine} has none"):

@@ -30,6 +30,19 @@ def test_follows_its_definition(backend, seed, batch, queries, keys, window):
     assert mask.dtype == bool
 
 
+@settings(max_examples=60)
+@given(seed=seeds, batch=st.integers(1, 3), queries=lengths, keys=lengths, window=WINDOWS)
+def test_keys_that_stand_elsewhere_for_each_query(backend, seed, batch, queries, keys, window):
+    """By loop: each query alone, with its own row of positions."""
+    rng = np.random.default_rng(seed)
+    query, key = rng.integers(-1, 9, (batch, queries)), rng.integers(-1, 9, (batch, queries, keys))
+    mask = backend.seen(backend.causal_mask(query, key, window=window))
+    assert mask.shape == (batch, 1, queries, keys)
+    for one in range(queries):
+        alone = by_loop(query[:, one : one + 1], key[:, one], window)
+        np.testing.assert_array_equal(mask[:, :, one : one + 1], alone)
+
+
 @settings(max_examples=40)
 @given(held=lengths, new=lengths, batch=st.integers(1, 3), window=WINDOWS)
 def test_a_step_in_order(backend, held, new, batch, window):

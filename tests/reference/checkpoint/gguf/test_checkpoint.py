@@ -107,6 +107,12 @@ def test_the_ends_of_a_text(tmp_path):
     assert opened(tmp_path, g.model(keys)).generation.eos_token_ids == {0, 1}
 
 
+def test_the_mask(tmp_path):
+    named = opened(tmp_path, g.model({"tokenizer.ggml.mask_token_id": (g.U32, 3)}))
+    assert named.generation.mask_token_id == 3 and named.generation.eos_token_ids == frozenset()
+    assert opened(tmp_path, g.model()).generation.mask_token_id is None
+
+
 def test_stretched_positions(tmp_path):
     linear = {
         "qwen3.rope.scaling.type": (g.STRING, "linear"),

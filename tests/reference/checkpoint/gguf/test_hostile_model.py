@@ -188,6 +188,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         vocabulary(g.pair("tokenizer.ggml.eos_token_id", g.U32, 2**32 - 1)),
         "429496",
     ),
+    "G23 mask too large": (
+        vocabulary(g.pair("tokenizer.ggml.mask_token_id", g.U32, 10)),
+        "bad token id 10 in tokenizer.ggml.mask_token_id (ids go from 0 to 9)",
+    ),
     "G23 eos -1": (vocabulary(g.pair("tokenizer.ggml.eos_token_id", g.I32, -1)), "bad token id -1"),
 }
 TOKENIZERS: dict[str, tuple[bytes, str]] = {

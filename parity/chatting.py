@@ -1,0 +1,99 @@
+"""A chat with a model: turns, and a cache that goes on from one to the next."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lockstep.parity.generating import Generation
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
+from lockstep.reference.tokenizer.common_prefix import common_prefix
+
+
+class Chat:
+    """The messages so far, and what the cache holds of the last text.
+
+    The template writes the whole chat anew for each answer, and may change earlier turns: many
+    leave out what a model thought. Of that text only what the cache does not hold is read.
+    """
+
+    def __init__(
+        self, generation: Generation, tokenizer: Any, *, system: str | None, variables: dict
+    ):
+        self.generation, self.tokenizer, self.variables = generation, tokenizer, variables
+        self.messages: list[dict[str, str]] = []
+        if system is not None:
+            self.messages.append({"role": "system", "content": system})
+        self.cache: Any = None
+        self.held: list[int] = []  # the tokens in the cache
+
+    def answer(
+        self,
+        text: str,
+        max_tokens: int,
+        say: Callable[[str], None],
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Answer a user's message, as `Generation.run` does; "cached_tokens" were not read again.
+
+        Raises: InputError if the template refuses the messages, or they do not fit the context. The
+        message is not there then.
+        """
+        begin = time.perf_counter()
+        messages = [*self.messages, {"role": "user", "content": text}]
+        tokens = self.tokenizer.encode_chat(messages, **self.variables)
+        self.check(tokens)
+        taken = time.perf_counter() - begin
+        self.cut_back(tokens)
+        cached = len(self.held)
+        document = self.generation.run(
+            tokens, max_tokens, say, tokenize_s=taken, cache=self.cache, stopped=stopped
+        )
+        self.keep(tokens, document)
+        content = self.content(document)
+        self.messages = [*messages, {"role": "assistant", "content": content}]
+        return document | {"cached_tokens": cached}
+
+    def check(self, tokens: list[int]) -> None:
+        model = self.generation.model
+        context = context_length(model.config)
+        if len(tokens) > context:
+            what = f"the chat has {len(tokens)} tokens, but the model's context is {context}"
+            raise InputError(model.checkpoint.path, what)
+
+    def cut_back(self, tokens: list[int]) -> None:
+        """Let the cache hold what the text begins with, but not all of it: the last token is read.
+
+        A cache that cannot be cut back that far, as one of sliding windows, begins anew; so does
+        one whose text must not be read in parts.
+        """
+        keep = min(common_prefix(self.held, tokens), len(tokens) - 1)
+        steady = steady_length(self.generation.model.config)
+        if self.cache is not None and keep and (steady is None or len(tokens) <= steady):
+            try:
+                self.cache.trim(len(self.held) - keep)
+                self.held = tokens[:keep]
+                return
+            except InputError:
+                pass
+        self.held = []
+        self.cache = self.generation.made_cache(context_length(self.generation.model.config))
+
+    def keep(self, tokens: list[int], document: dict[str, Any]) -> None:
+        """Note what the cache holds. What may be half read, or in another order, is forgotten."""
+        whole = [*tokens, *document["tokens"]]
+        if not self.generation.decoder.in_order or not document["tokens"]:
+            self.cache, self.held = None, []
+            return
+        length = min(self.cache.positions.length, len(whole) - 1)
+        self.cache.trim(self.cache.positions.length - length)
+        self.held = whole[:length]
+
+    def content(self, document: dict[str, Any]) -> str:
+        """Return the answer as the template is to see it again: with the marks of thinking."""
+        if document["ended_by"] == "stop string":
+            return document["text"]
+        made = document["tokens"]
+        ended = document["ended_by"] == "stop id"
+        return self.tokenizer.decode(made[:-1] if ended else made, special=True)

@@ -1,0 +1,105 @@
+"""Prompt caches in files, for `generate`: read before a text begins, written when it has ended."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.parity.decoders.request import Decoder
+    from lockstep.parity.generating import Generation
+
+
+def add_cache_files(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--load-cache", metavar="FILE",
+        help="go on from a saved cache: what the prompt begins with is not read again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--save-cache", metavar="FILE",
+        help="write the keys and values of prompt and answer to FILE when all is done",
+    )  # fmt: skip
+
+
+class CacheFiles:
+    """The options of `add_cache_files`. What can be refused is refused before a model loads."""
+
+    def __init__(self, options: Namespace, decoder: Decoder):
+        self.source, self.target = options.load_cache, options.save_cache
+        self.taken: int | None = None  # how many tokens came from the file
+        self.cache: Any = None
+        if (self.source or self.target) is not None:
+            check_order(decoder)
+        if self.source is not None:
+            check_source(self.source, options)
+        if self.target is not None:
+            check_target(self.target)
+
+    def begin(self, generation: Generation, tokens: list[int], max_tokens: int) -> Any:
+        """Return the cache to write with: one of the file, cut back, or an empty one."""
+        self.cache = None
+        if self.source is not None:
+            self.cache = self.loaded(generation, tokens, max_tokens)
+            self.taken = 0 if self.cache is None else self.cache.positions.length
+        if self.cache is None and self.target is not None:
+            self.cache = generation.made_cache(generation.longest(tokens, max_tokens))
+        return self.cache
+
+    def loaded(self, generation: Generation, tokens: list[int], max_tokens: int) -> Any:
+        """Read the file; a text that begins otherwise gets an empty cache of the same kind."""
+        from lockstep.parity.prompt_cache import load_cache, reused
+
+        room = generation.fed(generation.longest(tokens, max_tokens))
+        loaded = load_cache(self.source, generation.model, room=room)
+        cache = reused(loaded, tokens)
+        if cache is None:
+            name, told = loaded.cache.name, loaded.cache.options
+            cache = generation.model.make_cache(name, **vars(told))
+        return cache
+
+    def end(self, generation: Generation, tokens: list[int], made: list[int]) -> None:
+        """Write what the model has read: all but what was never fed."""
+        if self.target is None:
+            return
+        from lockstep.parity.prompt_cache import save_cache
+
+        fed = [*tokens, *made][: self.cache.positions.length]
+        save_cache(self.target, generation.model, self.cache, fed)
+
+    def said(self, prompt: int) -> str:
+        """Return a phrase for the line at the end, "" if no file was read."""
+        return "" if self.taken is None else f"{self.taken} of {prompt} from the cache"
+
+
+def check_order(decoder: Decoder) -> None:
+    """Refuse a decoder that reads tokens in another order than that of the text."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if not decoder.in_order:
+        what = f"decoder {decoder.counts()['name']} does not keep the order of the text"
+        raise InputError("--save-cache and --load-cache", what)
+
+
+def check_source(path: str, options: Namespace) -> None:
+    """Look at the header, and refuse another kind than the one that is asked for."""
+    from lockstep.parity.prompt_cache.loading import opened
+    from lockstep.reference.checkpoint.errors import InputError
+
+    kind = opened(path).metadata["kind"]
+    if options.cache not in (None, kind):
+        raise InputError(path, f"is a cache that is {kind}, but --cache is {options.cache}")
+    if any(one is not None for one in (options.cache_size, options.keep, options.recent)):
+        raise InputError(path, "says its own; leave out --cache-size, --keep and --recent")
+
+
+def check_target(path: str) -> None:
+    """Refuse a file in a folder that is not there: an answer takes time."""
+    from pathlib import Path
+
+    from lockstep.reference.checkpoint.errors import InputError
+
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise InputError(path, "cannot be written: its folder is not there")
+    if Path(path).is_dir():
+        raise InputError(path, "cannot be written: it is a folder")

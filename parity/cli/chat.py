@@ -1,0 +1,119 @@
+"""Talk with a model: a message a line, an answer to each, until the input ends.
+
+Keys and values of what was said are kept from turn to turn. Ctrl-C stops an answer, and at the
+prompt it ends the chat, as Ctrl-D does.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from lockstep.parity.cli.arguments import add_model
+from lockstep.parity.cli.writing import CACHES, Writing, add_thinking, add_writing, summary
+
+if TYPE_CHECKING:
+    from lockstep.parity.chatting import Chat
+
+HELP = "talk with a model"
+EXAMPLE = """\
+  lockstep chat MODEL --system "Answer briefly." --temperature 0.7 --no-thinking
+  echo "What is 2+2?" | lockstep chat MODEL --json talk.json"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--system", metavar="TEXT", help="a message of the system before the chat")
+    add_thinking(parser)
+    add_writing(parser, max_tokens=1024, caches=CACHES)
+
+
+def run(options: Namespace) -> int:
+    from lockstep.parity.chatting import Chat
+    from lockstep.parity.cli.loading import chat_tokenizer
+    from lockstep.parity.cli.output import emit
+    from lockstep.reference.tokenizer.tokenizer import load_tokenizer
+
+    writing = Writing(options)
+    tokenizer, variables = chat_tokenizer(options, load_tokenizer(writing.checkpoint.path))
+    chat = Chat(
+        writing.generation(chat=True), tokenizer, system=options.system, variables=variables
+    )
+    answers = talk(chat, options)
+    document = {"messages": chat.messages, "answers": answers}
+    emit(options, lambda: document, lambda: "")
+    return 0
+
+
+def talk(chat: Chat, options: Namespace) -> list[dict[str, Any]]:
+    """Answer each line of the input; return what `Generation.run` says of each."""
+    from lockstep.parity.cli.speech import Speech
+
+    if hasattr(sys.stdin, "reconfigure"):  # whatever the locale, and what is no text is an error
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # pyright: ignore
+    answers, quiet = [], options.json == "-"
+    while (line := heard(quiet=quiet)) is not None:
+        if not line.strip():
+            continue
+        with CtrlC() as stopped, Speech(quiet=quiet) as speech:
+            answers.append(chat.answer(line, options.max_tokens, speech, stopped=stopped))
+        if not quiet:
+            print(f"\n{summary(answers[-1], chat.generation.decoder.said())}\n", flush=True)
+    return answers
+
+
+def heard(*, quiet: bool) -> str | None:
+    """Return the next line of the input without its end, None if there is none.
+
+    On a terminal it is asked for, and may be edited.
+    """
+    stdin = sys.stdin
+    try:
+        if stdin is None:
+            return None
+        if stdin.isatty() and not quiet:
+            import readline  # noqa: F401  (importing it is what lets a line be edited)
+
+            return input("> ")
+        line = stdin.readline()
+    except (EOFError, KeyboardInterrupt):
+        return None
+    return utf8(line.rstrip("\r\n")) if line else None
+
+
+def utf8(line: str) -> str:
+    from lockstep.reference.checkpoint.errors import InputError
+
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        where = f"character {error.start} of a line"
+        raise InputError("standard input", "not UTF-8", where) from None
+    return line
+
+
+class CtrlC:
+    """Notes Ctrl-C while an answer is made, for who asks; a second one ends the chat at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __call__(self) -> bool:
+        return self.pressed
+
+    def __enter__(self) -> CtrlC:
+        import signal
+
+        self.before = signal.signal(signal.SIGINT, self.note)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, self.before)
+
+    def note(self, number: int, frame: object) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True

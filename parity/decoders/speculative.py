@@ -1,0 +1,157 @@
+"""A draft that runs ahead, and a model that keeps what it would have said itself."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.parity.decoders.request import Request, decoding
+
+OPTIONS = ("draft", "draft_tokens", "ngram")
+LOOKUP = "lookup"
+DRAFT_TOKENS, NGRAM = 4, 3
+
+
+def add_arguments(group: Any) -> None:
+    from lockstep.parity.cli.arguments import above_zero
+
+    group.add_argument(
+        "--draft", metavar="MODEL", help="a smaller model with the same tokens; or lookup: what "
+        "followed the last tokens when they were there before",
+    )  # fmt: skip
+    group.add_argument(
+        "--draft-tokens", metavar="N", type=above_zero,
+        help=f"how far the draft runs ahead (default {DRAFT_TOKENS})",
+    )  # fmt: skip
+    group.add_argument(
+        "--ngram", metavar="N", type=above_zero,
+        help=f"how many last tokens lookup looks for, and then fewer (default {NGRAM})",
+    )  # fmt: skip
+
+
+def decoder(options: Namespace) -> Speculative:
+    """Return the decoder. Raises: InputError for a draft that is missing or has other tokens."""
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if (options.cache or "").startswith("rotating"):
+        what = f"{options.cache} drops what is needed again where a draft is not kept"
+        raise InputError("--cache", what)
+    if options.draft is None:
+        raise InputError("--decoder speculative", "needs --draft MODEL, or --draft lookup")
+    if options.draft != LOOKUP:
+        if options.ngram is not None:
+            raise InputError("--ngram", "goes with --draft lookup")
+        opened = [open_checkpoint(path, ignore_config=options.ignore_config)
+                  for path in (options.model, options.draft)]  # fmt: skip
+        check_same_tokens(*opened)
+    return Speculative(
+        options.draft,
+        draft_tokens=options.draft_tokens or DRAFT_TOKENS,
+        ngram=options.ngram or NGRAM,
+        ignore_config=options.ignore_config,
+    )
+
+
+def check_same_tokens(model: Any, draft: Any) -> None:
+    """Refuse a draft whose ids mean something else. Without tokenizers the vocabularies count."""
+    from lockstep.parity.generating import tokenizer_of
+    from lockstep.reference.checkpoint.errors import InputError
+
+    texts = [tokenizer_of(one) for one in (model, draft)]
+    if None in texts:
+        sizes = [one.config.vocab_size for one in (model, draft)]
+        if sizes[0] != sizes[1]:
+            what = f"a vocabulary of {sizes[1]}, but the model's is {sizes[0]}"
+            raise InputError(draft.path, what)
+        return
+    ours, theirs = (one.parts[0].get_vocab(with_added_tokens=True) for one in texts)
+    if ours != theirs:
+        what = "its tokenizer has other tokens than the model's, so it cannot be its draft"
+        raise InputError(draft.path, what)
+
+
+class Speculative:
+    """The decoder, and its draft, which is loaded with the first text."""
+
+    beyond = 0  # a round never drafts what there is no room for
+    in_order = True
+    from_prompt = 1
+
+    def __init__(self, draft: str, *, draft_tokens: int, ngram: int, ignore_config: Any = ()):
+        self.draft, self.draft_tokens, self.ngram = draft, draft_tokens, ngram
+        self.ignore_config = ignore_config
+        self.loaded: Any = None
+        self.counted: Any = None
+
+    def tokens(self, request: Request) -> Iterator[int]:
+        from lockstep.reference.tokenizer.speculating import Speculated
+
+        module = decoding(request.model, "speculative")
+        self.counted = Speculated()
+        return module.generate(
+            request.model,
+            request.tokens,
+            draft=self.made_draft(module, request),
+            draft_tokens=self.draft_tokens,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            sampling=request.sampling,
+            uniforms=request.uniforms,
+            cache=request.cache,
+            chunk=request.chunk,
+            watch=request.watch,
+            counts=self.counted,
+        )
+
+    def made_draft(self, module: Any, request: Request) -> Any:
+        vocabulary = request.model.config.vocab_size
+        if self.draft == LOOKUP:
+            return module.LookupDraft(vocabulary=vocabulary, longest=self.ngram)
+        if self.loaded is None:
+            self.loaded = loaded(self.draft, request.model, self.ignore_config)
+        return module.ModelDraft(
+            self.loaded,
+            vocabulary=vocabulary,
+            sampling=request.sampling,
+            uniforms=request.uniforms,
+        )
+
+    def counts(self) -> dict[str, Any]:
+        found = self.counted
+        return {
+            "name": "speculative",
+            "draft": self.draft,
+            "draft_tokens": self.draft_tokens,
+            "forwards": found.forwards,
+            "drafted": found.drafted,
+            "accepted": found.accepted,
+            "acceptance": found.acceptance,
+            "tokens_per_forward": found.tokens_per_forward,
+        }
+
+    def said(self) -> str:
+        found = self.counted
+        if not found.forwards:
+            return ""
+        return (
+            f"{found.accepted} of {found.drafted} drafted tokens kept, "
+            f"{found.tokens_per_forward:.2f} tokens a forward pass"
+        )
+
+
+def loaded(path: str, model: Any, ignore_config: Any) -> Any:
+    """Load the draft as the model was loaded: on its backend, in the dtype that it would have."""
+    from lockstep.parity.generating import own_dtype
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+    backend = model.backend.name if hasattr(model, "backend") else "reference"
+    dtype = own_dtype(open_checkpoint(path, ignore_config=ignore_config), backend)
+    if backend == "reference":
+        from lockstep.reference.model import load
+
+        return load(path, dtype=model.dtype, ignore_config=ignore_config)
+    from lockstep.fast.model import load as load_fast
+
+    return load_fast(path, dtype=dtype, backend=backend, ignore_config=ignore_config)

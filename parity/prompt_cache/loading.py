@@ -1,0 +1,185 @@
+"""Read a cache from a file that anyone may have written: nothing in it is taken on trust."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.prompt_cache.identity import identity
+from lockstep.parity.prompt_cache.layout import FORMAT, VERSION, expected
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.rope_scaling import context_length
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
+from lockstep.reference.stores.cache import Cache
+from lockstep.reference.stores.kinds import CacheOptions, check_kind
+from lockstep.reference.stores.ring import PADDING
+
+SAID = ("model", "architecture", "dtype", "kind")
+COUNTS = ("room", "size", "keep", "recent")
+LARGEST = 1 << 40
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A cache, and the ids of the tokens that it holds, (B, S)."""
+
+    cache: Cache
+    tokens: np.ndarray
+
+
+def opened(path: str | Path) -> SafetensorsFile:
+    """Open a file and look at its header alone. Raises: InputError if it is no cache of ours."""
+    file = SafetensorsFile(path)
+    said = file.metadata
+    if said.get("format") != FORMAT:
+        found = f"its format is {show(said.get('format'))}"
+        raise InputError(path, f"is no saved cache: {found}, but should be '{FORMAT}'")
+    if said.get("version") != VERSION:
+        what = f"is a cache of version {show(said.get('version'))}, but this reads {VERSION}"
+        raise InputError(path, what)
+    missing = [key for key in SAID if key not in said]
+    if missing:
+        raise InputError(path, f"the header of the cache does not say its {missing[0]}")
+    try:
+        check_kind(said["kind"], CacheOptions(**options_of(file)))
+    except InputError as error:
+        raise InputError(path, error.what) from None
+    return file
+
+
+def options_of(file: SafetensorsFile) -> dict[str, int | None]:
+    """Return what the kind was told, from the header."""
+    return {key: counted(file, key) for key in COUNTS}
+
+
+def counted(file: SafetensorsFile, key: str) -> int | None:
+    """Return a count that the header may say."""
+    text = file.metadata.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 14 and int(text) < LARGEST):
+        raise InputError(file.path, f"{key}={show(text)}, but should be a count of tokens")
+    return int(text)
+
+
+def load_cache(path: str | Path, model: Any, *, room: int | None = None) -> Loaded:
+    """Return a cache that `model`, or a copy of it elsewhere, has saved; on any of its backends.
+
+    `room` is for a preallocated one; without it, it has the room that it had.
+    Raises: InputError in one line if the file is none, was made by another model, adapter or
+    dtype, or holds anything that such a cache would not.
+    """
+    file = opened(path)
+    check_model(file, model)
+    options = options_of(file)
+    tokens, positions = rows(file, model)
+    if options["room"] is not None:
+        options["room"] = max(room or options["room"], positions.shape[1])
+        if options["room"] > context_length(model.config) + 1:
+            raise InputError(path, f"room={options['room']}, but the model's context is smaller")
+    cache = model.make_cache(file.metadata["kind"], **options)
+    lengths = slots(file, cache, positions)
+    check_parts(file, cache, expected(model, cache.name, options), len(tokens), lengths)
+    cache.positions.array = positions
+    fill(file, cache, model)
+    return Loaded(cache, tokens)
+
+
+def check_model(file: SafetensorsFile, model: Any) -> None:
+    """Refuse a cache of another architecture, model, adapter or dtype."""
+    said, checkpoint = file.metadata, model.checkpoint
+    if said["architecture"] != checkpoint.architecture:
+        what = f"is a cache of {show(said['architecture'])}, but {checkpoint.path.name} is "
+        raise InputError(file.path, what + checkpoint.architecture)
+    if said["dtype"] != model.dtype:
+        what = f"holds {show(said['dtype'])}, but the model computes in {model.dtype} (--dtype)"
+        raise InputError(file.path, what)
+    if said["model"] != identity(model):
+        what = "was saved with other weights, another config or another adapter than this model's"
+        raise InputError(file.path, what)
+
+
+def rows(file: SafetensorsFile, model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of the tokens and their positions, (B, S) each."""
+    found = []
+    for name, low, high in (
+        ("tokens", 0, model.config.vocab_size),
+        ("positions", PADDING, context_length(model.config)),
+    ):
+        entry = file.entries.get(name)
+        if entry is None or entry.dtype != "I64" or len(entry.shape) != 2 or 0 in entry.shape:
+            raise InputError(file.path, f"{name} should be I64 of shape (rows, tokens)")
+        array = file.read(name).astype(np.int64)
+        if array.min() < low or array.max() >= high:
+            worst = array.min() if array.min() < low else array.max()
+            raise InputError(file.path, f"{name} hold {worst}, but should be {low}..{high - 1}")
+        found.append(array)
+    tokens, positions = found
+    if tokens.shape != positions.shape:
+        what = f"tokens are {tokens.shape}, but positions {positions.shape}"
+        raise InputError(file.path, what)
+    real = positions >= 0
+    if (np.where(real, np.cumsum(real, axis=1) - 1, PADDING) != positions).any():
+        raise InputError(file.path, "positions do not count the tokens of each row from 0")
+    return tokens, positions
+
+
+def slots(file: SafetensorsFile, cache: Cache, positions: np.ndarray) -> dict[str, int]:
+    """Fill the cache's rings from the file; return how many tokens layers of each kind hold."""
+    count, rings = positions.shape[1], {}
+    for kind, ring in cache.positions.rings.items():
+        name = f"rings.{kind}.slots"
+        entry = file.entries.get(name)
+        if entry is None or entry.dtype != "I64" or len(entry.shape) != 1:
+            raise InputError(file.path, f"{name} should be I64 of one axis")
+        found = file.read(name).astype(np.int64)
+        within = not len(found) or (found.min() >= 0 and found.max() < count)
+        if not within or len(np.unique(found)) != len(found):
+            raise InputError(file.path, f"{name} should name tokens 0..{count - 1}, each once")
+        rings[kind] = ring.holding(found)
+        try:
+            rings[kind].check(positions, positions.max(axis=1, initial=PADDING)[:, None] + 1)
+        except InputError:
+            raise InputError(file.path, f"{name} lack tokens that the next one sees") from None
+    cache.positions.rings = rings
+    return {kind: len(ring.slots) for kind, ring in rings.items()}
+
+
+def check_parts(
+    file: SafetensorsFile,
+    cache: Cache,
+    wanted: dict[str, Any],
+    batch: int,
+    lengths: dict[str, int],
+) -> None:
+    """Refuse a file whose tensors are not those of the cache, by name, type or shape."""
+    rings = {f"rings.{kind}.slots" for kind in lengths}
+    for name in file.entries.keys() ^ ({"tokens", "positions"} | rings | wanted.keys()):
+        what = "is not part of such a cache" if name in file.entries else "is missing"
+        raise InputError(file.path, f"tensor {show(name)} {what}")
+    count = file.entries["tokens"].shape[1]
+    coded = counted(file, "coded") or 0
+    if coded > count:
+        raise InputError(file.path, f"coded={coded}, but there are {count} tokens")
+    in_codes = {name.rpartition(".")[0] for name, (shape, _) in wanted.items() if not shape[2]}
+    for name, (shape, tag) in wanted.items():
+        entry = file.entries[name]
+        held = lengths.get(cache.kinds[int(name.split(".")[1])], count)
+        if name.rpartition(".")[0] in in_codes:  # the parts of codes, and the last one that is none
+            held = coded if not shape[2] else count - coded
+        whole = (batch, shape[1], held, *shape[3:])
+        if (entry.dtype, entry.shape) != (tag, whole):
+            found = f"is {entry.dtype} of shape {list(entry.shape)}"
+            what = f"tensor {show(name)} {found}, but should be {tag} of {list(whole)}"
+            raise InputError(file.path, what)
+
+
+def fill(file: SafetensorsFile, cache: Cache, model: Any) -> None:
+    """Put the file's parts into the stores, one layer at a time."""
+    put = model.backend.put if hasattr(model, "backend") else np.asarray
+    for side, stores in (("keys", cache.keys), ("values", cache.values)):
+        for layer, store in enumerate(stores):
+            start = f"layers.{layer}.{side}."
+            names = sorted(name for name in file.entries if name.startswith(start))
+            store.restore(model.ops, [put(file.read(name)) for name in names])

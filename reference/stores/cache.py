@@ -1,0 +1,103 @@
+"""What a model remembers of earlier tokens: where they stand, and a store for each layer."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+
+from lockstep.reference.stores.cooling import Cooling
+from lockstep.reference.stores.held_positions import HeldPositions
+from lockstep.reference.stores.kinds import CacheOptions
+from lockstep.reference.stores.ring import Ring
+from lockstep.reference.stores.rotating import Rotating
+from lockstep.reference.stores.store import Array, Store
+
+Pair = tuple[Store | Rotating, Store | Rotating]
+
+
+class Cache:
+    """Keys after rope and raw values of each layer, and the position of each token.
+
+    One cache serves one batch. `stores` has the store of the keys and that of the values of every
+    layer, `kinds` of which kind each layer is, and `rings` which tokens the layers of a kind hold,
+    if not all. The place of a token is counted once for all layers, by `positions`, and handed to
+    the stores: no store has a cursor of its own. There it is also refused, where there is room for
+    fewer.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Pair],
+        *,
+        name: str,
+        kinds: Sequence[str] = (),
+        rings: Mapping[str, Ring] | None = None,
+        options: CacheOptions | None = None,
+        warnings: Sequence[str] = (),
+    ):
+        self.warnings = warnings  # of layers that the kind cannot serve
+        self.name, self.options = name, options or CacheOptions()  # what `make_cache` was told
+        self.keys, self.values = [one for one, _ in stores], [one for _, one in stores]
+        self.kinds = kinds or ["full_attention"] * len(stores)
+        self.positions = HeldPositions(rings, self.options.room)
+
+    def update(self, ops: Any, layer: int, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Append one layer's new keys and values; return all that the layer holds.
+
+        `positions` has the new tokens already. What is returned is good until the next step.
+        """
+        start, held = self.positions.length - keys.shape[2], []
+        ring = self.positions.rings.get(self.kinds[layer])
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            if isinstance(store, Rotating):
+                assert ring is not None  # whoever makes the one makes the other
+                held.append(store.place(ops, new, ring.move))
+            else:
+                held.append(store.append(ops, new, start))
+        return held[0], held[1]
+
+    def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return where the keys stand that layers of this kind are given, (B, S) or (B, L, S).
+
+        `queries` (B, L) and `keys` (B, all tokens) are places; what is hidden stands at -1.
+        """
+        ring = self.positions.rings.get(kind)
+        return keys if ring is None else ring.given(queries, keys)
+
+    def trim(self, count: int) -> None:
+        """Forget the last `count` tokens.
+
+        Raises: ValueError if fewer are held, InputError if what the next token would see has been
+        dropped.
+        """
+        self.positions.trim(count)
+
+    def branch(self) -> Self:
+        """Return a cache with the same tokens that goes its own way from here."""
+        other = copy(self)
+        other.keys = [store.branch() for store in self.keys]
+        other.values = [store.branch() for store in self.values]
+        other.positions = self.positions.branch()
+        return other
+
+    def arrays(self) -> list[Array]:
+        """Return what all layers hold on to."""
+        return [array for store in (*self.keys, *self.values) for array in store.arrays()]
+
+    def settle(self, ops: Any) -> None:
+        """Quantise at once what the next step would: for a file."""
+        for store in (*self.keys, *self.values):
+            if isinstance(store, Cooling):
+                store.settle(ops, self.positions.length)
+
+    def state(self) -> list[tuple[list[Array], list[Array]]]:
+        """Return what each layer holds of its keys and its values, as it is held: for a file."""
+        count = self.positions.length
+        pairs = zip(self.keys, self.values, strict=True)
+        return [(keys.state(count), values.state(count)) for keys, values in pairs]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are held, room that is still empty included."""
+        return sum(array.nbytes for array in self.arrays())

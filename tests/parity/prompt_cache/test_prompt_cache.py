@@ -1,0 +1,169 @@
+"""Caches in files: a run that goes on from one is the run that never stopped. By law, by loop."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lockstep import fast, reference
+from lockstep.parity.prompt_cache import load_cache, reused, save_cache
+from lockstep.parity.prompt_cache.identity import identity
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
+from lockstep.reference.stores.kinds import KINDS, QUANTISED, ROTATING, TURBO_BITS, UNBIASED
+from tests.parity.conftest import DEMO, MODELS
+from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, host
+
+TOLD = (
+    {"preallocated": {"room": 20}}
+    | {one: {"recent": 3} for one in TURBO_BITS}
+    | {one: {"size": 6, "keep": 2} for one in ROTATING}
+)
+
+
+def read(model, kind, tokens, **options):
+    cache = model.make_cache(kind, **TOLD.get(kind, {}))
+    model.forward(tokens, cache=cache, **options)
+    return cache
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_loaded_goes_on_to_the_bit(side, kind, tmp_path):
+    """By law: the logits of the run that goes on without a file, twice, and again after a trim."""
+    model = SIDES[side](FOLDERS["qwen3"])
+    tokens, path = drawn(model), tmp_path / "cache.safetensors"
+    cache = read(model, kind, tokens[:, :8])
+    save_cache(path, model, cache, tokens[:, :8])
+    wanted = [host(model, model.forward(tokens[:, one : one + 1], cache=cache)) for one in (8, 9)]
+    for _ in range(2):
+        loaded = load_cache(path, SIDES[side](FOLDERS["qwen3"]))
+        assert loaded.tokens.tolist() == tokens[:, :8].tolist()
+        for one, logits in zip((8, 9), wanted, strict=True):
+            found = model.forward(tokens[:, one : one + 1], cache=loaded.cache)
+            assert (host(model, found) == logits).all()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("kind", ["growing", "sliding", "rotating", "int8", "affine4"])
+def test_every_architecture_and_from_one_backend_to_another(name, kind, tmp_path):
+    """By loop: what the reference has read, the others go on from, each as it would itself."""
+    models = [make(FOLDERS[name]) for make in SIDES.values()]
+    tokens, path = drawn(models[0]), tmp_path / "cache.safetensors"
+    cache = read(models[0], kind, tokens[:, :8])
+    save_cache(path, models[0], cache, tokens[0, :8])
+    wanted = models[0].forward(tokens[:, 8:9], cache=cache)
+    for model in models:
+        found = host(model, model.forward(tokens[:, 8:9], cache=load_cache(path, model).cache))
+        assert np.abs(found - wanted).max() < 1e-4 * wanted.std()
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_holds_what_the_cache_holds_and_no_room(side, kind, tmp_path):
+    """By hand: codes stay codes. The tensors are the bytes of the tokens, and two of ids."""
+    model = SIDES[side](DEMO)
+    tokens, path = drawn(model), tmp_path / "cache.safetensors"
+    save_cache(path, model, read(model, kind, tokens), tokens)
+    entries = SafetensorsFile(path).entries.values()
+    each = {"int8": 1088, "affine8": 1152, "affine4": 640}.get(kind, 4096)
+    ids = 2 * 12 * 8 + (12 * 8 if kind in ROTATING else 0)
+    held = 12 * each
+    if kind in TURBO_BITS:  # 9 of 8 vectors, each with words and lengths; 3 as they are
+        lengths = 3 if kind in UNBIASED else 2
+        held = 9 * 4 * 2 * (2 * 64 // 8 * TURBO_BITS[kind] + lengths * 4) + 3 * 4096
+    assert sum(one.stop - one.start for one in entries) == held + ids
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", ["growing", "rotating", "int8", "turbo3"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(side, kind, dtype, tmp_path):
+    """By law: the same bits go on, and another dtype is refused."""
+    backends = {"reference": {}, "cpu": {"backend": "cpu"}, "mlx": {"backend": "mlx"}}
+    make = reference.load if side == "reference" else fast.load
+    model = make(FOLDERS["qwen3 packed"], dtype=dtype, **backends[side])
+    tokens, path = drawn(model), tmp_path / "cache.safetensors"
+    cache = read(model, kind, tokens[:, :8])
+    save_cache(path, model, cache, tokens[:, :8])
+    loaded = load_cache(path, model)
+    for one in (cache, loaded.cache):
+        last = host(model, model.forward(tokens[:, 8:9], cache=one)).astype(np.float32)
+    assert (last == host(model, model.forward(tokens[:, 8:9], cache=read(
+        model, kind, tokens[:, :8]))).astype(np.float32)).all()  # fmt: skip
+    with pytest.raises(InputError, match=f"holds '{dtype}', but the model computes in float32"):
+        load_cache(path, make(FOLDERS["qwen3 packed"], **backends[side]))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_rows_of_unequal_length(side, tmp_path):
+    """By law: padding and all, the batch goes on as it would have."""
+    model = SIDES[side](FOLDERS["gemma4"])
+    tokens, path = drawn(model, rows=2, count=9), tmp_path / "cache.safetensors"
+    for kind in ("growing", "sliding", "rotating", "int8", "affine8"):
+        cache = read(model, kind, tokens, lengths=[9, 4])
+        save_cache(path, model, cache, tokens)
+        found = [model.forward(tokens[:, :1], cache=one)
+                 for one in (cache, load_cache(path, model).cache)]  # fmt: skip
+        assert (host(model, found[0]) == host(model, found[1])).all()
+
+
+def saved(tmp_path, kind="growing", count=8):
+    model = reference.load(FOLDERS["qwen3"])
+    tokens, path = drawn(model), tmp_path / "cache.safetensors"
+    save_cache(path, model, read(model, kind, tokens[:, :count]), tokens[0, :count])
+    return model, tokens, path
+
+
+CASES = [(8, 5, 5), (8, 8, 7), (8, 12, 8), (8, 1, None), (4, 4, 3)]
+
+
+@pytest.mark.parametrize("kind", [*QUANTISED, "growing", "concatenating", "preallocated"])
+@pytest.mark.parametrize(("held", "same", "kept"), CASES)
+def test_the_common_beginning_is_not_read_again(kind, held, same, kept, tmp_path):
+    """By hand: never all of a prompt, since logits are wanted; by loop, the rest."""
+    model, tokens, path = saved(tmp_path, kind, held)
+    prompt = tokens[0, :same].tolist()
+    if same in (5, 1):  # then another way
+        prompt += [1 + int(tokens[0, same]) % 60, 7, 9]
+        prompt = prompt if same == 5 else prompt[1:]
+    loaded = load_cache(path, model)
+    cache = reused(loaded, prompt)
+    assert (cache.positions.length if cache else None) == kept
+    assert loaded.cache.positions.length == held
+    if cache is not None:
+        found = model.forward([prompt[kept:]], cache=cache)[0, -1]
+        wanted = model.forward([prompt], cache=read(model, kind, np.zeros((1, 0), int)))[0, -1]
+        assert np.abs(found - wanted).max() < 5e-5 * wanted.std()
+
+
+def test_a_ring_that_cannot_go_back_is_read_anew(tmp_path):
+    """By hand: 12 tokens in a ring of 6; the first 5 of them are wanted."""
+    model, tokens, path = saved(tmp_path, "rotating", 12)
+    loaded = load_cache(path, model)
+    model.forward([[3]], cache=loaded.cache)
+    loaded.cache.trim(1)
+    assert reused(loaded, tokens[0, :5].tolist()) is None
+    assert reused(loaded, [*tokens[0].tolist(), 5]).positions.length == 12
+
+
+def test_who_made_it_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
+    import shutil
+
+    model = reference.load(FOLDERS["qwen3"])
+    copy = shutil.copytree(FOLDERS["qwen3"], tmp_path / "copy")
+    assert identity(reference.load(copy)) == identity(model)
+    assert identity(fast.load(copy, backend="cpu")) == identity(fast.load(copy, backend="mlx"))
+    assert identity(fast.load(copy, backend="cpu")) == identity(model)
+    others = {identity(reference.load(folder)) for folder in FOLDERS.values()}
+    assert len(others) == len(FOLDERS)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
+    assert identity(reference.load(copy)) != identity(model)
+
+
+def test_an_adapter_makes_another_model():
+    """By hand: caches of the base and of an adapter are not exchanged."""
+    base = reference.load(MODELS / "affine_4_64")
+    adapted = base.with_adapter(MODELS.parent / "adapters/mlx_lora")
+    assert identity(adapted) != identity(base) == identity(adapted.with_adapter(None))
