@@ -8,7 +8,7 @@ from typing import NoReturn
 
 COMMANDS = (
     "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "explain", "faults",
-    "generate", "fuse", "bench", "report", "conformance", "laws", "dump",
+    "generate", "fuse", "quantize", "sensitivity", "bench", "report", "conformance", "laws", "dump",
 )  # fmt: skip
 EPILOG = """\
 exit codes:
