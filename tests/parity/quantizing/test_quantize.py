@@ -124,7 +124,7 @@ def test_what_no_code_can_say_is_refused(odd, tmp_path):
     weight = load_file(source / "model.safetensors")[name]
     weight[3, 4] = odd
     bad = edited(source, tmp_path / "bad", **{name: weight})
-    with pytest.raises(InputError, match=f"tensor '{name}' cannot be packed: it has numbers not"):
+    with pytest.raises(InputError, match=f"tensor '{name}' cannot be packed: it has numbers that"):
         quantize(bad, tmp_path / "packed", FOUR)
     assert not (tmp_path / "packed").exists() and len(list(tmp_path.iterdir())) == 2
 
