@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.fused_tensors import Fusion
+from lockstep.parity.model_files import copy_model_files
 from lockstep.parity.new_folder import check_new_folder, new_folder
 from lockstep.parity.progress import Progress
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
@@ -14,21 +15,12 @@ from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.config import CONFIG, CONFIG_LIMITS
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.checkpoint.files import read_whole
-from lockstep.reference.checkpoint.folder import exists_in, file_in
+from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.quantization import spellings
 from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
 from lockstep.reference.checkpoint.sharded import SINGLE, Shards
 from lockstep.reference.checkpoint.strict_json import read_json_object
 
-# What goes with the weights: all that a folder of the hub holds for tokenizers and generation.
-COPIED = (
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
-    "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
-    "processor_config.json",
-)  # fmt: skip
-COPY_LIMIT = 1 << 28
 SECTIONS = ("quantization", "quantization_config")
 
 
@@ -52,7 +44,8 @@ def fuse(
     fusion = Fusion(base, {name: stored(shards, name) for name in shards.names})
     changed = fusion.include(adapters)
     with new_folder(whole) as folder, Progress(len(fusion.plan)) as progress:
-        copy_files(base.path, folder, fusion)
+        copy_model_files(base.path, folder)
+        write_config(base.path, folder, fusion)
         metadata = {"format": "pt"}  # transformers asks for it
         write_safetensors(folder / SINGLE, fusion.plan, metadata=metadata, done=progress)
     return described(fusion, adapters, target, changed)
@@ -64,25 +57,12 @@ def stored(shards: Shards, name: str) -> Planned:
     return Planned(entry.dtype, entry.shape, partial(shards.read, name))
 
 
-def copy_files(base: Path, target: Path, fusion: Fusion) -> None:
-    """Copy what goes with the weights byte for byte.
-
-    Only the end of a packed module, or of a tie, changes a config.
-
-    Tensors are the last thing that is written, so that a bad file is told soon.
-    """
-    for name in (CONFIG, *COPIED):
-        if exists_in(base, name):
-            (target / name).write_bytes(_content(file_in(base, name)))
+def write_config(base: Path, target: Path, fusion: Fusion) -> None:
+    """Say in the config that modules are packed no longer, or the head no longer tied, if so."""
     if fusion.unpacked or fusion.untied:
         config = config_without(file_in(base, CONFIG), fusion.unpacked, untied=fusion.untied)
         text = json.dumps(config, indent=2)
         (target / CONFIG).write_text(text + "\n", encoding="utf-8")
-
-
-def _content(path: Path) -> bytes:
-    empty = path.is_file() and path.stat().st_size == 0
-    return b"" if empty else read_whole(path, limit=COPY_LIMIT)
 
 
 def config_without(path: Path, unpacked: list[str], *, untied: bool = False) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """How a kernel is compiled, where its machine code is kept, and how it is started."""
 
+import contextlib
 import functools
 import hashlib
 import os
+import pickle
+import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,8 @@ from numba import config as numba_config
 from numba import njit
 
 SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
+TORN = (OSError, EOFError, pickle.UnpicklingError)  # by half a file, or a disk that is full
+UNUSED = 30 * 86400  # seconds after which the machine code of other sources is removed
 SETTINGS: Any = numba_config  # which has its settings from the environment
 STARTING = threading.Lock()
 _state = {"threads": False, "forked": False}
@@ -23,16 +29,26 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop that `prange` spreads over the cores: `start(products, *arguments)`.
 
     If there are few products, one core does it all. Else one kernel runs at a time: each takes all
-    cores, and not every threading layer of Numba may be entered twice.
+    cores, and not every threading layer of Numba may be entered twice. Machine code that cannot be
+    read or kept is thrown away and made anew, for this process alone.
     """
     alone, together = compiled(function), compiled(function, parallel=True)
 
-    @functools.wraps(function)
-    def start(products: int, *arguments: Any) -> Any:
+    def attempt(products: int, *arguments: Any) -> Any:
         if products < SMALL:
             return alone(*arguments)
         with STARTING:
             return together(*arguments) if _state["threads"] else first(together, arguments)
+
+    @functools.wraps(function)
+    def start(products: int, *arguments: Any) -> Any:
+        nonlocal alone, together
+        try:
+            return attempt(products, *arguments)
+        except TORN:  # before the kernel ran: none raises these
+            shutil.rmtree(own_folder(), ignore_errors=True)
+            alone, together = unkept(function), unkept(function, parallel=True)
+            return attempt(products, *arguments)
 
     return start
 
@@ -51,16 +67,24 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
     It lies in a folder that is named after all sources here, since Numba itself would not see that
     a file changed which a kernel is composed of; nor does it tell one core's code from that of all.
     """
-    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
     folder = own_folder() / ("together" if parallel else "alone")
     if not writable(folder):  # then nowhere: Numba's own folders would mix these up
-        return njit(**options)(function)
+        return unkept(function, parallel=parallel)
     before = SETTINGS.CACHE_DIR
     try:
         SETTINGS.CACHE_DIR = str(folder)
-        return njit(cache=True, **options)(function)
+        return njit(cache=True, **options(parallel))(function)
     finally:
         SETTINGS.CACHE_DIR = before
+
+
+def unkept(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+    """Compile for this processor and this process."""
+    return njit(**options(parallel))(function)
+
+
+def options(parallel: bool) -> dict[str, Any]:
+    return {"parallel": parallel, "nogil": True, "error_model": "numpy"}
 
 
 @functools.cache
@@ -76,7 +100,20 @@ def writable(folder: Path) -> bool:
 
 @functools.cache
 def own_folder() -> Path:
-    return cache_folder(Path(__file__).parent)
+    """Return the folder for what is compiled of these sources, and note that it is in use."""
+    folder = cache_folder(Path(__file__).parent)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        remove_unused(folder)
+    return folder
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove what other versions of the sources left beside a folder, once no process starts it."""
+    for other in folder.parent.glob("kernels-*"):
+        if other != folder and time.time() - other.stat().st_mtime > UNUSED:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def cache_folder(source: Path) -> Path:

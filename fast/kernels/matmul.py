@@ -15,6 +15,7 @@ from lockstep.fast.kernels.weights import weights
 AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
 ROWS = 32  # of the matrix that a core takes at a time
 TOKENS = 32  # whose activations stay in the second cache while rows go by
+FOUR = 4  # tokens, and rows, that a step takes once there are as many
 COLUMNS = 1024  # of which four rows stay in the first cache: a multiple of every group
 
 
@@ -24,7 +25,7 @@ def multiply(of, x, matrix, y):
     tokens, rows = y.shape
     for block in prange((rows + ROWS - 1) // ROWS):
         first, last = block * ROWS, min(block * ROWS + ROWS, rows)
-        done = tokens // 4 * 4
+        done = tokens // FOUR * FOUR
         for start in range(0, done, TOKENS):
             fours(of, x, matrix, y, first, last, start, min(start + TOKENS, done))
         for row in range(first, last):
@@ -53,14 +54,14 @@ def fours(of, x, matrix, y, first, last, start, stop):
 
     Of rows too long for the first cache a piece is done at a time.
     """
-    tile = np.empty((4, COLUMNS), np.float32)
-    whole = first + (last - first) // 4 * 4
+    tile = np.empty((FOUR, COLUMNS), np.float32)
+    whole = first + (last - first) // FOUR * FOUR
     for begin in range(0, x.shape[1], COLUMNS):
         end = min(begin + COLUMNS, x.shape[1])
-        for row in range(first, whole, 4):
-            for within in range(4):
+        for row in range(first, whole, FOUR):
+            for within in range(FOUR):
                 unpack(of, matrix, row + within, begin, end, tile, within)
-            for token in range(start, stop, 4):
+            for token in range(start, stop, FOUR):
                 sixteen(tile, x, begin, end, token, y, row)
     for row in range(whole, last):
         for token in range(start, stop):

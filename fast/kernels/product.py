@@ -8,13 +8,12 @@ from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
-from lockstep.fast.kernels.matmul import multiply
+from lockstep.fast.kernels.matmul import FOUR, multiply
 from lockstep.fast.kernels.memory import SEEN_AS, seen
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
-FOUR = 4  # tokens that take part in a step
 FLOATS = (np.dtype(np.float32), *SEEN_AS)
 
 

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 COMMANDS = (
     "demo", "inspect", "tokenize", "taps", "trace", "check", "diff", "explain", "faults",
-    "generate", "chat", "fuse", "bench", "report", "conformance", "laws", "dump",
+    "generate", "chat", "fuse", "quantize", "sensitivity", "bench", "report", "conformance", "laws",
+    "dump",
 )  # fmt: skip
 EPILOG = """\
 exit codes:

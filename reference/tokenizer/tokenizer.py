@@ -69,6 +69,10 @@ class Tokenizer:
         """
         return self._encode(text, add_special_tokens=True)
 
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a piece of text by itself: nothing is put before or behind it."""
+        return self._encode(text, add_special_tokens=False)
+
     def encode_chat(self, messages: list[Message], **variables: Any) -> list[int]:
         """Return the ids of a chat. Nothing is added to what the template writes: no second BOS."""
         return self._encode(self.render_chat(messages, **variables), add_special_tokens=False)

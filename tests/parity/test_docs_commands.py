@@ -14,7 +14,7 @@ PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
          "docs/parity/dump-format.md", "docs/parity/conformance.md",
          "docs/parity/laws.md", "docs/parity/steps.md",
          "docs/decoding/autoregressive.md", "docs/caches.md", "docs/decoding/speculative.md",
-         "docs/decoding/diffusion.md"]  # fmt: skip
+         "docs/decoding/diffusion.md", "docs/quantising.md"]  # fmt: skip
 COMMAND = re.compile(
     r"^\$ lockstep (?P<line>.*)\n(?P<shown>(?:.*\n)*?)(?=\$|```)"
     r"(?:\$ echo \$\?\n(?P<code>\d+))?",

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lockstep import fast, reference
-from lockstep.parity import fusing
+from lockstep.parity import fusing, model_files
 from lockstep.parity.fusing import fuse
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -121,7 +121,7 @@ def test_nothing_else_is_touched(name, tmp_path):
         if file.suffix == ".safetensors" or file.name.endswith(".index.json"):
             continue
         copied = tmp_path / "fused" / file.name
-        if file.name in ("config.json", *fusing.COPIED):
+        if file.name in ("config.json", *model_files.COPIED):
             same = copied.read_bytes() == file.read_bytes()
             assert same or (file.name == "config.json" and (made["unpacked"] or made["untied"]))
         else:

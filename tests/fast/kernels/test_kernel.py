@@ -1,7 +1,9 @@
 """Where machine code is kept, and what a process that forked off may still do."""
 
+import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -51,6 +53,39 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch):
     kept = kernel.compiled(lambda: 1)
     names = [type(one._cache).__name__ for one in (unkept, kept)]  # type: ignore[attr-defined]
     assert names == ["NullCache", "FunctionCache"]
+
+
+ONCE = """
+import numpy as np
+from lockstep.fast.kernels.product import product
+print(product(np.ones((1, 16), np.float32), np.ones((4, 16), np.float16)).tolist())
+"""
+
+
+def test_torn_machine_code_is_made_anew(tmp_path):
+    """By hand: every file of the cache is cut in half, and the result is what it was."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    found = []
+    for _ in range(3):
+        run = [sys.executable, "-c", ONCE]
+        result = subprocess.run(run, env=environment, capture_output=True, text=True)
+        found.append((result.returncode, result.stdout, result.stderr))
+        files = [path for path in tmp_path.rglob("*.nb?")]
+        for path in files if len(found) == 1 else []:
+            os.truncate(path, path.stat().st_size // 2)
+        # The second process threw them away and kept nothing, the third one has them again.
+        assert bool(files) == (len(found) != 2)
+    assert found == [(0, f"{[[16.0] * 4]}\n", "")] * 3
+
+
+def test_what_other_sources_left_is_removed_after_a_month(tmp_path):
+    """By hand."""
+    now = time.time()
+    for name, days in (("kernels-a", 0), ("kernels-b", 29), ("kernels-c", 31), ("other", 31)):
+        (tmp_path / name / "alone").mkdir(parents=True)
+        os.utime(tmp_path / name, (now, now - days * 86400))
+    kernel.remove_unused(tmp_path / "kernels-a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kernels-a", "kernels-b", "other"]
 
 
 def test_a_child_of_a_process_with_threads_computes_without_kernels():
