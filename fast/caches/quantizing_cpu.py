@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.fast.blocks.repack import packed
+from lockstep.fast.packing import quantize_affine
 from lockstep.fast.shapes import Array
 
 
@@ -30,23 +30,7 @@ def from_absmax(codes: Array, scales: Array) -> Array:
     return out.reshape(codes.shape)
 
 
-@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of what is not finite
 def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
-    """Return packed codes, scales and offsets of (..., D), to the bit as MLX makes them."""
-    groups = x.astype(np.float32).reshape(-1, group)
-    low, high = groups.min(axis=1, keepdims=True), groups.max(axis=1, keepdims=True)
-    scales = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-7))
-    below = np.abs(low) > np.abs(high)
-    edges = np.where(below, low, high)
-    np.negative(scales, out=scales, where=~below)
-    steps = np.rint(edges / scales)
-    np.divide(edges, steps, out=scales, where=steps != 0)
-    offsets = np.where(steps != 0, edges, np.float32(0))
-    groups -= offsets
-    groups /= scales
-    np.clip(np.rint(groups, out=groups), 0, 2**bits - 1, out=groups)
-    groups[np.isnan(groups)] = 0
-    codes = groups.astype(np.uint8)
-    shape = *x.shape[:-1], x.shape[-1] // group
-    words = packed(codes, bits).reshape(*x.shape[:-1], x.shape[-1] * bits // 32)
-    return words, scales.astype(x.dtype).reshape(shape), offsets.astype(x.dtype).reshape(shape)
+    """Return packed codes, scales and offsets of (..., D), as weights are packed."""
+    made = quantize_affine(x, bits=bits, group_size=group)
+    return made.packed, made.scales, made.biases

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
-
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.packing import quantize_affine
 from lockstep.reference.shapes import Array, Keys, NewKeys
 
 GROUPS = (64, 32)  # what MLX packs, the wider one first
-SMALLEST = np.float32(1e-7)  # of a scale
 
 
 class Affine:
@@ -43,35 +41,7 @@ def group_of(width: int) -> int:
     return next(size for size in GROUPS if width % size == 0)
 
 
-@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of what is not finite
 def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
-    """Return packed codes, scales and offsets of (..., D), as `mlx.core.quantize` makes them.
-
-        scale = (max - min) / (2^bits - 1), away from zero's side;  offset = the edge farther from 0
-        then the scale is stretched so that 0 has a code, and  q = round((x - offset) / scale)
-
-    Rounding: all in float32; scales and offsets are rounded to the dtype of `x` after the codes
-    were made. Edges: a scale is at least 1e-7 before it is stretched. A value that is not finite
-    spoils its group: codes 0, and a scale of NaN. (MLX leaves NaN out of the smallest and largest.)
-    """
-    wide = x.astype(np.float32).reshape(*x.shape[:-1], x.shape[-1] // group, group)
-    low, high = wide.min(axis=-1), wide.max(axis=-1)
-    bins = np.float32(2**bits - 1)
-    scales = np.maximum((high - low) / bins, SMALLEST)
-    scales = np.where(np.abs(low) > np.abs(high), scales, -scales)
-    edges = np.where(np.abs(low) > np.abs(high), low, high)
-    steps = np.rint(edges / scales)
-    scales = np.where(steps != 0, edges / steps, scales)
-    offsets = np.where(steps != 0, edges, np.float32(0))
-    codes = np.rint((wide - offsets[..., None]) / scales[..., None]).clip(0, bins)
-    codes = np.where(np.isnan(codes), 0, codes).astype(np.uint8)
-    packed = packed_codes(codes.reshape(x.shape), bits)
-    return packed, scales.astype(x.dtype), offsets.astype(x.dtype)
-
-
-def packed_codes(codes: Array, bits: int) -> Array:
-    """Pack the codes of each row into one little-endian stream of bits, seen as uint32 words."""
-    digits = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
-    stream = digits.reshape(*codes.shape[:-1], codes.shape[-1] * bits)
-    octets = np.packbits(stream, axis=-1, bitorder="little")
-    return octets.view("<u4")
+    """Return packed codes, scales and offsets of (..., D), as weights are packed."""
+    made = quantize_affine(x, bits=bits, group_size=group)
+    return made.packed, made.scales, made.biases
