@@ -12,7 +12,6 @@ from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.codes import settle_codes
 from lockstep.parity.explaining.contradiction import Beside
-from lockstep.parity.explaining.counterfactual import counterfactuals
 from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.duel import winners
 from lockstep.parity.explaining.error_shape import shape_of_error
@@ -21,10 +20,10 @@ from lockstep.parity.explaining.port_dtype import port_dtype
 from lockstep.parity.explaining.readings import read_as_meant
 from lockstep.parity.explaining.steps import read_passes
 from lockstep.parity.explaining.subtle import subtle
-from lockstep.parity.explaining.tap_figures import tap_figures
 from lockstep.parity.explaining.untrained import untrained
 from lockstep.parity.explaining.verdict import decide
 from lockstep.parity.explaining.whereabouts import whereabouts
+from lockstep.parity.explaining.whole_runs import whole_runs
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.parity.graph.graph import Piece
@@ -105,7 +104,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     case.search(progress)
     result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)
-    chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right))
+    chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
     quiet = subtle(case, chosen.values())
     found = [*(one for _, one in random), *(named(bug, case) for bug in chosen.values())]
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
@@ -117,8 +116,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
         name for tap, name in case.sides.names.items() if tap not in case.graph.taps
     )
     chosen |= {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
-    result.counterfactual = counterfactuals(chosen, case)
-    result.taps = tap_figures(case)
+    result.taps, result.counterfactual = whole_runs(case, chosen)
 
 
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:

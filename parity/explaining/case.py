@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lockstep.parity.explaining.contradiction import contradictions
-from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, atoms_in, hypotheses
+from lockstep.parity.explaining.atom_sets import widest
+from lockstep.parity.explaining.contradiction import Beside, contradictions
+from lockstep.parity.explaining.hypothesis import (
+    Atom,
+    Hypothesis,
+    atoms_in,
+    borrowed,
+    hypotheses,
+)
 from lockstep.parity.explaining.reach import shown_by_first_token
-from lockstep.parity.explaining.search import Explanation, Search, widest
+from lockstep.parity.explaining.search import Explanation, Search
 from lockstep.parity.explaining.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
@@ -26,6 +33,7 @@ from lockstep.reference.precision import dtype_named
 Progress = Callable[[str], None]
 NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
 MOST_CONTRADICTIONS = 3
+ALIKE = 3  # explanations of one piece that are tried on others
 EXCHANGED = 12  # explanations that like pieces offer each other
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
 
@@ -54,6 +62,7 @@ class Case:
         self.explained: list[tuple[Piece, list[Explanation]]] = []
         self.open: list[Piece] = []
         self.atoms: dict[int, list[Atom]] = {}
+        self.beside = Beside(self.trial, self.right)
 
     def values(self) -> dict[int, np.ndarray]:
         """Read what the dump has of each value of the graph."""
@@ -104,13 +113,25 @@ class Case:
         search = Search(self.trial, piece, self.candidates(piece))
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
-        explanations = search.explanations(before, settled, deep=deep)
+        explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
         if explanations:
             self.explained.append((piece, explanations))
             known.update({atom.hypothesis for one in explanations for atom in one.atoms})
         else:
             self.open.append(piece)
         return bool(explanations)
+
+    def taught(self, piece: Piece) -> list[frozenset[Atom]]:
+        """Return what explains like pieces, as it would act in this one."""
+        found: dict[frozenset[Atom], None] = {}
+        for other, explanations in reversed(self.explained):
+            if self.graph.kind(other) == self.graph.kind(piece):
+                theirs, ours = (sorted(self.calls(one)) for one in (other, piece))
+                if len(theirs) != len(ours):  # a bug brings more into one of them
+                    theirs, ours = other.calls, piece.calls
+                here = dict(zip(theirs, ours, strict=True))
+                found |= {moved(one.atoms, here): None for one in explanations[:ALIKE]}
+        return sorted(filter(None, found), key=len)[:EXCHANGED]
 
     def exchange(self) -> None:
         """Add to the explanations of each piece those of like pieces that hold there too."""
@@ -129,13 +150,21 @@ class Case:
     def candidates(self, piece: Piece) -> list[Atom]:
         """Return every hypothesis that touches a piece, wherever it may act there."""
         if piece.target not in self.atoms:
-            early = shown_by_first_token(self.trial, piece)
+            early, calls = shown_by_first_token(self.trial, piece), self.calls(piece)
             self.atoms[piece.target] = [
                 atom
                 for one in self.hypotheses
-                for atom in atoms_in(one, piece.calls, early, self.graph)
+                for atom in atoms_in(one, piece.calls if one.whole else calls, early, self.graph)
+                if not (one.whole and self.beside(atom))
             ]
         return self.atoms[piece.target]
+
+    def calls(self, piece: Piece) -> frozenset[int]:
+        """Return the calls of a piece, and those that a bug of several calls brings into it."""
+        whole = (one for one in self.hypotheses if one.whole)
+        return frozenset(piece.calls).union(
+            *(borrowed(one, piece.calls, self.graph) for one in whole)
+        )
 
     def contradicted(self) -> dict[Key, int]:
         """Count for each bug found where it should have been seen too, and was not."""
@@ -154,3 +183,12 @@ class Case:
         """Return the name that the port's dump has for a piece."""
         taps = self.graph.calls[piece.target].taps
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
+
+
+def moved(atoms: frozenset[Atom], here: Mapping[int, int]) -> frozenset[Atom]:
+    """Return the same bugs in the calls of another layer, as far as they can be there."""
+    found = (
+        Atom(atom.hypothesis, atom.hypothesis.calls & {here[n] for n in atom.calls if n in here})
+        for atom in atoms
+    )
+    return frozenset(atom for atom in found if atom.calls)

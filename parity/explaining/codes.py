@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.atom_sets import Atoms, widest
 from lockstep.parity.explaining.hypothesis import Hypothesis, rewritten
-from lockstep.parity.explaining.search import Atoms, Explanation, Search, widest
+from lockstep.parity.explaining.search import Explanation, Search
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import Judgement, judge
 

@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lockstep.parity.explaining.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.verdict import Chosen, Key
-from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph.evaluator import Rewritten
+from lockstep.parity.graph.side_by_side import Row
 from lockstep.parity.metrics import difference, rms
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
-FLOAT32 = np.dtype(np.float32)
+Fix = tuple[list[str], Rewritten]  # what is fixed, and the calls that bugs rewrite all the same
 
 
-def counterfactuals(chosen: Mapping[Key, Chosen], case: Case) -> list[dict[str, Any]]:
-    """Return the error of the logits as they are, with each bug fixed alone, and with all fixed.
+def fixes(chosen: Mapping[Key, Chosen], case: Case) -> list[Fix]:
+    """Return what is asked of the reference: all bugs planted, then all but each of them.
 
-    An error is a root mean square, relative to that of the right logits. With all fixed, what
-    remains is what the named bugs do not account for.
+    The first stands for all that are fixed: it says what they account for.
     """
-    if not chosen:
-        return []
-    run = Evaluator(case.graph, case.model.ops, FLOAT32, {}, case.read)
-    number = case.graph.taps["logits"]
-    right = run.target(number)
     bugs = {key: [Atom(bug.hypothesis, calls_of(bug))] for key, bug in chosen.items()}
 
-    def logits(left: Mapping[Key, list[Atom]]) -> np.ndarray:
-        calls = rewritten([atom for atoms in left.values() for atom in atoms], case.graph)
-        return run.target(number, calls or {})
+    def planted(left: Mapping[Key, list[Atom]]) -> Rewritten:
+        return rewritten([atom for atoms in left.values() for atom in atoms], case.graph) or {}
+
+    found = [(sorted({key[0] for key in bugs}), planted(bugs))] if bugs else []
+    for key in bugs if len(bugs) > 1 else ():
+        found.append(([key[0]], planted({one: bugs[one] for one in bugs if one != key})))
+    return found
+
+
+def counterfactuals(some: Sequence[Fix], logits: Row, case: Case) -> list[dict[str, Any]]:
+    """Return the error of the logits as they are, with each bug fixed alone, and with all fixed.
+
+    `logits` are the right ones, then what is left by each of these fixes. An error is a root mean
+    square, relative to that of the right logits. With all fixed, what remains is what the named
+    bugs do not account for.
+    """
+    right, predicted, *others = logits
+    actual = case.dumped.get(case.graph.taps["logits"], predicted)
 
     def error(found: np.ndarray, truth: np.ndarray) -> float:
         with np.errstate(all="ignore"):
             return rms(difference(found, truth)) / (rms(right) or 1.0)
 
-    predicted = logits(bugs)
-    actual = case.dumped.get(number, predicted)
+    (every, _), *each = some
     rows = [{"fixed": [], "logits_error": error(actual, right)}]
-    for key in bugs if len(bugs) > 1 else ():
-        rest = {other: atoms for other, atoms in bugs.items() if other != key}
-        rows.append({"fixed": [key[0]], "logits_error": error(logits(rest), right)})
-    every = sorted({key[0] for key in bugs})
+    for (fixed, _), found in zip(each, others, strict=True):
+        rows.append({"fixed": fixed, "logits_error": error(found, right)})
     return [*rows, {"fixed": every, "logits_error": error(actual, predicted)}]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.graph import Call, Conflict, Graph
+from lockstep.parity.graph import Again, Call, Conflict, Derived, Graph, Ref, with_again
 
 # Norms before attention and the MLP; after them, where there are such; and parts of a layer.
 BEFORE = r"input_layernorm|post_attention_layernorm|ln_[12]"
@@ -36,6 +36,11 @@ class Hypothesis:
     @property
     def rewrite(self) -> Rewrite:
         return self.fault.variants[self.variant]
+
+    @property
+    def whole(self) -> bool:
+        """Whether a layer has all of it, or none."""
+        return self.variant in self.fault.whole
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,9 @@ def atoms_in(
         yield Atom(hypothesis, here)
         return
     places, layers = grouped(here, graph)
+    if hypothesis.whole:
+        yield from (Atom(hypothesis, group) for group in {here, *layers.values()} if group)
+        return
     groups: dict[frozenset[int], None] = {}
     for group in (here, *layers.values(), *kinds(here, graph)):
         groups |= dict.fromkeys((group, group & frozenset(early), group - frozenset(early)))
@@ -131,7 +139,43 @@ def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
             wrong[number] = (*wrong.get(number, ()), atom.hypothesis)
     calls = {number: composed(graph, number, bugs) for number, bugs in wrong.items()}
     found = {number: call for number, call in calls.items() if call is not None}
-    return found if len(found) == len(calls) else None
+    return with_each_other(found, wrong, graph) if len(found) == len(calls) else None
+
+
+def with_each_other(
+    calls: dict[int, Call], wrong: Mapping[int, tuple[Hypothesis, ...]], graph: Graph
+) -> dict[int, Call]:
+    """Let calls that do what others do again do it with the bugs of these, but for their own."""
+
+    def again(number: int, call: Call) -> Call:
+        others = {
+            other: composed(graph, other, rest)
+            for other, bugs in wrong.items()
+            if (rest := tuple(bug for bug in bugs if bug not in wrong[number]))
+        }
+        known = {other: found for other, found in others.items() if found is not None}
+        return replace(call, inputs=tuple(with_again(ref, known) for ref in call.inputs))
+
+    return {
+        number: again(number, call) if any(map(is_again, call.inputs)) else call
+        for number, call in calls.items()
+    }
+
+
+def is_again(ref: Ref) -> bool:
+    return isinstance(ref, Again) or (isinstance(ref, Derived) and any(map(is_again, ref.sources)))
+
+
+def borrowed(hypothesis: Hypothesis, calls: Iterable[int], graph: Graph) -> Iterator[int]:
+    """Yield what calls elsewhere do that these do too under a hypothesis, by their numbers."""
+    for number in hypothesis.calls & frozenset(calls):
+        call = composed(graph, number, (hypothesis,))
+        waiting = [*call.inputs] if call is not None else []
+        while waiting:
+            ref = waiting.pop()
+            if isinstance(ref, Again):
+                yield ref.number
+            waiting += ref.sources if isinstance(ref, Derived) else ()
 
 
 def composed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:

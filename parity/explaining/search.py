@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
+from functools import cached_property
+from itertools import combinations
 
-from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.atom_sets import (
+    Atoms,
+    count,
+    distinct,
+    in_parts,
+    in_rows,
+    picked,
+    smallest,
+    widest,
+)
+from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, borrowed, rewritten
 from lockstep.parity.explaining.look import FAR, Look
+from lockstep.parity.explaining.segments import Segments
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import Judgement
-
-Atoms = frozenset[Atom]
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
 BEGUN = 8.0  # of these noises, for one of the first tokens, where routers may turn others
 COARSE = 100.0  # times as many, where a coarse grid turns single values
 SMALL = 0.03  # of the error that is left: less is not tried yet
-ALIKE = 2  # sets of nearly the same error that a search goes on with
 BEAM = 8
+NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
 PAIRS = 60  # candidates of which every pair is tried
-CHOICES = 12  # of variants of known bugs, each of which a search starts from
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
-BUDGET = 15000  # computations of a value, until a piece is left unexplained
+TOGETHER = 64  # sets that are looked at before the budget is asked again
+BUDGET = 8000  # computations of a value, until a piece is left unexplained
 
 
 @dataclass(frozen=True)
@@ -47,26 +56,55 @@ class Search:
     looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
     judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
+    budget: int = BUDGET
+    patient: bool = False  # with bugs that nothing shows but others beside them
 
     def explanations(
-        self, known: Sequence[Atom], settled: Collection[Hypothesis], *, deep: bool
+        self,
+        known: Sequence[Atom],
+        settled: Collection[Hypothesis],
+        taught: Sequence[Atoms] = (),
+        *,
+        deep: bool,
     ) -> list[Explanation]:
         """Return all smallest sets that explain the piece; none if nothing found does.
 
-        First what other pieces are known to suffer from, then single bugs, then, if `deep`, sets.
-        What is `settled` needs no more comparing with what might do as well.
+        First what like pieces were `taught`, then what any other is known to suffer from, then
+        single bugs, then, if `deep`, sets. What is `settled` needs no more comparing with what
+        might do as well.
         """
         self.start = self.trial.count
-        found = self.among(known)
+        found = self.as_taught(taught) or self.among(known)
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
+        self.look_at(map(self.alone, self.atoms), None)
         visible = [atom for atom in self.atoms if self.effect(atom, 0, None) > VISIBLE]
-        found = found or self.singles(visible) or (self.sets(visible, known) if deep else [])
+        deep = deep and not self.blind
+        found = found or self.singles(visible) or self.of_known(known, taught)
+        found = found or (self.sets(visible, known, taught) if deep else [])
         return self.told(self.with_siblings(found, visible))
+
+    @property
+    def blind(self) -> bool:
+        """Say whether the port has the same for every token: many sets of bugs would leave that."""
+        port = self.trial.tokens(self.trial.port(self.piece.target), self.piece.target)
+        return len(port) > 1 and bool((port == port[0]).all())
 
     def told(self, found: Iterable[Atoms]) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
         return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
+
+    @cached_property
+    def bringing(self) -> Atoms:
+        """The bugs that bring calls from elsewhere into this piece."""
+        calls, graph = self.piece.calls, self.trial.graph
+        whole = (atom for atom in self.atoms if atom.hypothesis.whole)
+        return frozenset(atom for atom in whole if any(borrowed(atom.hypothesis, calls, graph)))
+
+    def alone(self, atom: Atom) -> Atoms:
+        """Return a set of one bug, and of that which brings what it changes into this piece."""
+        here = not atom.calls.isdisjoint(self.piece.calls)
+        return frozenset([atom]) if here else self.bringing | {atom}
 
     def look(self, atoms: Atoms, rows: int | None) -> Look | None:
         """Look at a set of bugs on the first `rows` tokens; None if they contradict each other."""
@@ -76,24 +114,36 @@ class Search:
             self.looks[key] = None if calls is None else self.trial.look(self.piece, calls, rows)
         return self.looks[key]
 
+    def look_at(self, some: Iterable[Atoms], rows: int | None) -> None:
+        """Look at sets of bugs together, which takes less than one after another."""
+        new = dict.fromkeys(atoms for atoms in some if (atoms, rows) not in self.looks)
+        calls = {atoms: rewritten(atoms, self.trial.graph) for atoms in new}
+        known = {atoms: one for atoms, one in calls.items() if one is not None}
+        looks = self.trial.looks(self.piece, [*known.values()], rows)
+        self.looks |= {(atoms, rows): None for atoms in new}
+        self.looks |= {(atoms, rows): look for atoms, look in zip(known, looks, strict=True)}
+
     def effect(self, atom: Atom, first: int, last: int | None) -> float:
         """Return how far a bug alone moves a stretch of tokens, over the noise."""
-        found = self.look(frozenset([atom]), None)
+        found = self.look(self.alone(atom), None)
         return found.effect(first, last) if found else 0.0
 
     def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
         """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
-        acausal = any(atom.hypothesis.fault.acausal for atom in atoms)
-        found = self.look(atoms, None if len(atoms) < 2 or acausal else last)
+        found = self.look(atoms, in_rows(atoms, last))
         if found is None:
             return (FAR,) * 3
         found = replace(found, noise=self.trial.relative_noise(self.piece, last))
         return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
 
-    def explains(self, atoms: Atoms) -> bool:
-        """Say whether nothing but noise is left: roughly first, then as `diff` judges."""
+    def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left: roughly first, then as `diff` judges.
+
+        A bug may make more noise than the right computation has, as where it divides by a small
+        difference. Where few are asked, be `patient`.
+        """
         coarse = self.coarse(atoms)
-        if not self.promising(atoms, PROMISING * (COARSE if coarse else 1)):
+        if not self.promising(atoms, PROMISING * (COARSE if coarse or patient else 1)):
             return False
         if atoms not in self.judged:
             calls = rewritten(atoms, self.trial.graph)
@@ -108,10 +158,24 @@ class Search:
             return False
         return found.careful or found.beginning() <= BEGUN
 
+    def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
+        """Return the smallest of the sets that explained like pieces, where they do here."""
+        found = {self.needed(atoms): None for atoms in taught if self.explains(atoms, patient=True)}
+        return smallest(found)
+
+    def of_known(self, known: Sequence[Atom], taught: Sequence[Atoms]) -> list[Atoms]:
+        """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
+        if not known:
+            return []
+        self.patient, self.budget = True, BUDGET // 4
+        found = self.attempted([[*taught, frozenset()]], known)
+        self.patient, self.budget = False, BUDGET
+        return found
+
     def among(self, known: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets of known bugs that explain the piece."""
         visible = [atom for atom in known if self.effect(atom, 0, None) > VISIBLE]
-        found = self.singles(visible)
+        found = self.singles(visible, patient=True)
         if found:
             return found
         here = sorted(visible, key=lambda atom: -len(atom.calls))[:MOST_KNOWN]
@@ -124,20 +188,28 @@ class Search:
                 return found
         return []
 
-    def singles(self, visible: Sequence[Atom]) -> list[Atoms]:
-        return [frozenset([atom]) for atom in visible if self.explains(frozenset([atom]))]
+    def singles(self, visible: Sequence[Atom], *, patient: bool = False) -> list[Atoms]:
+        alone = (frozenset([atom]) for atom in visible)
+        return [atoms for atoms in alone if self.explains(atoms, patient=patient)]
 
-    def sets(self, visible: Sequence[Atom], known: Sequence[Atom]) -> list[Atoms]:
+    def sets(
+        self, visible: Sequence[Atom], known: Sequence[Atom], taught: Sequence[Atoms]
+    ) -> list[Atoms]:
         """Explain the piece on top of what is known to be wrong elsewhere, else from nothing."""
-        here = widest(atom for atom in known if atom in visible)
+        here = [*taught, *widest(atom for atom in known if atom in visible)]
+        return self.attempted(([here] if here else []) + [[frozenset[Atom]()]], visible)
+
+    def attempted(self, ways: list[list[Atoms]], candidates: Sequence[Atom]) -> list[Atoms]:
+        """Return the smallest sets that the first attempt of all finds."""
+        most = self.budget
         for attempt in (self.staged, self.at_once):
-            for starts in ([here] if here else []) + [[frozenset[Atom]()]]:
+            for starts in ways:
                 self.start = self.trial.count
-                found = attempt(starts, visible)
+                self.budget = most if starts == ways[-1] else most // 2
+                found = attempt(starts, candidates)
+                self.budget = most
                 if found:
-                    smallest = [self.needed(atoms) for atoms in found]
-                    least = min(map(count, smallest))
-                    return list({atoms: None for atoms in smallest if count(atoms) == least})
+                    return smallest(map(self.needed, found))
         return []
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
@@ -148,16 +220,31 @@ class Search:
         """
         before = 0
         for rows in self.stages():
-            shown = [atom for atom in visible if self.effect(atom, before, rows) > VISIBLE]
+            shown = [atom for atom in visible if self.shows(atom, before, rows)]
             new = [atom for atom in shown if not before or self.effect(atom, 0, before) < VISIBLE]
+            found = self.first(solutions, shown) if rows == 1 else []
             for some in (new, shown):  # what the tokens before did not show; then, whatever it is
-                found = self.stage(solutions, self.distinct(some, before, rows), rows, before)
                 if found:
                     break
+                most, self.budget = self.budget, self.budget // (2 if some is new else 1)
+                found = self.stage(solutions, self.distinct(some, before, rows), rows, before)
+                self.budget = most
             if not found:
                 return []
             solutions, before = found, rows or 0
         return solutions
+
+    def shows(self, atom: Atom, first: int, last: int | None) -> bool:
+        return self.patient or self.effect(atom, first, last) > VISIBLE
+
+    def first(self, solutions: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
+        """Explain the first token: by one bug more, else from nothing by a few on any side."""
+        if self.patient:
+            return []
+        found = self.stage(solutions, self.distinct(shown, 0, 1), 1, 0, deepest=1)
+        if found or solutions != [frozenset()]:
+            return found
+        return Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
 
     def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain all tokens together, with at least one bug that lets a token see later ones.
@@ -170,19 +257,16 @@ class Search:
         return self.stage(starts, shown, None, 0)
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
-        """Return two of those that do the same to a stretch of tokens: of fewest and of most calls.
+        """Return a few of those that do the same to a stretch of tokens.
 
         Alone they do the same; beside another bug, which brings what was unseen into sight, not.
         """
-        fewest: dict[tuple[float, ...], Atom] = {}
-        most: dict[tuple[float, ...], Atom] = {}
+        groups: dict[tuple[float, ...], list[Atom]] = {}
         for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
-            look = self.look(frozenset([atom]), None)
+            look = self.look(self.alone(atom), None)
             if look is not None:
-                key = look.fingerprint(first, last)
-                fewest.setdefault(key, atom)
-                most[key] = atom
-        return [*fewest.values(), *(atom for key, atom in most.items() if fewest[key] is not atom)]
+                groups.setdefault(look.fingerprint(first, last), []).append(atom)
+        return [one for group in groups.values() for one in picked(group)]
 
     def stages(self) -> list[int | None]:
         """Return how many tokens each stage looks at: one, as many as no window cuts off, those of
@@ -198,12 +282,18 @@ class Search:
         return [rows for rows in sorted({1, *windows, *prompt}) if rows < total] + [None]
 
     def stage(
-        self, starts: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int
+        self,
+        starts: list[Atoms],
+        candidates: Sequence[Atom],
+        rows: int | None,
+        skip: int,
+        deepest: int = DEEPEST,
     ) -> list[Atoms]:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
         beam = starts
-        for depth in range(DEEPEST + 1):
+        for depth in range(deepest + 1):
             found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
+            found = found or (self.grained(beam, candidates) if rows is None else [])
             if found:
                 return found[:BEAM]
             if not beam or self.spent:
@@ -211,6 +301,16 @@ class Search:
             wide = depth == 0 and len(candidates) <= PAIRS
             beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
         return []
+
+    def grained(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that all but explain the piece, with a bug more that rounds coarsely.
+
+        Such a bug makes noise: no measure that is not told of it says that the right one is nearer.
+        """
+        near = [atoms for atoms in beam if atoms and self.fit(atoms)[0] <= BEGUN][:NEAR]
+        coarse = [atom for atom in candidates if atom.hypothesis.fault.coarse]
+        larger = (atoms | {one} for atoms in near for one in coarse if one not in atoms)
+        return [atoms for atoms in larger if not self.spent and self.explains(atoms)]
 
     def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:
         """Say whether a stage may end with a set; the last one as the whole piece is judged."""
@@ -236,16 +336,18 @@ class Search:
         What moves a value by far less than is still to be explained can wait.
         """
         larger = {
-            atoms | {atom}: None
+            atoms | self.alone(atom): None
             for atoms in beam
             for atom in self.large(candidates, SMALL * min(self.fit(atoms, skip, rows)), skip, rows)
             if atom not in atoms
         }
         fits = {}
-        for atoms in larger:
+        for some in in_parts(larger, TOGETHER):
             if self.spent:
                 break
-            fits[atoms] = self.fit(atoms, skip, rows)
+            for last in {None, rows}:
+                self.look_at((one for one in some if in_rows(one, rows) == last), last)
+            fits |= {atoms: self.fit(atoms, skip, rows) for atoms in some}
         possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
         best: dict[Atoms, None] = {}
         for measure in range(3):
@@ -256,15 +358,18 @@ class Search:
     def large(
         self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None
     ) -> list[Atom]:
-        return [atom for atom in candidates if self.effect(atom, skip, rows) >= least]
+        return [
+            atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
+        ]
 
     def needed(self, atoms: Atoms) -> Atoms:
         """Leave out what can be left out, alone or with another bug that undoes it."""
         for size in (1, 2):
             ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
             for some in combinations(ordered, size):
-                if atoms.issuperset(some) and len(atoms) > size and self.explains(atoms - {*some}):
-                    atoms -= {*some}
+                rest = atoms - {*some}
+                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
+                    atoms = rest
         return atoms
 
     def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
@@ -284,37 +389,10 @@ class Search:
 
     def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
         """Return the bugs that alone do what another does, as far as sums of squares can tell."""
-        one = self.look(frozenset([atom]), None)
-        looks = ((other, self.look(frozenset([other]), None)) for other in others)
+        one = self.look(self.alone(atom), None)
+        looks = ((other, self.look(self.alone(other), None)) for other in others)
         return [other for other, look in looks if one and look and look.resembles(one)]
 
     @property
     def spent(self) -> bool:
-        return self.trial.count - self.start > BUDGET
-
-
-def distinct(errors: Mapping[Atoms, float], count: int) -> list[Atoms]:
-    """Return the sets of least error, of those that are nearly alike in it only the first few."""
-    alike: Counter[str] = Counter()
-    found = []
-    for atoms in sorted(errors, key=errors.__getitem__):
-        alike[key := f"{errors[atoms]:.3g}"] += 1
-        if alike[key] <= ALIKE:
-            found.append(atoms)
-        if len(found) == count:
-            break
-    return found
-
-
-def widest(atoms: Iterable[Atom]) -> list[Atoms]:
-    """Return all bugs together, each in most calls: a set for each choice of their variants."""
-    found: dict[str, dict[str, Atom]] = {}
-    for atom in sorted(atoms, key=lambda atom: -len(atom.calls)):
-        found.setdefault(atom.hypothesis.id, {}).setdefault(atom.hypothesis.variant, atom)
-    choices = islice(product(*(variants.values() for variants in found.values())), CHOICES)
-    return [frozenset(choice) for choice in choices if choice]
-
-
-def count(atoms: Iterable[Atom]) -> int:
-    """Return how many bugs a set is: one that acts at several places is one."""
-    return len({atom.hypothesis for atom in atoms})
+        return self.trial.count - self.start > self.budget

@@ -7,43 +7,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.whereabouts import place_of
-from lockstep.parity.graph import Evaluator
-from lockstep.parity.metrics import Distance, distance
+from lockstep.parity.metrics import distance
 from lockstep.parity.result import Tap
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
-FLOAT32 = np.dtype(np.float32)
 HEAVY = 10  # noises that a right tap is off by, from which on what it was fed is wrong
 
 
-def tap_figures(case: Case) -> list[Tap]:
-    """Return a tap for every piece that was judged, in the order of computation.
-
-    This costs one forward pass of the reference, less what is still kept of another one.
-    """
-    run = Evaluator(case.graph, case.model.ops, FLOAT32, {}, case.read)
-    found: list[Tap] = []
-    for number in sorted(case.judged):
-        far = distance(case.dumped[number], run.target(number))
-        after = any(tap.status == "diverged" for tap in found)
-        found.append(figures(case, number, far, after=after))
-    return found
-
-
-def figures(case: Case, number: int, far: Distance, *, after: bool) -> Tap:
+def figures(case: Case, number: int, right: np.ndarray, *, after: bool) -> Tap:
     """Put the figures of one tap side by side; `after` says that an earlier one is wrong."""
     own, call = case.judged[number], case.graph.calls[number]
+    far = distance(case.dumped[number], right)
     heavy = far.rms_rel is not None and not far.rms_rel <= HEAVY * own.noise
-    right = "inherited" if after and heavy else "ok"
+    passed = "inherited" if after and heavy else "ok"
     names = [tap for tap in call.taps if tap in case.sides.names]
     index, axis = own.first_bad, case.graph.token_axes[number][0]
     return Tap(
         name=names[0],
         op=call.op,
         shape=case.dumped[number].shape,
-        status=right if own.passed else "diverged",
+        status=passed if own.passed else "diverged",
         max_abs=far.max_abs,
         rms_rel=far.rms_rel,
         cosine=far.cosine,

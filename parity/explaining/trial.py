@@ -12,6 +12,7 @@ from lockstep.parity.explaining.flips import routers_between, unsure_tokens
 from lockstep.parity.explaining.look import FAR, Look, nowhere
 from lockstep.parity.explaining.steering import Steering
 from lockstep.parity.graph import Call, Evaluator, Graph
+from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import LIMITS, Judgement, judge, row_noise
@@ -93,7 +94,18 @@ class Trial:
         if coarse:
             turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
             unsure = turned if unsure is None else unsure | turned
-        return self.judge_sure(piece, centre, spread, unsure)
+        judged = self.judge_sure(piece, centre, spread, unsure)
+        if not calls:
+            self.remember(piece, judged, centre)
+        return judged
+
+    def remember(self, piece: Piece, judged: Judgement, centre: np.ndarray) -> None:
+        """Keep the noise of a piece as it should be, and no values if it is: few ask for them."""
+        every_token = not self.routers_of(piece) and piece.target not in self.unseen
+        if every_token and np.isfinite(centre).all():
+            self.usual[piece.target, None] = judged.noise
+        for run in (self.centre(None), *self.ways(None)) if judged.passed else ():
+            run.forget(piece.calls)
 
     def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
         """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
@@ -170,16 +182,30 @@ class Trial:
         return np.moveaxis(value, axis, 1)[~unsure]
 
     @np.errstate(all="ignore")
-    def look(self, piece: Piece, calls: Rewritten, rows: int | None = None) -> Look:
+    def looks(self, piece: Piece, some: Sequence[Rewritten], rows: int | None) -> list[Look]:
+        """Look at several hypotheses: in a small model they are computed together."""
+        values = at_once(self.centre(rows), piece.target, some)
+        pairs = zip(some, values, strict=True)
+        return [self.look(piece, calls, rows, wrong=wrong) for calls, wrong in pairs]
+
+    @np.errstate(all="ignore")
+    def look(
+        self,
+        piece: Piece,
+        calls: Rewritten,
+        rows: int | None = None,
+        *,
+        wrong: np.ndarray | None = None,
+    ) -> Look:
         """Return roughly how far the port is from a hypothesis: the centre alone is computed.
 
-        `rows` says how many tokens are computed, None all. Raises nothing: what cannot be computed
-        in this model moves nothing.
+        `wrong` is the hypothesis's value where that is known. `rows` says how many tokens are
+        computed, None all. Raises nothing: what cannot be computed in this model moves nothing.
         """
         self.count += 1
         right = self.centre(rows).target(piece.target)
         try:
-            wrong = self.centre(rows).target(piece.target, calls)
+            wrong = self.centre(rows).target(piece.target, calls) if wrong is None else wrong
         except ValueError:  # shapes that this model does not have
             wrong = right
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)

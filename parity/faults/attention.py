@@ -18,6 +18,7 @@ from lockstep.parity.faults.values import (
     keys_unturned,
     values_of_normed_keys,
     values_turned,
+    values_turned_rightly,
 )
 from lockstep.parity.graph import Call, Constant, Graph
 from lockstep.reference.precision import accumulator, dtype_named, rounded
@@ -244,11 +245,15 @@ FAULTS = (
         symptom="worse with every position",
         where="self_attn.o_proj",
         fix="rotate queries and keys alone",
-        variants={"": values_turned},
+        variants={
+            "": values_turned(bare=False),
+            "by the tables of the keys": values_turned(bare=True),
+            "as keys should turn": values_turned_rightly,
+        },
     ),
     Fault(
         id="kv-sharing-ignored",
-        wrong="a layer without keys of its own projects them from its own stream",
+        wrong="a layer that takes keys of another one projects them from its own stream",
         right="it takes keys and values of the last layer of its kind that has any",
         symptom="the first tokens differ already; with a cache it may be right",
         where="self_attn.o_proj of the first sharing layer",
@@ -256,9 +261,13 @@ FAULTS = (
         evidence=("ml-explore/mlx-swift-lm#333", "ml-explore/mlx-lm#323"),
         variants={
             "keys and values": either(
-                rewrite("attention_scores")(from_own_stream(1)),
-                rewrite("attention_context")(from_own_stream(1)),
-            )
+                rewrite("attention_scores")(from_own_stream(1, unused=False)),
+                rewrite("attention_context")(from_own_stream(1, unused=False)),
+            ),
+            "keys and values, by weights that nothing uses": either(
+                rewrite("attention_scores")(from_own_stream(1, unused=True)),
+                rewrite("attention_context")(from_own_stream(1, unused=True)),
+            ),
         },
     ),
     Fault(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from lockstep.parity.graph import Call, Graph
@@ -19,7 +19,8 @@ class Fault:
     tells a porter what to do. A `convention` is no bug: the model stays the same one, and only an
     intermediate value looks different. An `acausal` one lets a token see later ones, so that the
     first rows cannot be computed without the rest. A `coarse` one rounds to a grid on which a value
-    near a tie may fall to either side, whatever computes it.
+    near a tie may fall to either side, whatever computes it. A variant that is `whole` changes
+    several calls that only together are this bug: a layer has all of it, or none.
     """
 
     id: str
@@ -33,4 +34,5 @@ class Fault:
     convention: bool = False
     acausal: bool = False
     coarse: bool = False
+    whole: Collection[str] = ()
     family: str = field(default="", compare=False)

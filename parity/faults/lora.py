@@ -14,8 +14,8 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.tensors import dense, once, rerooted, root_of
-from lockstep.parity.graph import Call, Constant, Derived, Graph, Ref
+from lockstep.parity.faults.tensors import dense, once, root_of
+from lockstep.parity.graph import Call, Constant, Derived, Graph, Ref, rerooted
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
 from lockstep.reference.precision import dtype_named, rounded
@@ -79,6 +79,12 @@ def not_applied(call: Call, graph: Graph) -> Call | None:
     if call.op not in FACTORS or has_lengths(call, graph):
         return None
     return call.with_options(scale=0.0)
+
+
+def without_factors(call: Call, graph: Graph) -> Call | None:
+    """Read a second factor of noughts, as it begins; DoRA still gives the rows their lengths."""
+    resized = call.op == "dora_rescale" or (call.op in FACTORS and has_lengths(call, graph))
+    return call.with_options(scale=0.0) if resized else None
 
 
 @once
@@ -282,7 +288,7 @@ FAULTS = (
         where="the first adapted projection",
         fix="check that the adapter's names match modules; refuse one that changes nothing",
         evidence=("MakazhanAlpamys/Soup#392", "ollama/ollama#4825", "ml-explore/mlx-lm#1249"),
-        variants={"": not_applied},
+        variants={"": not_applied, "but for DoRA's lengths": without_factors},
     ),
     Fault(
         id="lora-factors-transposed",

@@ -237,6 +237,7 @@ FAULTS = (
             "of the router": normed_scores,
             "of the router, its scores dumped before": either(unnormed_scores, routed_by_normed),
         },
+        whole=("of the router, its scores dumped before",),
     ),
     Fault(
         id="sandwich-norm-missing",
@@ -267,6 +268,7 @@ FAULTS = (
                 borrowed("pre_feedforward_layernorm", "input_layernorm"),
             ),
         },
+        whole=("as in Gemma",),
     ),
     Fault(
         id="qk-norm-missing",
@@ -287,6 +289,7 @@ FAULTS = (
         fix="normalise queries and keys first, then turn them",
         evidence=("NVIDIA/TensorRT-LLM#3491", "karpathy/nanochat#743"),
         variants={"": normed_after, "dumped behind both": either(turned_before, unturned)},
+        whole=("dumped behind both",),
     ),
     Fault(
         id="qk-norm-scope",

@@ -16,7 +16,7 @@ from lockstep.parity.faults.rewrites import (
     skipped,
 )
 from lockstep.parity.faults.tensors import renamed
-from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value
+from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value, again
 from lockstep.reference.precision import accumulator, rounded
 
 QK = (r"self_attn\.[qk]_norm",)
@@ -104,11 +104,9 @@ def turned_before(call: Call, graph: Graph) -> Call | None:
     if turn is None:
         return None
 
-    def turned(ops, x, *tables):
-        heads = ops.rope(ops.heads_first(x), *tables, factor=turn.options["factor"])
-        return heads.swapaxes(1, 2)
-
-    return call.with_changed(0, turned, *turn.inputs[1:])
+    heads = Derived(lambda ops, x: ops.heads_first(x), (call.inputs[0],))
+    turned = again(turn, heads)
+    return call.with_input(0, Derived(lambda ops, x: x.swapaxes(1, 2), (turned,)))
 
 
 @rewrite("rope")

@@ -65,10 +65,8 @@ def across_heads(call: Call, graph: Graph) -> Call:
     Its entry comes before those that change positions, since those then change what this counts.
     """
 
-    def heads(ops: Any, positions: Any, x: Any) -> Any:
-        return np.arange(x.shape[1])[None].repeat(len(x), axis=0)
-
-    new = call.with_changed(POSITIONS, heads, call.inputs[X])
+    batch, count = graph.input_shape(call, X)[:2]
+    new = call.with_changed(POSITIONS, lambda ops, at: np.arange(count)[None].repeat(batch, axis=0))
     new = new.with_changed(X, lambda ops, x: x.swapaxes(1, 2))
     return replace(new, after=(lambda ops, turned: turned.swapaxes(1, 2), *new.after))
 
@@ -160,6 +158,7 @@ FAULTS = (
                 ),
             )
         },
+        whole=("",),
     ),
     Fault(
         id="rope-unpermute-gqa",

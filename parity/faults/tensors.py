@@ -16,7 +16,7 @@ import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import is_at
-from lockstep.parity.graph import Call, Conflict, Derived, Graph, Ref, Tensor
+from lockstep.parity.graph import Call, Conflict, Derived, Graph, Ref, Tensor, rerooted
 from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
@@ -146,13 +146,6 @@ def root_of(ref: Ref) -> Ref:
     while isinstance(ref, Derived):
         ref = ref.sources[0]
     return ref
-
-
-def rerooted(ref: Ref, root: Ref) -> Ref:
-    """Return a reference that begins with another one and changes it as before."""
-    if isinstance(ref, Derived):
-        return Derived(ref.change, (rerooted(ref.sources[0], root), *ref.sources[1:]))
-    return root
 
 
 def same_shape(graph: Graph, name: str, other: str) -> bool:

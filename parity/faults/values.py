@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.graph import Call, Graph, Ref, Value
+from lockstep.parity.graph import Call, Graph, Ref, Tensor, Value, again
 
 
 def scores_of(call: Call, graph: Graph) -> Call:
@@ -65,9 +65,24 @@ def values_of_normed_keys(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(0, lambda ops, keys, normed: normed, Value(norm.number))
 
 
+def values_turned(*, bare: bool) -> Rewrite:
+    """Turn values as the keys are turned, with whatever is wrong with that.
+
+    Or by an operation of their own that takes the same tables.
+    """
+
+    @rewrite("attention_context")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        keys = graph.source(scores_of(call, graph), 1)
+        values = call.inputs[1]
+        return None if keys.op != "rope" else call.with_input(1, again(keys, values, bare=bare))
+
+    return rewritten
+
+
 @rewrite("attention_context")
-def values_turned(call: Call, graph: Graph) -> Call | None:
-    """Turn values by the tables of the keys, which may hold a factor of their length too."""
+def values_turned_rightly(call: Call, graph: Graph) -> Call | None:
+    """Turn values by the keys' tables, whatever else is wrong with how the keys are turned."""
     keys = graph.source(scores_of(call, graph), 1)
 
     def turned(ops: Any, values: Any, positions: Any, frequencies: Any) -> Any:
@@ -84,8 +99,26 @@ def chain_to(number: int, graph: Graph) -> list[Call]:
     return chain[::-1]
 
 
-def from_own_stream(index: int) -> Callable[[Call, Graph], Call | None]:
-    """Project keys (or values) of this layer's own stream, with the weights of their donor."""
+def own_weights(
+    refs: list[Ref], donor: int | None, layer: int | None, graph: Graph
+) -> list[Ref] | None:
+    """Return a layer's own tensors for those of its donor; None if the checkpoint lacks one."""
+    found: list[Ref] = []
+    for ref in refs:
+        if isinstance(ref, Tensor):
+            name = ref.name.replace(f".layers.{donor}.", f".layers.{layer}.")
+            if name not in graph.unused:
+                return None
+            ref = Tensor(name)
+        found.append(ref)
+    return found
+
+
+def from_own_stream(index: int, *, unused: bool) -> Callable[[Call, Graph], Call | None]:
+    """Project keys (or values) of this layer's own stream, with the weights of their donor.
+
+    Or with those that lie `unused` in the checkpoint under the layer's own name.
+    """
 
     def rewritten(call: Call, graph: Graph) -> Call | None:
         ref = graph.calls[call.number].inputs[index]
@@ -105,6 +138,10 @@ def from_own_stream(index: int) -> Callable[[Call, Graph], Call | None]:
             return x
 
         rest = [ref for one in chain for ref in one.inputs[1:]]
+        if unused:
+            rest = own_weights(rest, chain[0].layer, call.layer, graph)
+        if rest is None:
+            return None
         return call.with_changed(index, projected, own.inputs[0], *rest)
 
     return rewritten

@@ -4,12 +4,25 @@
 computes a piece from the port's own values, rightly or with some calls rewritten.
 """
 
-from lockstep.parity.graph.call import Call, Conflict, Constant, Derived, Ref, Tensor, Value
+from lockstep.parity.graph.call import (
+    Again,
+    Call,
+    Conflict,
+    Constant,
+    Derived,
+    Ref,
+    Tensor,
+    Value,
+    again,
+    rerooted,
+    with_again,
+)
 from lockstep.parity.graph.evaluator import Evaluator
 from lockstep.parity.graph.graph import Graph
 from lockstep.parity.graph.recording import record
 
 __all__ = [
+    "Again",
     "Call",
     "Conflict",
     "Constant",
@@ -19,5 +32,8 @@ __all__ = [
     "Ref",
     "Tensor",
     "Value",
+    "again",
     "record",
+    "rerooted",
+    "with_again",
 ]

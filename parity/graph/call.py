@@ -48,6 +48,23 @@ class Derived:
     sources: tuple[Ref, ...]
 
 
+@dataclass(frozen=True)
+class Again(Derived):
+    """What the call of this number makes of another value, `first`, than its own first input.
+
+    If the call is rewritten too, so is this: whoever turns values turns them as keys are turned.
+    """
+
+    number: int
+    first: Ref
+    bare: bool
+
+    def as_in(self, call: Call) -> Again:
+        """Return the same of the call as it is rewritten, if it still takes what it should."""
+        known = len(call.inputs) == call.arity
+        return again(call, self.first, bare=self.bare) if known else self
+
+
 Ref = Value | Tensor | Constant | Derived
 
 
@@ -125,3 +142,38 @@ class Call:
         while isinstance(ref, Derived):
             ref = ref.sources[0]
         return ref.name if isinstance(ref, Tensor) else None
+
+
+def again(call: Call, first: Ref, *, bare: bool = False) -> Again:
+    """Return what a call makes of another first input, its others the same.
+
+    If `bare`, without what is done to that input on its way in, and to the result.
+    """
+
+    def made(ops: Any, *inputs: Any) -> Any:
+        compute = getattr(ops, call.op) if call.instead is None else partial(call.instead, ops)
+        value = compute(*inputs, **call.options)
+        for change in () if bare else call.after:
+            value = change(ops, value)
+        return value
+
+    own = first if bare else rerooted(call.inputs[0], first)
+    return Again(made, (own, *call.inputs[1:]), call.number, first, bare)
+
+
+def rerooted(ref: Ref, root: Ref) -> Ref:
+    """Return a reference that begins with another one and changes it as before."""
+    if isinstance(ref, Derived):
+        return Derived(ref.change, (rerooted(ref.sources[0], root), *ref.sources[1:]))
+    return root
+
+
+def with_again(ref: Ref, calls: Mapping[int, Call]) -> Ref:
+    """Return a reference in which what other calls do is done as they are rewritten."""
+    if isinstance(ref, Again):
+        ref = ref.as_in(calls[ref.number]) if ref.number in calls else ref
+    elif isinstance(ref, Derived):
+        sources = tuple(with_again(one, calls) for one in ref.sources)
+        changed = any(new is not old for new, old in zip(sources, ref.sources, strict=True))
+        return Derived(ref.change, sources) if changed else ref
+    return ref

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,20 +97,43 @@ class Evaluator:
         if number in self.kept:
             self.kept.move_to_end(number)
             return self.kept[number]
-        values: dict[int, np.ndarray] = {}
-        for current in sorted(self.before(number)):
-            if current in self.kept:
-                values[current] = self.kept[current]
-            else:
-                values[current] = self.compute(self.graph.calls[current], values)
-                self.keep(current, values[current])
+        values, missing = self.at_hand(number)
+        for current in sorted(missing):
+            values[current] = self.compute(self.graph.calls[current], values)
+            self.keep(current, values[current])
         return values[number]
+
+    def at_hand(self, number: int) -> tuple[dict[int, np.ndarray], set[int]]:
+        """Return what is kept of the way to a value, and which calls are missing behind that.
+
+        What was dropped is not missed, if all that takes it is kept.
+        """
+        kept: dict[int, np.ndarray] = {}
+        missing, waiting = {number}, [number]
+        while waiting:
+            for source in self.graph.sources(waiting.pop()):
+                if source in self.dumped or source in missing:
+                    continue
+                if source in self.kept:
+                    self.kept.move_to_end(source)
+                    kept[source] = self.kept[source]
+                else:
+                    missing.add(source)
+                    waiting.append(source)
+        return kept, missing
 
     def keep(self, number: int, value: np.ndarray) -> None:
         self.kept[number] = value
         self.size += value.nbytes
         while self.size > KEPT and len(self.kept) > 1:
             self.size -= self.kept.popitem(last=False)[1].nbytes
+
+    def forget(self, calls: Collection[int]) -> None:
+        """Drop what is kept of some calls, but for what others take too."""
+        inside = {*calls}
+        for number in inside & self.kept.keys():
+            if inside.issuperset(self.graph.consumers[number]) or number in self.dumped:
+                self.size -= self.kept.pop(number).nbytes
 
     def compute(self, call: Call, values: Mapping[int, np.ndarray]) -> np.ndarray:
         """Call an operation, or what stands in its place."""

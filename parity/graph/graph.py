@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,11 +31,12 @@ class Graph:
     """Every call of one forward pass, with the shape of what it returns and its token axes.
 
     `token_axes[n]` are the axes of value n that run over the tokens of the prompt; computing the
-    first rows alone is exact, since no token sees a later one. `stored` says of each tensor of the
-    checkpoint how it lies in its file. `rewritten` keeps calls as bugs leave them, for whoever
-    rewrites the same ones again. `steps` are the tokens that a later call of the port begins with,
-    which went on from its cache; none if it read the whole text at once. `pads` (B, L) are the
-    tokens that only fill up a row of a batch; None if there are none.
+    first rows alone is exact, since no token sees a later one. `batched[n]` says that the first
+    axis of value n is the batch. `stored` says of each tensor of the checkpoint how it lies in its
+    file, `unused` are those beside them that no layer needs. `rewritten` keeps calls as bugs leave
+    them, for whoever rewrites the same ones again. `steps` are the tokens that a later call of the
+    port begins with, which went on from its cache; none if it read the whole text at once. `pads`
+    (B, L) are the tokens that only fill up a row of a batch; None if there are none.
     """
 
     calls: tuple[Call, ...]
@@ -43,6 +44,8 @@ class Graph:
     token_axes: tuple[tuple[int, ...], ...]
     config: Any = field(repr=False)
     stored: Mapping[str, StoredFormat] = field(default_factory=dict, repr=False)
+    batched: tuple[bool, ...] = field(default=(), repr=False)
+    unused: Collection[str] = field(default=(), repr=False)
     rewritten: dict[Any, Call | None] = field(default_factory=dict, repr=False, compare=False)
     steps: tuple[int, ...] = ()
     pads: np.ndarray | None = field(default=None, repr=False, compare=False)
@@ -57,23 +60,33 @@ class Graph:
         """The calls that take each value."""
         found: list[list[int]] = [[] for _ in self.calls]
         for call in self.calls:
-            for number in {*values_of(call)}:
+            for number in self.sources(call.number):
                 found[number].append(call.number)
         return tuple(map(tuple, found))
 
+    @cached_property
+    def taken(self) -> tuple[frozenset[int], ...]:
+        """The values that each call takes."""
+        return tuple(frozenset(values_of(call)) for call in self.calls)
+
     def sources(self, number: int) -> frozenset[int]:
         """Return the values that a call takes."""
-        return frozenset(values_of(self.calls[number]))
+        return self.taken[number]
 
     def piece(self, target: int, dumped: Collection[int]) -> Piece:
         """Return what lies between a value and the dumped values before it."""
-        needed, waiting = {target}, [target]
+        return Piece(target, tuple(sorted(self.needed([target], dumped))))
+
+    def needed(self, targets: Iterable[int], dumped: Collection[int]) -> set[int]:
+        """Return some values, and what lies between them and the dumped values before them."""
+        waiting = [*targets]
+        found = {*waiting}
         while waiting:
-            for number in values_of(self.calls[waiting.pop()]):
-                if number not in dumped and number not in needed:
-                    needed.add(number)
+            for number in self.sources(waiting.pop()) - found:
+                if number not in dumped:
+                    found.add(number)
                     waiting.append(number)
-        return Piece(target, tuple(sorted(needed)))
+        return found
 
     def pieces(self, dumped: Collection[int]) -> list[Piece]:
         """Return the piece of every dumped value, in the order of computation."""

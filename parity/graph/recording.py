@@ -71,7 +71,9 @@ def record(
         shapes=tuple(node.output.shape for node in stage.nodes),
         token_axes=axes,
         config=model.config,
+        batched=tuple(node.output.shape[:1] == (batch,) for node in stood_in.nodes),
         stored={name: model.checkpoint.stored(name) for name in model.checkpoint.names},
+        unused=frozenset(model.checkpoint.unused),
         steps=steps,
     )
 

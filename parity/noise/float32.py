@@ -136,7 +136,7 @@ def by_moments_layer_norm(x: Any, gain: Any, bias: Any, *, eps: float) -> np.nda
 
 def literal_gelu_tanh(x: Any) -> np.ndarray:
     """Add 1 to the tanh as the formula says, as PyTorch and MLX do."""
-    bent = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
+    bent = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x))
     return x.dtype.type(0.5) * x * (1 + bent)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,8 @@ from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
 from lockstep.reference.checkpoint.stack import Stack
+
+LAYER = re.compile(r"\.layers\.\d+\.")
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,35 @@ class Checkpoint:
     def has(self, name: str) -> bool:
         return name in self._layout
 
+    @cached_property
+    def unused(self) -> dict[str, Stored]:
+        """Tensors of layers that do not need them, as others do; `tensor` reads them too.
+
+        A layer that takes its keys of an earlier one has projections of its own all the same.
+        """
+        found: dict[str, Stored] = {}
+        for name, stored in self._layout.items():
+            for layer in range(self.config.num_hidden_layers) if LAYER.search(name) else ():
+                other = LAYER.sub(f".layers.{layer}.", name)
+                known = other in self._layout or other in found
+                if not known and (twin := self._twin(stored, layer)) is not None:
+                    found[other] = twin
+        return found
+
+    def _twin(self, stored: Stored, layer: int) -> Stored | None:
+        """Return where a like tensor of another layer lies, None if there is none of its shape."""
+        names = tuple(LAYER.sub(f".layers.{layer}.", name) for name in stored.source.names)
+        kinds = (None,) if stored.packing is None else stored.packing.parts
+        for name, other in zip(stored.source.names, names, strict=True):
+            for kind in kinds:
+                try:
+                    twin = self._shards.entry(_named(other, kind))
+                except KeyError:
+                    return None
+                if twin.shape != self._shards.entry(_named(name, kind)).shape:
+                    return None
+        return replace(stored, source=replace(stored.source, names=names))
+
     def tensor(self, name: str) -> np.ndarray | Packed:
         """Read one tensor by its full name, such as `model.norm.weight`.
 
@@ -151,9 +184,11 @@ class Checkpoint:
         return lambda name, start, stop: self._shards.read_rows(_named(name, kind), start, stop)
 
     def _stored(self, name: str) -> Stored:
-        if name not in self._layout:
+        if name in self._layout:
+            return self._layout[name]
+        if name not in self.unused:
             raise KeyError(f"no tensor {show(name)} in {self.path}")
-        return self._layout[name]
+        return self.unused[name]
 
 
 def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) -> Checkpoint:

@@ -22,6 +22,7 @@ def gelu_tanh(x: Hidden) -> Hidden:
     """
     wide = x.astype(accumulator(x.dtype), copy=False)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        bent = SLOPE * (wide + 0.044715 * wide**3)
+        cube = wide * wide * wide  # a power takes a hundred times as long
+        bent = SLOPE * (wide + 0.044715 * cube)
         out = wide / (1 + np.exp(-2 * bent))
     return rounded(np.where(np.isneginf(wide), -0.0, out), x.dtype)

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from lockstep import reference
+from lockstep.parity.explaining.atom_sets import distinct, widest
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
-from lockstep.parity.explaining.search import Search, distinct, widest
+from lockstep.parity.explaining.search import Search
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.faults import catalogue
@@ -80,3 +81,41 @@ def test_two_bugs_that_undo_each_other_are_left_out_together():
     true = frozenset([here[bug]])
     assert len(here) == 3 and search.needed(frozenset(here.values())) == true
     assert search.needed(true) == true
+
+
+def search_in(bugs: dict[str, str], dtype: str) -> tuple[Search, frozenset[Atom]]:
+    """Return the search over the first layer of a port with some bugs, and these bugs there."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, [f"{id}[{bugs[id]}]" for id in bugs], dtype=dtype, level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(dtype), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    here = frozenset(
+        Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if bugs.get(one.id) == one.variant
+    )
+    return Search(trial, piece, [*here]), here
+
+
+def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():
+    """By witness: what is left is near the noise, and the bug leaves more of it by that measure."""
+    loud, coarse = "act-silu-vs-gelu", "softmax-low-precision"
+    search, both = search_in({loud: "gelu (erf) for silu", coarse: "in bfloat16"}, "float16")
+    first = frozenset(atom for atom in both if atom.hypothesis.id == loud)
+    assert len(both) == 2 and not search.explains(first)
+    assert search.grained([first], search.atoms) == [both]
+    assert search.grained([frozenset()], search.atoms) == []
+
+
+def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
+    """By witness: of what two layers taught, that which is true here."""
+    search, true = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
+    more = next(
+        Atom(one, one.calls & frozenset(search.piece.calls))
+        for one in hypotheses(catalogue(), search.trial.graph)
+        if one.id == "norm-applied-twice"
+    )
+    assert search.as_taught([true, frozenset([more])]) == [true]
+    assert search.as_taught([frozenset([more])]) == []

@@ -41,6 +41,18 @@ def linear(model: Model) -> None:
     model.config = model.checkpoint.config = replace(model.config, rope_scaling=scaling)
 
 
+def with_unused_keys(model: Model) -> None:
+    """Let layers that share keys have projections of their own: others' values and keys."""
+    made = {"k_proj": "v_proj", "v_proj": "k_proj", "k_norm": "k_norm"}
+    model.checkpoint.unused = {
+        f"model.layers.{layer + 2}.self_attn.{name}.weight": model.checkpoint._stored(
+            f"model.layers.{layer}.self_attn.{other}.weight"
+        )
+        for layer in (0, 1)
+        for name, other in made.items()
+    }
+
+
 DECODED = ", decoded"
 # name: witness, tokens of the prompt, what is edited.
 EDITED: dict[str, tuple[str, int, Callable[[Model], None]]] = {
@@ -49,6 +61,7 @@ EDITED: dict[str, tuple[str, int, Callable[[Model], None]]] = {
     "yarn from afar": ("llama/qwen2_yarn", 20, stretched(original_max_position_embeddings=4096)),
     "yarn, lone mscale": ("llama/qwen2_yarn", 20, stretched(lone_mscale=2.0)),
     "longrope with a factor": ("llama/llama_longrope", 20, stretched(attention_factor=1.4)),
+    "keys that nobody uses": ("gemma4/effective", 20, with_unused_keys),
     "longrope, short": ("llama/llama_longrope", 12, lambda model: None),
 }
 

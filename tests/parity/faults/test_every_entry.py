@@ -50,6 +50,9 @@ UNSEEN: dict[tuple[str, str], str] = {
         "no sum of squares here overflows float32"
     ),
     ("layers-swapped", "sorted as text"): "no model here has more than ten layers",
+    ("kv-sharing-ignored", "keys and values, by weights that nothing uses"): (
+        "no model here has such weights in the shapes of others"
+    ),
     ("mask-sentinel-too-small", "lowered by 10000"): "no score here comes near 10000",
     ("lm-head-quantised-too-low", "4 bits in groups of 128"): "no head here is that wide",
     ("rope-global-linear-scale-missing", ""): "no model here stretches its positions linearly",

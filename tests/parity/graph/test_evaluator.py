@@ -109,6 +109,49 @@ def test_what_is_kept_is_bounded_by_its_bytes(monkeypatch):
     assert 0 < len(few.kept) < len(whole.kept)
 
 
+def test_what_is_dropped_is_computed_again_only_if_what_follows_is_not_kept(monkeypatch):
+    one = run("models/untied_float32")
+    few = one.evaluator()
+    computed = []
+    plain = few.compute
+    monkeypatch.setattr(
+        few, "compute", lambda call, values: computed.append(call.number) or plain(call, values)
+    )
+    layer, logits = one.graph.taps["model.layers.0"], one.graph.taps["logits"]
+    right = few.target(logits)
+    kept = few.kept[layer]
+    few.kept.clear()
+    few.kept[layer] = kept
+    computed.clear()
+    assert np.array_equal(few.target(logits), right)
+    before = one.graph.piece(layer, ()).calls
+    assert {*computed} & {*before} == shared_by(one.graph, before, {layer})
+
+
+def shared_by(graph, calls, kept):
+    """Return by plain search what of some calls later ones take, and what that needs."""
+    inside = {*calls}
+    asked = {n for n in inside - kept if set(graph.consumers[n]) - inside}
+    return {n for one in asked for n in graph.piece(one, kept).calls} - kept
+
+
+def test_what_is_forgotten_is_what_no_other_call_takes():
+    """By hand: the queries are forgotten, the norm that keys and values take is not."""
+    one = run("models/untied_float32")
+    taps = one.graph.taps
+    norm, q = taps["model.layers.1.input_layernorm"], taps["model.layers.1.self_attn.q_proj"]
+    whole = one.evaluator()
+    whole.target(taps["logits"])
+    size = whole.size
+    whole.forget([norm, q, *one.graph.consumers[q]])
+    assert norm in whole.kept and q not in whole.kept
+    assert whole.size == size - whole_bytes(one, q)
+
+
+def whole_bytes(one, number):
+    return one.evaluator().target(number).nbytes
+
+
 class TestComposition:
     """Several rewrites of one call, on a call of `multiply` by hand."""
 

@@ -24,7 +24,7 @@ Outcome = dict[str, Any]
 
 
 class TooLong(Exception):
-    """A call took longer than it may."""
+    """A call took more of a processor than it may."""
 
 
 @contextmanager
@@ -32,24 +32,39 @@ def limited(seconds: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TooLong(f"took more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # of this process, however busy others are
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def run(case: Case, places: Places, *, limit: int) -> list[Outcome]:
     """Return what came of a case at each granularity. An error of `explain` is an outcome too."""
     taken = dump(case, places)
     seen = {bug: is_seen(case, bug, places) for bug in case.bugs} if case.kind != "benign" else {}
-    return [
+    outcomes = [
         {"granularity": one, "seen": {bug: shows[one] for bug, shows in seen.items()}}
         | explained(case, at(taken, one), one, places, limit)
         for one in case.granularities
     ]
+    for one in outcomes:
+        hide_together(case, one, places)
+    return outcomes
+
+
+def shows(case: Case, bugs: list[str], places: Places, granularity: str) -> bool:
+    return is_seen(case, bugs[0], places, *bugs[1:])[granularity]
+
+
+def hide_together(case: Case, outcome: Outcome, places: Places) -> None:
+    """Mark bugs that were missed as not seen, if all of them together show nothing."""
+    shown = (bug for bug, status in outcome["status"].items() if status == "missed")
+    missed = [bug for bug in shown if outcome["seen"][bug]]
+    if len(missed) > 1 and not shows(case, missed, places, outcome["granularity"]):
+        outcome["seen"] |= dict.fromkeys(missed, False)
 
 
 def explained(

@@ -78,10 +78,11 @@ def from_graph(
     calls: Mapping[int, Call],
     dtype: str,
     like: Dump | None = None,
+    only: str | None = None,
 ) -> Dump:
     """Compute every module's output by the oracle's operations, with calls rewritten.
 
-    With `like`, nothing but the logits if those are others.
+    With `like`, nothing but the logits if those are others. With `only`, one tap alone.
     """
     checkpoint = places.model(case.build, case.seed).checkpoint
 
@@ -95,6 +96,8 @@ def from_graph(
     run = Evaluator(graph, ops, dtype_named(dtype), {}, read)
     taps = [tap for tap in graph.taps if not INSIDE.fullmatch(tap)]
     with np.errstate(all="ignore"):
+        if only is not None:
+            return {only: np.asarray(run.target(graph.taps[only], calls))}
         logits = {"logits": np.asarray(run.target(graph.taps["logits"], calls))}
         if like is not None and moved(logits, {"logits": like["logits"]}) > FAR:
             return logits

@@ -15,10 +15,14 @@ from tests.proof.run.planted import at, dump
 from tests.proof.selfcheck import MARGIN, STEP
 
 
-def is_seen(case: Case, bug: str, places: Places) -> dict[str, bool]:
-    """Say at each granularity whether a bug shows, among the others of its case."""
-    others = [name for name in case.bugs if name != bug]
-    half_alone = case.kind != "own" and "float32" not in named(bug).dtypes
+def is_seen(case: Case, bug: str, places: Places, *more: str) -> dict[str, bool]:
+    """Say at each granularity whether a bug shows, among the others of its case.
+
+    Or it and some `more` together: two that undo each other show nothing, though either alone does.
+    """
+    here = {bug, *more}
+    others = [name for name in case.bugs if name not in here]
+    half_alone = case.kind != "own" and any("float32" not in named(one).dtypes for one in here)
     dtype = case.dtype if half_alone else "float32"
     with_it = dump(case, places, dtype=dtype)
     without = dump(case, places, others, dtype=dtype)

@@ -62,7 +62,8 @@ def about(runs: list[Run]) -> str:
         kinds = "all" if len(asked["kinds"]) == len(KINDS) else ", ".join(asked["kinds"])
         fine, seeds = ", ".join(asked["granularities"]), ", ".join(map(str, asked["seeds"]))
         allowed = header["minutes"] or "all"
-        took = [f"{seconds / 60:.0f}", f"{header['limit']} s"]
+        clock = " of a processor" if header.get("clock") == "processor" else ""  # else of a clock
+        took = [f"{seconds / 60:.0f}", f"{header['limit']} s{clock}"]
         lines.append([kinds, fine, seeds, allowed, len(cases), len(dumps), *took])
     about = runs[0][0]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())

@@ -152,6 +152,21 @@ def test_keys_that_nobody_reads_are_tolerated(tmp_path):
         open_checkpoint(folder)
 
 
+def test_what_nobody_reads_can_be_asked_for_if_it_is_like_what_others_read(tmp_path):
+    """By hand: layer 2 shares keys; a tensor under its name has the shape of layer 0's, or not."""
+    assert not open_checkpoint(WITNESSES / "effective").unused  # they have other shapes
+    folder, name = copied("effective", tmp_path), "model.layers.2.self_attn.k_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = tensors["model.layers.0.self_attn.k_proj.weight"] + 1
+    save_file(tensors, folder / "model.safetensors")
+    opened = open_checkpoint(folder)
+    assert list(opened.unused) == [name]
+    assert name not in opened.names and not opened.has(name)
+    assert np.array_equal(np.asarray(opened.tensor(name)), tensors[name])
+    with pytest.raises(KeyError, match="no tensor"):
+        opened.tensor("model.layers.2.self_attn.v_proj.weight")
+
+
 def test_the_multimodal_layout(tmp_path):
     """By hand: names are those of the text model, and the rest is excused in one line."""
     opened = open_checkpoint(WITNESSES / "sparse")
