@@ -72,6 +72,14 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     return tokens
 
 
+def prompt_rows(options: Namespace, checkpoint: Any) -> list[list[int]]:
+    """Return the prompts of a batch, each as `prompt_tokens` does; one if there is but one."""
+    if options.tokens is None:
+        return [prompt_tokens(options, checkpoint)]
+    rows = (Namespace(**vars(options) | {"tokens": row}) for row in options.tokens)
+    return [prompt_tokens(row, checkpoint) for row in rows]
+
+
 def check_ids(tokens: list[int], checkpoint: Any) -> None:
     size = checkpoint.config.vocab_size
     for place, token in enumerate(tokens):

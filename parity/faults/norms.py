@@ -17,6 +17,7 @@ from lockstep.parity.faults.rewrites import (
 )
 from lockstep.parity.faults.tensors import renamed
 from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value
+from lockstep.parity.graph.stretched import turn_of
 from lockstep.reference.precision import accumulator, rounded
 
 QK = (r"self_attn\.[qk]_norm",)
@@ -105,7 +106,7 @@ def turned_before(call: Call, graph: Graph) -> Call | None:
         return None
 
     def turned(ops, x, *tables):
-        heads = ops.rope(ops.heads_first(x), *tables, factor=turn.options["factor"])
+        heads = turn_of(turn)(ops, ops.heads_first(x), *tables)
         return heads.swapaxes(1, 2)
 
     return call.with_changed(0, turned, *turn.inputs[1:])

@@ -50,6 +50,7 @@ EDITED: dict[str, tuple[str, int, Callable[[Model], None]]] = {
     "yarn, lone mscale": ("llama/qwen2_yarn", 20, stretched(lone_mscale=2.0)),
     "longrope with a factor": ("llama/llama_longrope", 20, stretched(attention_factor=1.4)),
     "longrope, short": ("llama/llama_longrope", 12, lambda model: None),
+    "longrope, outgrown": ("llama/llama_longrope", 18, lambda model: None),
 }
 
 
