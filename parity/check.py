@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
+from lockstep.parity.cached import caches_behind
 from lockstep.parity.oracle import Oracle
+from lockstep.parity.padding import Padding
 from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
@@ -22,28 +24,33 @@ def check(
     *,
     decode: int = 0,
     positions: Any = None,
+    lengths: Any = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Compare `port`, a model with the interface of `reference`, layer by layer over one prompt.
+    """Compare `port`, a model with the interface of `reference`, layer by layer over a prompt.
 
-    `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. After the
-    prefill, `decode` further steps feed both sides the reference's greedy choice. Each side holds
-    one layer of activations at a time.
+    `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. `lengths` (B,)
+    says how many of each row are real; what fills up the others is compared with nothing. After the
+    prefill, `decode` further steps feed both sides the reference's greedy choice; what the caches
+    hold is then compared too. Each side holds one layer of activations at a time.
     Raises: InputError if nothing could be compared.
     """
-    oracle, cache = Oracle(reference, port.dtype), port.make_cache()
+    oracle, cache = Oracle(reference, port.dtype, caches=decode > 0), port.make_cache()
     result = Result(left=f"reference {reference.dtype}", right=described(port), command="check")
     tokens = np.asarray(tokens)
+    padding = padding_of(tokens, lengths)
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""
+        first = {"positions": positions, "lengths": lengths}
         for name, taps, missing in lock_step(
-            oracle, port, cache, tokens, prefix, None if step else positions
+            oracle, port, cache, tokens, prefix, padding, {} if step else first
         ):
             result.taps += with_heritage(taps, result.first_divergence)
             result.unmatched += missing
             if progress is not None:
                 progress(prefix + name)
-        tokens = np.argmax(np.asarray(oracle.logits)[:, -1:], axis=-1)
+        if step < decode:
+            tokens = chosen(np.asarray(oracle.logits), None if step else padding)
     if all(tap.max_abs == 0 and tap.rms_rel is None for tap in result.taps):
         why = "all taps are zero on both sides" if result.taps else "no tap has a partner"
         raise InputError(reference.checkpoint.path, f"nothing was compared: {why}")
@@ -51,19 +58,41 @@ def check(
 
 
 def lock_step(
-    oracle: Oracle, port: Any, cache: Any, tokens: np.ndarray, prefix: str, positions: Any
+    oracle: Oracle,
+    port: Any,
+    cache: Any,
+    tokens: np.ndarray,
+    prefix: str,
+    padding: Padding | None,
+    placed: dict[str, Any],
 ) -> Iterator[tuple[str, list[Tap], list[str]]]:
     """Advance both sides by one stage at a time: yield its name, its taps, and those missing."""
     made: dict[str, Any] = {}
-    theirs = port.stages(tokens, cache=cache, positions=positions, trace=made.__setitem__)
-    for stage in oracle.stages(tokens, positions=positions):
+    theirs = port.stages(tokens, cache=cache, trace=made.__setitem__, **placed)
+    for stage in oracle.stages(tokens, **placed):
         if next(theirs, None) is None:
             raise InputError("port", f"its stages end before {stage.name}, which is compared next")
+        if oracle.caches:
+            made |= dict(caches_behind(stage.name, cache))
         values = {name: to_numpy(value) for name, value in made.items()}
-        taps = oracle.judge(stage, values, prefix)
+        taps = oracle.judge(stage, values, prefix, padding)
         missing = stage.recorded.taps.keys() ^ values.keys()
         yield stage.name, taps, [prefix + name for name in sorted(missing)]
         made.clear()
+
+
+def padding_of(tokens: np.ndarray, lengths: Any) -> Padding | None:
+    """Return which tokens of a batch are real, None of a single row."""
+    if tokens.ndim != 2 or len(tokens) < 2:
+        return None
+    return Padding(tuple([tokens.shape[1]] * len(tokens) if lengths is None else map(int, lengths)))
+
+
+def chosen(logits: np.ndarray, padding: Padding | None) -> np.ndarray:
+    """Return the likeliest token behind each row's last one, (B, 1)."""
+    if padding is None:
+        return np.argmax(logits[:, -1:], axis=-1)
+    return np.argmax(logits[np.arange(len(logits)), padding.last], axis=-1)[:, None]
 
 
 def with_heritage(taps: list[Tap], first: Tap | None) -> list[Tap]:

@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.align import Alignment, align
+from lockstep.parity.cached import OTHER_SLOTS
 from lockstep.parity.cli.output import counted
-from lockstep.parity.diff_plain import TRUST, judged_plainly, not_judged, rounding
+from lockstep.parity.diff_plain import (
+    TRUST,
+    judged_by_rows,
+    judged_plainly,
+    not_judged,
+    rounding,
+)
 from lockstep.parity.diff_with_oracle import with_oracle
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.dumped_dtype import dtype_of
-from lockstep.parity.names import is_tap, step_of
+from lockstep.parity.names import CACHED, is_tap, step_of
+from lockstep.parity.padding import Padding, on_the_right, shared_rows
 from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -20,6 +28,7 @@ SAME = "every compared value is the same on both sides, to the bit"
 ZEROS = "zero everywhere on both sides, which shows nothing: {count}"
 FED = "the sides were fed other tokens after the prompt, from step {step} on"
 DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
+NO_BATCH = "is of a batch, and torch modules are compared over one prompt at a time"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
 
 
@@ -38,20 +47,23 @@ def diff(
     Raises: InputError if a file is bad, the two have other tokens, or no tap is in both.
     """
     left, right = (side if isinstance(side, Dump) else open_dump(side) for side in (left, right))
-    tokens = shared_tokens(left, right)
+    rows = shared_rows(left, right)
+    tokens = shared_tokens(left, right) if rows is None else None
     dtype, found_out = dtype_of(left, right, replayed=model is not None)
     result = Result(left=str(left.path), right=str(right.path))
     if model is None:
-        sides = align(left), align(right)
+        sides = aligned(left, right, rows)
         result.notes.append(TRUST)
-        result.taps = list(plain(*sides, dtype, tokens, progress))
+        result.taps = list(plain(*sides, dtype, tokens, progress, rows))
     elif isinstance(model, str | Path):
         from lockstep.parity.diff_with_modules import with_modules
 
+        if rows is not None:
+            raise InputError(right.path, NO_BATCH)
         sides = with_modules(result, left, right, model, tokens, dtype, progress)
     else:
-        sides = align(left), align(right)
-        with_oracle(result, *sides, model, tokens, dtype, progress)
+        sides = aligned(left, right, rows)
+        with_oracle(result, *sides, model, tokens, dtype, progress, rows)
     result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
     if model is not None:
         result.taps += beyond_the_model(result, *sides)
@@ -62,16 +74,35 @@ def diff(
     return result
 
 
+def aligned(left: Dump, right: Dump, rows: list[list[int]] | None) -> tuple[Alignment, Alignment]:
+    """Align both sides; rows of a batch that are filled up on the left are turned."""
+    sides = align(left), align(right)
+    if rows is None:
+        return sides
+    padding = Padding(tuple(map(len, rows)))
+    return on_the_right(sides[0], right, padding), on_the_right(sides[1], left, padding)
+
+
 def plain(
-    left: Alignment, right: Alignment, dtype: str, tokens: list[int] | None, progress: Progress
+    left: Alignment,
+    right: Alignment,
+    dtype: str,
+    tokens: list[int] | None,
+    progress: Progress,
+    rows: list[list[int]] | None = None,
 ) -> Iterator[Tap]:
     """Compare every shared tap by its distance alone."""
+    padding = None if rows is None else Padding(tuple(map(len, rows)))
     for name in left.names:
         if name not in right.names:
             continue
         truth = left.read(name)
         port = right.read(name, truth.shape)
-        if is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, tokens):
+        if name.endswith(CACHED) and port.shape != truth.shape:
+            yield not_judged(name, port.shape, OTHER_SLOTS)
+        elif padding is not None and port.shape == truth.shape:
+            yield judged_by_rows(name, port, truth, dtype, padding)
+        elif is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, tokens):
             yield judged_plainly(name, port, truth, dtype)
         else:
             yield not_judged(name, port.shape, "its rows are not the tokens")
@@ -95,7 +126,8 @@ def beyond_the_model(result: Result, left: Alignment, right: Alignment) -> Itera
     for name in left.names:
         if name in right.names and name not in judged:
             shape = right.dump.shapes[right.names[name]]
-            yield not_judged(name, shape, "the model makes no such tap")
+            why = OTHER_SLOTS if name.endswith(CACHED) else "the model makes no such tap"
+            yield not_judged(name, shape, why)
 
 
 def cautions(result: Result, left: Dump, right: Dump) -> list[str]:
@@ -110,7 +142,8 @@ def cautions(result: Result, left: Dump, right: Dump) -> list[str]:
     if len(zeros) == len(judged):
         raise InputError(right.path, f"nothing was compared: it and {left.path} hold only zeros")
     parted = first_apart(left.decoded, right.decoded)
-    untold = [side for side, dump in (("left", left), ("right", right)) if dump.tokens is None]
+    untold = [side for side, dump in (("left", left), ("right", right))
+              if dump.tokens is None and dump.batch is None]  # fmt: skip
     same = all(tap.max_abs == 0 for tap in judged)
     return [
         *([ZEROS.format(count=counted(zeros, "tap"))] if zeros else []),

@@ -1,10 +1,13 @@
 """Judge two tensors with nothing but the two: no model, so no oracle."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from lockstep.parity.judge import EPSILONS
 from lockstep.parity.metrics import distance
 from lockstep.parity.names import is_tap
+from lockstep.parity.padding import Padding, rows_named
 from lockstep.parity.result import Tap
 
 TRUST = "no --model, so no oracle: own error is not known, and the verdict rests on rounding alone"
@@ -43,6 +46,25 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
         place=None if close else first_place(port, truth, limit),
         histogram=far.histogram,
     )
+
+
+def judged_by_rows(
+    name: str, port: np.ndarray, truth: np.ndarray, dtype: str, padding: Padding
+) -> Tap:
+    """Do it for a batch by its real tokens alone, and say which rows differ."""
+    if not padding.fits(name, port.shape):
+        return not_judged(name, port.shape, "its rows are not the tokens of the batch")
+
+    def judged(row: int | None = None) -> Tap:
+        left, right = (padding.real(name, one, row) for one in (port, truth))
+        return judged_plainly(name, left, right, dtype)
+
+    tap = replace(judged(), shape=port.shape)
+    if tap.status != "differs":
+        return tap
+    bad = [row for row in range(padding.rows) if judged(row).status == "differs"]
+    said = f"of the tokens that fill nothing up, {tap.place}"
+    return replace(tap, place=rows_named(bad, padding.rows) + said)
 
 
 def rounding(dtype: str) -> float:

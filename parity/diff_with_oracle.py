@@ -9,8 +9,9 @@ import numpy as np
 from lockstep.parity.align import Alignment
 from lockstep.parity.check import with_heritage
 from lockstep.parity.metrics import distance
-from lockstep.parity.names import step_of
+from lockstep.parity.names import CACHED, step_of
 from lockstep.parity.oracle import Oracle
+from lockstep.parity.padding import Padding, fed_in_steps
 from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -28,21 +29,28 @@ def with_oracle(
     tokens: list[int] | None,
     dtype: str,
     progress: Callable[[str], None],
+    rows: list[list[int]] | None = None,
 ) -> None:
-    """Walk the reference over the tokens and judge what the right side has of every stage."""
-    if not tokens:
+    """Walk the reference over the tokens and judge what the right side has of every stage.
+
+    `rows` are the prompts of a batch, whose sides are filled up on the right.
+    """
+    if not tokens and not rows:
         raise InputError(right.dump.path, NO_TOKENS)
-    fed = steps(left, right, tokens)
-    oracle = Oracle(model, dtype)
+    padding = None if rows is None else Padding(tuple(map(len, rows)))
+    fed = steps(left, right, tokens or []) if padding is None else of_batch(left, right, rows or [])
+    oracle = Oracle(model, dtype, caches=any(name.endswith(CACHED) for name in right.names))
     for step in range(last_step(right) + 1):
         prefix = f"step.{step}/" if step else ""
-        for stage in oracle.stages(fed(step, oracle)):
+        placed = {} if padding is None or step else {"lengths": padding.lengths}
+        for stage in oracle.stages(fed(step, oracle), **placed):
             shapes = {name: value.shape for name, value in stage.recorded.taps.items()}
             port, spoilt = read_all(right, prefix, shapes)
             with np.errstate(all="ignore"):
-                judged = {tap.name: tap for tap in oracle.judge(stage, port, prefix)} | spoilt
+                judged = {tap.name: tap for tap in oracle.judge(stage, port, prefix, padding)}
+                judged |= spoilt
                 ordered = [judged[prefix + name] for name in shapes if prefix + name in judged]
-                taps = [against(tap, left, port.get(tap.name.removeprefix(prefix)))
+                taps = [against(tap, left, port.get(tap.name.removeprefix(prefix)), padding)
                         for tap in ordered]  # fmt: skip
             result.taps += with_heritage(taps, result.first_divergence)
             for tap in ordered:
@@ -60,6 +68,8 @@ def read_all(
         if full not in side.names:
             continue
         value = side.read(full, shape)
+        if name.endswith(CACHED) and value.shape != shape:
+            continue  # slots in an order of their own, which is no bug
         if value.dtype.kind in "iubc":
             place = f"stored as {value.dtype}, but an activation should be floating"
             spoilt[full] = Tap(full, None, value.shape, "diverged", place=place)
@@ -68,13 +78,17 @@ def read_all(
     return port, spoilt
 
 
-def against(tap: Tap, left: Alignment, port: np.ndarray | None) -> Tap:
+def against(
+    tap: Tap, left: Alignment, port: np.ndarray | None, padding: Padding | None = None
+) -> Tap:
     """Measure the distance to the left side, where it has the tap, not to the oracle's own run."""
     if port is None or tap.name not in left.names:
         return tap
     truth = left.read(tap.name, port.shape)
     if truth.shape != port.shape or truth.dtype.kind == "c":
         return tap
+    if padding is not None and padding.fits(tap.name, port.shape):
+        port, truth = (padding.real(tap.name, one) for one in (port, truth))
     far = distance(port, truth)
     return replace(tap, max_abs=far.max_abs, rms_rel=far.rms_rel, cosine=far.cosine, gain=far.gain,
                    histogram=far.histogram)  # fmt: skip
@@ -82,6 +96,18 @@ def against(tap: Tap, left: Alignment, port: np.ndarray | None) -> Tap:
 
 def last_step(side: Alignment) -> int:
     return max(map(step_of, side.names))
+
+
+def of_batch(
+    left: Alignment, right: Alignment, rows: list[list[int]]
+) -> Callable[[int, Oracle], np.ndarray]:
+    """Return what the rows of a batch are fed in each pass. Raises: InputError if nobody says."""
+    prompts = Padding(tuple(map(len, rows))).filled(rows)
+    passes = [prompts, *fed_in_steps(left.dump, right.dump)]
+    if last_step(right) >= len(passes):
+        what = f"holds step {last_step(right)}, but batch_decoded says what was fed in "
+        raise InputError(right.dump.path, f"{what}{len(passes) - 1} steps", "__metadata__")
+    return lambda step, oracle: passes[step]
 
 
 def steps(

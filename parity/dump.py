@@ -15,6 +15,7 @@ from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 FORMAT, VERSION = "lockstep-trace", "1"
+TEXTS = ("format", "version", "prompt", "dtype", "padding", "backend", "library")  # of a .json
 WORDS = JsonLimits(size=16 << 20, entries=2_000_000, depth=16)
 
 
@@ -66,6 +67,18 @@ class Dump:
             )
         ends = accumulate(lengths)
         return [ids[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    @property
+    def step_lengths(self) -> list[int] | None:
+        """How many tokens each step of a batch was fed, None if the dump does not say: one.
+
+        Raises: InputError if a step was fed nothing.
+        """
+        lengths = self.ids("step_lengths")
+        if lengths is not None and 0 in lengths:
+            what = f"step_lengths {show(self.about['step_lengths'], 40)} must be from 1 on"
+            raise InputError(self.path, what, "__metadata__")
+        return lengths
 
     @property
     def batch(self) -> list[list[int]] | None:
@@ -133,6 +146,9 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
 def open_words(path: Path) -> Dump:
     """Open one JSON object that has the keys of a trace's metadata, each as the value it is."""
     found = read_json_object(path, subject="the dump", limits=WORDS)
+    for key in TEXTS:
+        if found.get(key) is not None and not isinstance(found[key], str):
+            raise InputError(path, f"{key} must be a string, not {show(found[key], 40)}")
     about = {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in found.items() if value is not None

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from lockstep.parity.capture.ways import ways_of
 from lockstep.parity.chain.chain import Chain
 from lockstep.parity.dump import Dump, open_dump
 from lockstep.parity.explaining.before import config_findings, weight_findings
+from lockstep.parity.explaining.cached import read_caches
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.codes import settle_codes
 from lockstep.parity.explaining.contradiction import Beside
@@ -63,7 +65,7 @@ def explain(
     dump = dump if isinstance(dump, Dump) else open_dump(dump, words=True)
     result.dump = str(dump.path)
     known = None if faults is None else [*faults]
-    chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, known=known)
+    chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, names=names, known=known)
     chain.before(result)
     if dump.shapes:
         inside(model, dump, tokens, dtype, names, known, result, progress)
@@ -87,16 +89,16 @@ def inside(
     shapes = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
     result.dtype, found_out = (dtype, []) if dtype else port_dtype(sides, shapes)
     every = catalogue() if faults is None else faults
-    known = tuple(one for one in every if isinstance(one, Fault))
-    if dump.about.get("backend") == "llama.cpp":  # of two that do the same, its own ways go first
-        known = tuple(sorted(known, key=lambda one: one.family != "llama_cpp"))
+    known = ways_of(dump).ordered([one for one in every if isinstance(one, Fault)])
     diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
     result.conventions += [*sides.plan, *found_out]
 
 
 def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     """Judge every piece, explain those that are wrong, and put it together in `result`."""
-    later = case.sides.dump.about.get("library") == "mlx_lm"  # it scales embeddings beside them
+    if case.sides.caches:
+        case.cached = read_caches(case)
+    later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
     case.sort(progress)
     random = list(untrained(case))
@@ -107,11 +109,14 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
     quiet = subtle(case, chosen.values())
     found = [*(one for _, one in random), *(named(bug, case) for bug in chosen.values())]
+    found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
-    result.unexplained += contrary(case)
+    result.unexplained += contrary(case) + case.cached.open
+    result.conventions += case.cached.told
     result.unexplained += [misread(tap, case) for tap in case.misshapen]
-    result.compared, result.steps = len(case.dumped), len(case.graph.steps)
+    result.compared = len(case.dumped) + case.cached.unjudged
+    result.steps = len(case.graph.steps)
     result.unmatched = sorted(
         name for tap, name in case.sides.names.items() if tap not in case.graph.taps
     )
@@ -121,7 +126,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
 
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:
     """Put what was named where it belongs: bugs, conventions, a quantisation of the port's own."""
-    entries = {one.id: one.fault for one in case.hypotheses}
+    entries = case.faults
     merged: dict[str, Named] = {}
     for one in found:
         merged[one.id] = merged[one.id].joined(one) if one.id in merged else one

@@ -29,6 +29,9 @@ LAST_PART = re.compile(rf"(model\.layers\.{NUMBER})\.(self_attn|mlp)")
 ROUTED = re.compile(
     rf"(?:step\.{NUMBER}/)?(model\.layers\.{NUMBER})\.mlp\.(?:gate|routing|(?:experts|switch_mlp)(?:\..*)?)"
 )
+SHARED = re.compile(
+    rf"(?:step\.{NUMBER}/)?(model\.layers\.{NUMBER})\.mlp\.shared_experts?(?:[._].*)?"
+)
 LAST_PART_GPT2 = re.compile(rf"(transformer\.h\.{NUMBER}\.(?:attn|mlp))(\.(?:resid_)?dropout)?")
 LAST_NORMS = {"model": "model.norm", "transformer": "transformer.ln_f"}
 
@@ -37,20 +40,29 @@ TAP = re.compile(
     r"model\.embed_tokens(_per_layer)?|model\.norm|lm_head|logits|"
     r"model\.per_layer_(model_projection|projection_norm|inputs)|"
     rf"model\.layers\.{NUMBER}(\.(input_layernorm|post_attention_layernorm|residual|"
-    r"self_attn\.([qkvo]_proj|[qkv]_norm|[qk]_rope|scores|probs|context)|"
+    r"self_attn\.([qkvo]_proj|[qkv]_norm|[qk]_rope|scores|probs|context|cached_(keys|values))|"
     r"mlp\.(gate_proj|up_proj|down_proj|act_fn|gate|routing|experts)|"
     r"pre_feedforward_layernorm(_2)?|post_feedforward_layernorm(_[12])?|experts|"
     r"router\.(norm|proj|routing)|act_fn|per_layer_(input_gate|projection)|"
     r"post_per_layer_input_norm))?|"
     r"transformer\.(wte|wpe|drop|ln_f)|"
     rf"transformer\.h\.{NUMBER}(\.(ln_1|ln_2|residual|"
-    r"attn\.(c_attn|c_proj|scores|probs|context)|mlp\.(c_fc|act|c_proj)))?"
+    r"attn\.(c_attn|c_proj|scores|probs|context|cached_(keys|values))|mlp\.(c_fc|act|c_proj)))?"
 )
 
 
+CACHED = (".cached_keys", ".cached_values")  # what a layer's cache holds after a pass
+
+
 def sparse_layers(taps: Iterable[str]) -> frozenset[str]:
-    """Return the layers whose MLP is made of experts, by what else was dumped of it."""
-    return frozenset(found[1] for found in map(ROUTED.fullmatch, taps) if found)
+    """Return the layers whose MLP is made of experts, by what else was dumped of it.
+
+    Where there are shared experts, the path of the MLP: it is no tap then, but more than each part.
+    """
+    taps = [*taps]
+    shared = {found[1] for found in map(SHARED.fullmatch, taps) if found}
+    routed = {found[1] for found in map(ROUTED.fullmatch, taps) if found}
+    return frozenset(routed - shared | {f"{layer}.mlp" for layer in shared})
 
 
 def tap_named(name: str, *, sparse: Collection[str] = (), family: str = "llama") -> str:
@@ -64,6 +76,8 @@ def tap_named(name: str, *, sparse: Collection[str] = (), family: str = "llama")
     if (tap := tap_of_llama_cpp(path, family)) is not None:
         return step + tap
     found = LAST_PART.fullmatch(path)
+    if found and path in sparse:
+        return step + path
     if found and found[2] == "mlp" and found[1] in sparse:
         return f"{step}{path}.experts"
     if found:

@@ -7,7 +7,7 @@ from lockstep.parity.align import Alignment, align
 from lockstep.parity.dump import Dump
 from lockstep.parity.llama_cpp_names import family_of
 from lockstep.parity.mapping import read_map
-from lockstep.parity.names import parted, sparse_layers, tap_named
+from lockstep.parity.names import CACHED, parted, sparse_layers, tap_named
 from lockstep.parity.recovery import recover_taps
 from lockstep.parity.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
@@ -33,7 +33,10 @@ def aligned(
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
     sparse, family = sparse_layers(known), family_of(known)
     meant = {name: tap_named(name, sparse=sparse, family=family) for name in rest}
-    free = {name: shape for name, shape in rest.items() if meant[name] not in known}
+    free = {
+        name: shape for name, shape in rest.items()
+        if meant[name] not in known and not meant[name].endswith(CACHED)
+    }  # fmt: skip
     taken = {*mapped.values(), *(tap for tap in meant.values() if tap in known)}
     found = recover_taps(free, known, taken)
     recovered = dict(in_every_step(dump.shapes, found.names))

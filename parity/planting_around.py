@@ -19,11 +19,15 @@ from lockstep.reference.model import Model
 SAID = " Is 12 + 345 more? <|im_end|>\nIt's caf\u00e9, e\u0301 and \u65e5. "
 STEPS = 24
 SETTINGS = (
-    Settings(3.0, 12, 0.9, 0.05, 1.3, 0.2, 0.1),
+    Settings(
+        3.0, 12, 0.9, 0.05,
+        repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1,
+    ),
     Settings(),
     Settings(2.0),
     Settings(2.0, top_p=0.5),
-)
+    Settings(2.0, given=frozenset({"temperature"})),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
+from lockstep.parity.cached import attentions, caches_behind
+from lockstep.parity.names import CACHED
 from lockstep.parity.progress import Progress
 from lockstep.parity.taps import taps_of
 from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
+
+NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
 
 def trace_run(
@@ -66,6 +70,7 @@ def adapter_of(model: Any) -> Path | None:
 def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
     """Raise InputError if one of the globs is the name of no tap, before anything runs."""
     names = [tap["name"] for tap in taps_of(checkpoint)] if globs is not None else []
+    names += [name + suffix for name in attentions(names) for suffix in CACHED]
     for glob in globs or []:
         if not any(fnmatchcase(name, glob) for name in names):
             what = f"no tap is named {show(glob)}; `lockstep taps` lists them"
@@ -88,6 +93,9 @@ def run_stages(
 
     logits = None
     for name, value in model.stages([tokens], cache=cache, trace=chosen):
+        if globs is not None and any(NAMED in glob for glob in globs):
+            for tap, held in caches_behind(name, cache):
+                chosen(tap, held)
         progress(name)
         logits = value
     return logits

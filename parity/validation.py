@@ -68,11 +68,20 @@ def validate(path: str | Path, *, progress: Callable[[str], None] | None = None)
     Raises: InputError if it is none: the file, the place, the value and what is allowed.
     """
     dump = open_dump(path, words=True)
-    said_by(dump)  # raises if a key is nonsense
+    check_words(dump)
     tensors = list(measured(dump, progress or (lambda name: None)))
     odd = SafetensorsFile(dump.path).warnings if is_safetensors(dump.path) else []
     told = warnings_of(dump, tensors) if dump.shapes else []
     return Validation(dump, tensors, [*odd, *told, *words_of(dump)])
+
+
+def check_words(dump: Dump) -> None:
+    """Raise InputError if a key is nonsense. A bare dump may mean anything by its keys."""
+    said_by(dump)
+    if not dump.is_trace:
+        return
+    for key in ("fed", "step_lengths", "batch", "padding"):
+        getattr(dump, key)
 
 
 def is_safetensors(path: Path) -> bool:

@@ -1,6 +1,8 @@
 """What a capture collected: a dump in memory, with what it cost and what a reader should know."""
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,6 +20,8 @@ OTHER_PASS = "pass {number} is no continuation by one token: its tensors are nam
 BATCH = "the prompt is a batch of {rows} rows, so no token ids are said"
 IDLE = "{count} of {total} modules with weights were not called, such as {name}"
 
+
+ATTENTION = re.compile(r"(?:.*\.)?(?:layers|h)\.([0-9]+)\.(?:self_attn|attn)")
 
 Rows = tuple[list[list[int]], list[list[bool]]]  # ids of a batch, and which are no padding
 
@@ -187,6 +191,15 @@ class Collection:
 
 def chosen(ids: list[int], real: list[bool]) -> list[int]:
     return [one for one, kept in zip(ids, real, strict=True) if kept]
+
+
+def attention_paths(names: Iterable[str]) -> dict[int, str]:
+    """Return the path of each layer's attention among the modules of a model."""
+    found: dict[int, str] = {}
+    for name in names:
+        if (match := ATTENTION.fullmatch(name)) is not None:
+            found.setdefault(int(match[1]), name)
+    return found
 
 
 def is_layer(name: str) -> bool:

@@ -5,12 +5,12 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.capture.captured import BATCH, IDLE, Captured, Collection
+from lockstep.parity.capture.captured import IDLE, Captured, Collection, Rows, attention_paths
 from lockstep.parity.trace_file import TAGS
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -23,7 +23,9 @@ EMBEDDINGS = ("embed_tokens", "wte")
 
 
 @contextmanager
-def capture(module: Any) -> Iterator[Captured]:
+def capture(
+    module: Any, *, caches: bool = False, lengths: Sequence[int] | None = None
+) -> Iterator[Captured]:
     """Collect the outputs of the modules in `module` while a block runs; yields the dump.
 
         with parity.capture.mlx(model) as dump:
@@ -31,10 +33,13 @@ def capture(module: Any) -> Iterator[Captured]:
 
     Names are the paths in `module`. Nothing is computed inside of the block that the model would
     not compute there: arrays are kept as they are, and computed when the block ends. So the dump is
-    empty until then. The result of the run keeps its bits, and every module its own class.
+    empty until then. With `caches` it also has what mlx-lm's caches hold after each pass, which
+    grows with every step. Of a batch, `lengths` says how many tokens of each row are real, filled
+    up on the right; what is filled up on the left, mlx-lm's batch caches say. The result of the run
+    keeps its bits, and every module its own class.
     Raises: InputError if nothing ran, or what was kept can be no model's run.
     """
-    noted = Noted(module)
+    noted = Noted(module, caches, lengths)
     try:
         noted.install()
         yield noted.kept.dump
@@ -51,8 +56,10 @@ class Noted:
     calls its parent's is seen once.
     """
 
-    def __init__(self, module: Any):
-        self.root = module
+    def __init__(self, module: Any, caches: bool = False, lengths: Sequence[int] | None = None):
+        self.root, self.lengths = module, lengths
+        self.left: list[int] | None = None  # how many tokens fill up each row of a batch
+        self.paths = attention_paths(path for path, _ in module.named_modules()) if caches else {}
         self.kept = Collection(type(module).__name__, "mlx")
         self.kept.about["library"] = type(module).__module__.partition(".")[0]
         self.own: list[tuple[Any, type]] = []
@@ -93,6 +100,8 @@ class Noted:
             output = call(module, *args, **kwargs)
             start = time.perf_counter()
             self.note(path, output)
+            if not path:
+                self.note_caches(kwargs.get("cache", args[1] if len(args) > 1 else None))
             self.kept.dump.cost.seconds += spent + time.perf_counter() - start
             return output
 
@@ -105,17 +114,13 @@ class Noted:
         """
         import mlx.core as mx
 
-        found = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
-        ids = (
-            found
-            if isinstance(found, mx.array) and mx.issubdtype(found.dtype, mx.integer)
-            else None
-        )
-        if ids is not None and ids.ndim == 2 and len(ids) != 1:
-            self.kept.note(BATCH.format(rows=len(ids)))
-            ids = None
+        found: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        whole = isinstance(found, mx.array) and mx.issubdtype(found.dtype, mx.integer)
+        ids = found if whole else None
         self.logits = None
-        length = None if ids is None else ids.size
+        length = None if ids is None else ids.shape[-1]
+        if not self.passes:
+            self.left = left_padding(args, kwargs)
         self.prefix = self.kept.prefix(len(self.passes), length, goes_on=goes_on(kwargs))
         self.passes.append(None if ids is None else copy.copy(ids))
 
@@ -135,11 +140,24 @@ class Noted:
         # copy of the handle is no computation and holds no second buffer.
         self.found.append((self.prefix + name, copy.copy(output)))
 
+    def note_caches(self, caches: Any) -> None:
+        """Keep what each layer's cache holds now, where it is asked for. Nothing is computed."""
+        import mlx.core as mx
+
+        for number, path in self.paths.items():
+            cache = caches[number] if caches is not None and number < len(caches) else None
+            for part in ("keys", "values"):
+                held: Any = getattr(cache, part, None)
+                if isinstance(held, mx.array) and held.ndim == 4:
+                    count = min(slots_of(cache), held.shape[2])
+                    self.found.append((f"{self.prefix}{path}.cached_{part}", held[:, :, :count]))
+
     def finish(self) -> None:
         """Compute what is not computed yet, and put the dump together."""
         start = time.perf_counter()
         traced = [name for name, array in self.found if not self.kept_as_numbers(name, array)]
         passes = [None if ids is None else self.ids(ids) for ids in self.passes]
+        rows = [None if ids is None else self.rows(ids, not n) for n, ids in enumerate(self.passes)]
         self.found.clear()
         if traced:
             self.kept.note(COMPILED.format(count=len(traced), name=traced[0]))
@@ -147,6 +165,7 @@ class Noted:
             raise InputError(self.kept.dump.path, self.kept.dump.notes[-1])
         self.kept.dump.cost.seconds += time.perf_counter() - start
         self.kept.fed(passes)
+        self.kept.fed_rows(rows)
         self.kept.finish()
         weighty = [path for path, part in self.root.named_modules() if has_weights(part)]
         if idle := [path for path in weighty if path not in self.ran]:
@@ -164,7 +183,22 @@ class Noted:
         return True
 
     def ids(self, array: Any) -> list[int] | None:
-        return [int(one) for one in array.reshape(-1).tolist()] if computed(array) else None
+        """Return the ids of one row; None for a batch."""
+        one_row = array.ndim < 2 or len(array) == 1
+        return array.reshape(-1).tolist() if one_row and computed(array) else None
+
+    def rows(self, array: Any, first: bool) -> Rows | None:
+        """Return the ids of each row of a batch, and which of them are real; None for one row."""
+        if array.ndim != 2 or len(array) < 2 or not computed(array):
+            return None
+        count = array.shape[1]
+        if first and self.left is not None and len(self.left) == len(array):
+            return array.tolist(), [[place >= pad for place in range(count)] for pad in self.left]
+        lengths = self.lengths if first and self.lengths is not None else [count] * len(array)
+        if len(lengths) != len(array) or not all(0 < one <= count for one in lengths):
+            what = f"lengths={[*lengths]}, but should be {len(array)} of 1..{count}"
+            raise InputError(self.kept.dump.path, what)
+        return array.tolist(), [[place < one for place in range(count)] for one in lengths]
 
 
 def computed(array: Any) -> bool:
@@ -196,8 +230,21 @@ def rows(module: Any) -> int | None:
 def goes_on(kwargs: dict[str, Any]) -> bool:
     """Say whether a call is handed caches that hold tokens, as mlx-lm's models are."""
     caches = kwargs.get("cache") or [None]
-    offset = getattr(caches[0], "offset", 0)
-    return isinstance(offset, int) and offset > 0
+    return slots_of(caches[0]) > 0
+
+
+def slots_of(cache: Any) -> int:
+    """Return how many slots of a cache are filled. A batch's counts those of its rows apart."""
+    offset = getattr(cache, "offset", 0)
+    offset = offset if isinstance(offset, int) else getattr(cache, "_idx", 0)
+    return offset if isinstance(offset, int) else 0
+
+
+def left_padding(args: Any, kwargs: dict[str, Any]) -> list[int] | None:
+    """Return what mlx-lm's batch caches know of padding, None of others."""
+    caches = kwargs.get("cache", args[1] if len(args) > 1 else None) or [None]
+    found = getattr(caches[0], "left_padding", None)
+    return None if found is None else found.tolist()
 
 
 def has_weights(module: Any) -> bool:

@@ -10,7 +10,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.capture.captured import IDLE, Captured, Collection, Rows
+from lockstep.parity.capture.captured import (
+    IDLE,
+    Captured,
+    Collection,
+    Rows,
+    attention_paths,
+)
 from lockstep.parity.trace_file import TAGS
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
@@ -18,16 +24,18 @@ EMBEDDINGS = ("embed_tokens", "wte")
 
 
 @contextmanager
-def capture(module: Any) -> Iterator[Captured]:
+def capture(module: Any, *, caches: bool = False) -> Iterator[Captured]:
     """Collect the outputs of the modules in `module` while a block runs; yields the dump.
 
         with parity.capture.torch(model) as dump:
             model(ids)
 
-    Names are the paths in `module`. The result of the run keeps its bits, and no hook stays.
+    Names are the paths in `module`. With `caches` the dump also has what a cache of transformers
+    holds after each pass, which grows with every step. The result of the run keeps its bits, and no
+    hook stays.
     Raises: InputError if nothing ran, or all layers handed out the same values.
     """
-    hooks = Hooks(module)
+    hooks = Hooks(module, caches)
     try:
         with eager(module, hooks.kept.dump.notes):
             hooks.install()
@@ -64,12 +72,15 @@ def has_weights(module: Any) -> bool:
 class Hooks:
     """The hooks of one capture, and what they saw of the pass that is running."""
 
-    def __init__(self, module: Any):
+    def __init__(self, module: Any, caches: bool = False):
         self.root = module
+        self.paths = attention_paths(name for name, _ in module.named_modules()) if caches else {}
         inner = module
         while hasattr(inner, "_orig_mod") or type(inner).__name__ == "DataParallel":
             inner = getattr(inner, "_orig_mod", None) or inner.module
         self.kept = Collection(type(inner).__name__, "torch")
+        if type(inner).__module__.startswith("transformers."):
+            self.kept.about["library"] = "transformers"
         self.handles: list[Any] = []
         self.passes: list[list[int] | None] = []
         self.batches: list[Rows | None] = []
@@ -141,6 +152,8 @@ class Hooks:
             name, tensor = self.handed_out(path, output)
             if name is not None:
                 self.keep(self.prefix + name, tensor)
+            if not path:
+                self.keep_caches(kwargs.get("past_key_values"), output)
             self.kept.dump.cost.seconds += time.perf_counter() - start
 
         return seen
@@ -172,6 +185,16 @@ class Hooks:
             otherwise = "logits"
         self.logits = found
         return (f"{path}.{otherwise}" if path else otherwise), found
+
+    def keep_caches(self, handed_in: Any, output: Any) -> None:
+        """Keep what the cache of a model holds now, where it is asked for and there is one."""
+        cache = handed_in if handed_in is not None else getattr(output, "past_key_values", None)
+        for number, layer in enumerate(getattr(cache, "layers", ())):
+            path = self.paths.get(number)
+            for part in ("keys", "values"):
+                held = getattr(layer, part, None)
+                if path is not None and held is not None and held.numel():
+                    self.keep(f"{self.prefix}{path}.cached_{part}", held)
 
     def keep(self, name: str, tensor: Any) -> None:
         """Copy a tensor at once: the framework may write over it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from lockstep.parity.chain.choosing import judge_choices
@@ -14,6 +15,8 @@ from lockstep.parity.explaining.diagnosis import IDS, Diagnosis
 from lockstep.parity.explaining.steps import steps_in
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Mistake
+from lockstep.parity.mapping import read_map
+from lockstep.parity.names import parted
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 
@@ -35,9 +38,11 @@ class Chain:
         tokens: Sequence[int] | None = None,
         prompt: str | None = None,
         chat: bool = False,
+        names: str | Path | None = None,
         known: Iterable[Any] | None = None,
     ):
         self.model, self.dump = model, dump
+        self.mapped = {} if names is None else read_map(names).mapped(dump.shapes)
         given = None if tokens is None else prompt_in(dump, [*tokens])
         self.said = said_by(dump, tokens=given, prompt=prompt, chat=chat)
         every = mistakes() if known is None else known
@@ -56,7 +61,7 @@ class Chain:
             wrong = {*named, *(one.tap for one in result.unexplained)} - {*IDS}
             result.stage("model", result.compared, right=not wrong)
         with self.noting("the choices are not judged", result):
-            judge_choices(self.model, self.dump, self.said, self.known, result)
+            judge_choices(self.model, self.dump, self.said, self.known, result, self.mapped)
         if not result.stages:
             raise InputError(self.dump.path, next(iter(result.conventions), NOTHING))
 
@@ -85,6 +90,32 @@ class Chain:
 
 
 def prompt_in(dump: Dump, tokens: list[int]) -> list[int]:
-    """Return the prompt's ids of some that may hold behind them what steps were fed."""
+    """Return the prompt's ids of some that may hold behind them what steps were fed.
+
+    Raises: InputError if the prompt's tensors are of another number of tokens.
+    """
     later = 0 if dump.decoded or dump.batch is not None else steps_in(dump)
+    if not later:
+        return tokens
+    length = rows_of_prompt(dump)
+    if length and len(tokens) != length + later:
+        what = f"--tokens has {len(tokens)} ids, but should have {length + later}: the prompt's "
+        raise InputError(dump.path, f"{what}{length}, and what each of {later} steps was fed")
     return tokens[: len(tokens) - later] if later < len(tokens) else tokens
+
+
+def rows_of_prompt(dump: Dump) -> int:
+    """Return how many tokens a prompt's tensors are of, 0 if that does not show.
+
+    It shows in what is of one token in step 1, and of more in the prompt, and else the same.
+    """
+    found = [0]
+    for name, shape in dump.shapes.items():
+        step, path = parted(name)
+        later = dump.shapes.get(f"step.1/{path}", ())
+        if step or len(later) != len(shape):
+            continue
+        pairs = [(a, b) for a, b in zip(shape, later, strict=True) if a != b]
+        if len(pairs) == 1 and pairs[0][1] == 1:
+            found.append(pairs[0][0])
+    return max(found)

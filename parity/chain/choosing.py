@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from lockstep.parity.chain.drawing import drawn_anyway, judge_drawn
 from lockstep.parity.chain.fitting import MOST_TRIED, Fit, best_fit, candidates
 from lockstep.parity.chain.looping import judge_answer
 from lockstep.parity.chain.named import named
@@ -20,9 +21,13 @@ from lockstep.parity.explaining.diagnosis import Diagnosis, Unexplained
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.model import Model
 
-NO_UNIFORMS = "the choices are not judged: drawn at a temperature, and no uniforms are said"
+NO_UNIFORMS = (
+    "the choices are not judged: drawn with random numbers that are not said, in half precision, "
+    "from logits that were not dumped"
+)
 SEVERAL = "the choices are not judged: steps were fed several tokens at once"
 REFERENCE = "the choices are judged by the reference's logits: the port did not dump its own"
+EXACT = ("float32", "float64")  # the reference's logits are near those of a port in these
 BEFORE = ("chat", "text", "file", "backend", "encode", "ids")  # steps between text and ids
 NO_ROWS = "the choices are not judged: there are no logits that one can be made from"
 FEW_UNIFORMS = "the first {count} of {choices} choices are judged: there are no more uniforms"
@@ -32,16 +37,24 @@ WORK = 4e7  # logits looked at for pairs of mistakes
 
 
 def judge_choices(
-    model: Model, dump: Dump, said: Said, mistakes: Sequence[Mistake], result: Diagnosis
+    model: Model,
+    dump: Dump,
+    said: Said,
+    mistakes: Sequence[Mistake],
+    result: Diagnosis,
+    mapped: Mapping[str, str],
 ) -> None:
-    """Make the port's choices again, and name what makes them others."""
+    """Make the port's choices again, and name what makes them others.
+
+    `mapped` gives the taps of names that a map file told.
+    """
     if not said.tokens or not said.chooses:
         return
     if any(len(fed) != 1 for fed in dump.fed):
         result.conventions.append(SEVERAL)
         return
     run = Run(
-        source=rows_for(model, dump, said),
+        source=rows_for(model, dump, said, mapped),
         tokens=said.tokens,
         answer=said.answer,
         settings=settings_of(said),
@@ -50,11 +63,16 @@ def judge_choices(
         fed=said.fed_else,
     )
     run = judge_answer(model, said, run, mistakes, result)
-    if run.settings.temperature and not said.uniforms:
+    drawn = bool(run.settings.temperature and not said.uniforms)
+    if drawn and not run.source.own and run.dtype not in EXACT:
         result.conventions.append(NO_UNIFORMS)
         return
     if not run.source.own:
         result.conventions.append(REFERENCE)
+    if drawn:
+        if not judge_drawn(run, mistakes, result):
+            result.conventions.append(NO_ROWS)
+        return
     judge_run(with_uniforms(run, result), mistakes, result)
 
 
@@ -81,6 +99,11 @@ def judge_run(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> None:
     if not before:
         return
     few = "" if fit is None else too_few(run, fit)
+    if (few and not good) or fit is None:
+        warm = drawn_anyway(run, mistakes) if may_be_drawn(run) else None
+        if warm is not None:
+            result.faults.append(replace(warm, residual_before=before))
+            return
     if few and not good:
         told = f"{where_they_part(run, right)}; {few}"
         result.unexplained.append(Unexplained("decoded", before, 0.0, told))
@@ -96,6 +119,11 @@ def judge_run(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> None:
             result.conventions.append(f"{bug.id}: {bug.wrong}{form}; {told}{ties}")
         else:
             result.faults.append(bug)
+
+
+def may_be_drawn(run: Run) -> bool:
+    """Say whether a port that says it takes the largest of its own logits may have drawn."""
+    return run.settings.temperature == 0 and run.source.own and not run.uniforms
 
 
 def too_few(run: Run, fit: Fit) -> str:
@@ -136,7 +164,8 @@ def settings_of(said: Said) -> Settings:
         name: value for name, value in (said.settings or {}).items()
         if name in Settings.__dataclass_fields__
     }  # fmt: skip
-    return replace(Settings(**known), temperature=temperature_of(said.settings))
+    known["temperature"] = temperature_of(said.settings)
+    return Settings(**known, given=frozenset(said.settings or ()))
 
 
 def counted_steps(run: Run, right: Sequence[tuple[int, int]], fit: Fit) -> str:

@@ -54,9 +54,8 @@ class Prompt:
         self.backend, self.settings = tokenizer.parts
         self.chat = None
         if messages is not None:
-            if "default" not in self.settings.templates:
-                tokenizer.render_chat(messages)  # raises, and says which file has none
-            template = self.settings.templates["default"]
+            template = template_of(tokenizer, messages, variables or {})
+            self.path = template.path
             self.chat = Chat(messages, dict(variables or {}), template.source)
         self.built = lru_cache(4 if tokenizer.size > LARGE else 64)(self._build)
         self.rendered = lru_cache(256)(self._render)
@@ -106,8 +105,7 @@ class Prompt:
 
     def _render(self, key: str) -> str:
         messages, variables, source = json.loads(key)
-        path = self.settings.templates["default"].path
-        settings = replace(self.settings, templates={"default": ChatTemplate(source, path)})
+        settings = replace(self.settings, templates={"default": ChatTemplate(source, self.path)})
         return Tokenizer(self.tokenizer.path, self.backend, settings).render_chat(
             messages, **variables
         )
@@ -125,6 +123,20 @@ class Prompt:
         with refusing_panics(self.tokenizer.path, "not a valid tokenizer"):
             backend = tokenizers.Tokenizer.from_str(json.dumps(content))
         return changed(backend, [edit for edit in edits if edit.step != "file"], self)
+
+
+def template_of(
+    tokenizer: Tokenizer, messages: list[Message], variables: dict[str, Any]
+) -> ChatTemplate:
+    """Return the template of a chat: with tools the one for these, where there is one.
+
+    Raises: InputError if there is none.
+    """
+    templates = tokenizer.parts[1].templates
+    name = "tool_use" if variables.get("tools") and "tool_use" in templates else "default"
+    if name not in templates:
+        tokenizer.render_chat(messages, **variables)  # raises, and says which file has none
+    return templates[name]
 
 
 def changed(thing: Any, edits: Sequence[Edit], prompt: Prompt) -> Any:

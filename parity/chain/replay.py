@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from lockstep.parity.chain.sampler import Sampler, Settings, Step, softmax
+from lockstep.parity.chain.sampler import Sampler, Settings, Step
 from lockstep.parity.faults.mistake import Edit
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding.sampling.candidates import shares
 
 NUDGE = 1e-5  # float32 sums up a hundred thousand probabilities to within this
 # How far right logits may be from the port's, of their root mean square, if they are not its own.
@@ -70,8 +71,9 @@ class Run:
         """
         sampler, found = Sampler(self.settings, self.uniforms, ()), 0.0
         for step in self.steps():
-            chosen, probs = self.answer[step.number - self.drawn], softmax(sampler.cut(step))
-            found -= np.log(max(probs[chosen], 1 / len(probs)))
+            left, chosen = sampler.cut(step), self.answer[step.number - self.drawn]
+            chance = shares(left)[left.ids == chosen].sum()
+            found -= np.log(max(chance, 1 / len(step.logits)))
         return float(found)
 
     def repeated(self) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,9 +21,11 @@ class OwnRows:
 
     own = True
 
-    def __init__(self, dump: Dump, vocabulary: int, prompt: int):
-        self.dump, self.vocabulary = dump, vocabulary
-        self.names = names_of(dump)
+    def __init__(
+        self, dump: Dump, vocabulary: int, *, mapped: Mapping[str, str], cap: float | None
+    ):
+        self.dump, self.vocabulary, self.cap = dump, vocabulary, cap
+        self.names, self.uncapped = names_of(dump, mapped)
         self.prompt = self.of(0)[-2:].copy()
 
     def of(self, step: int) -> np.ndarray:
@@ -34,7 +36,10 @@ class OwnRows:
         value = self.dump.read(self.names[step])
         if not value.ndim or value.shape[-1] != self.vocabulary or value.dtype.kind in "iubc":
             return nothing
-        return value.reshape(-1, self.vocabulary).astype(np.float64)
+        rows = value.reshape(-1, self.vocabulary).astype(np.float64)
+        if self.cap is None or step not in self.uncapped:
+            return rows
+        return self.cap * np.tanh(rows / self.cap)
 
     def rows(self, fed: Sequence[int]) -> tuple[Rows, np.ndarray | None]:
         """Return the row of each choice, and what stands before the prompt's last."""
@@ -85,18 +90,26 @@ def last_of(rows: np.ndarray) -> np.ndarray | None:
     return rows[-1].copy() if len(rows) else None
 
 
-def names_of(dump: Dump) -> dict[int, str]:
-    """Return the name of the logits in each step; `lm_head` stands for them where they are not."""
+def names_of(dump: Dump, mapped: Mapping[str, str]) -> tuple[dict[int, str], set[int]]:
+    """Return the name of the logits in each step, and the steps in which `lm_head` stands for them.
+
+    A softcap is behind lm_head. `mapped` gives the taps of names that a map file told.
+    """
     found: dict[int, str] = {}
+    heads: set[int] = set()
     for wanted in ("lm_head", "logits"):
         for name in dump.shapes:
-            tap = tap_named(name)
+            tap = mapped.get(name) or tap_named(name)
             if parted(tap)[1] == wanted:
                 found[step_of(tap)] = name
-    return found
+                (heads.add if wanted == "lm_head" else heads.discard)(step_of(tap))
+    return found, heads
 
 
-def rows_for(model: Model, dump: Dump, said: Said) -> OwnRows | ReferenceRows:
+def rows_for(
+    model: Model, dump: Dump, said: Said, mapped: Mapping[str, str]
+) -> OwnRows | ReferenceRows:
     """Return the port's own rows if it dumped its prompt's, else the reference's."""
-    own = OwnRows(dump, model.config.vocab_size, len(said.tokens or []))
+    cap = getattr(model.config, "final_logit_softcapping", None)
+    own = OwnRows(dump, model.config.vocab_size, mapped=mapped, cap=cap)
     return own if len(own.prompt) else ReferenceRows(model, said.tokens or [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from lockstep.reference.tokenizer.tokenizer import Message
 
 PLACE = "__metadata__"
 NUMBERS = (
-    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
 )  # fmt: skip
-COUNTS, FLAGS = ("top_k", "max_new_tokens"), ("do_sample", "ignore_eos")
-SETTINGS = (*NUMBERS, *COUNTS, *FLAGS)
-OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-LARGEST = 1e6  # of any setting
+COUNTS, FLAGS = ("top_k", "penalty_window", "max_new_tokens"), ("do_sample", "ignore_eos")
+LOOP = ("max_new_tokens", "do_sample", "ignore_eos")  # what a sampler does not see
+SETTINGS = (*NUMBERS, *COUNTS, *FLAGS, "semantics")
 OURS = ("self", "messages")  # no variables of a template: we give them
 
 
@@ -134,7 +135,7 @@ def settings_of(about: Mapping[str, str], path: Path) -> dict[str, Any] | None:
                              PLACE)  # fmt: skip
         check_setting(name, value, path)
     try:
-        SamplingOptions(*(found.get(name, off) for name, off in OFF.items()))
+        SamplingOptions(**{name: one for name, one in found.items() if name not in LOOP})
     except InputError as error:
         raise InputError(path, f"sampling: {error.what}", PLACE) from None
     return found
@@ -150,12 +151,14 @@ def temperature_of(settings: Mapping[str, Any] | None) -> float:
 
 def check_setting(name: str, value: Any, path: Path) -> None:
     """Raise InputError for a value of another kind than a setting is of."""
-    if name in FLAGS:
+    if name == "semantics":
+        good, wanted = isinstance(value, str), "the name of an engine"
+    elif name in FLAGS:
         good, wanted = isinstance(value, bool), "true or false"
     elif name in COUNTS:
         good, wanted = is_number(value) and isinstance(value, int) and value >= 0, "a whole number"
     else:
-        good, wanted = is_number(value) and abs(value) <= LARGEST, "a number"  # a NaN is none
+        good, wanted = is_number(value) and isfinite(value), "a number"
     if good and name == "repetition_penalty":
         good, wanted = value > 0, "above 0"
     if not good:

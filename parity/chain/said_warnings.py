@@ -42,6 +42,6 @@ def about_choices(said: Said) -> Iterator[str]:
         yield "sampling is said, but not what was chosen: decoded or generated"
     drawn = temperature_of(said.settings) > 0
     if drawn and said.answer and said.uniforms is None:
-        yield "drawn at a temperature, and no uniforms: the choices cannot be replayed"
+        yield "drawn at a temperature, and no uniforms: choices are judged by likelihood alone"
     if said.uniforms is not None and len(said.uniforms) < len(said.answer):
         yield f"{counted(said.uniforms, 'uniform')} for {counted(said.answer, 'choice')}"

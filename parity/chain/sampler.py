@@ -1,7 +1,6 @@
 """The reference's sampler in parts, so that each part can be done wrong.
 
-Without an edit it chooses what `reference.decoding.sampling` does, with penalties besides. All is
-in float64; ties go to the lowest id.
+Without an edit it is `reference.decoding.sampling`: its stages, one after the other.
 """
 
 from __future__ import annotations
@@ -14,22 +13,32 @@ import numpy as np
 
 from lockstep.parity.faults.mistake import Edit
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding.sampling.candidates import Candidates, candidates, shares
+from lockstep.reference.decoding.sampling.draw import draw
+from lockstep.reference.decoding.sampling.penalties import penalties
+from lockstep.reference.decoding.sampling.sample import check_top_k, stage
+from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.tokenizer.sampling_semantics import Semantics, semantics_named
 
 Array = np.ndarray
-ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
+CUTS = ("top_k", "top_p", "min_p", "typical_p")
+BORDERS = ("top_p", "min_p", "typical_p")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a port says that it samples with; what it does not say is off."""
+class Settings(SamplingOptions):
+    """What a port says that it samples with; what it does not say is off.
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    `given` are the names that it says, None for all of them. `follows` are rules that are no
+    engine's.
+    """
+
+    given: frozenset[str] | None = None
+    follows: Semantics | None = None
+
+    @property
+    def rules(self) -> Semantics:
+        return self.follows or semantics_named(self.semantics)
 
 
 @dataclass(frozen=True)
@@ -43,25 +52,11 @@ class Step:
     chosen: Sequence[int]
 
 
-def softmax(logits: Array) -> Array:
-    """Return probabilities. Raises: InputError if there is nothing to choose from."""
-    largest = logits.max()  # NaN if there is one
-    if not largest > -np.inf:
-        raise InputError("logits", "no logit is above -inf: there is nothing to choose from")
-    if largest == np.inf:
-        raise InputError("logits", "one is infinite: beside it nothing has a chance")
-    powers = np.exp(logits - logits.max())
-    return powers / powers.sum()
+class BestFirst(Candidates):
+    """Candidates that lie best first, so that no stage needs to sort them."""
 
-
-def ranked(logits: Array) -> Array:
-    """Return ids, the best first, the lowest of equals first."""
-    return np.argsort(-logits, kind="stable")
-
-
-def only(logits: Array, keep: Array) -> Array:
-    """Return logits in which nothing but `keep`, a mask (V,), can be drawn."""
-    return np.where(keep, logits, -np.inf)
+    def best_first(self) -> BestFirst:
+        return self
 
 
 def own_row(step: Step) -> Array:
@@ -76,78 +71,47 @@ def own_uniform(uniforms: Sequence[float], number: int) -> float:
     return uniforms[number]
 
 
-def penalised(logits: Array, history: Sequence[int], s: Settings) -> Array:
-    """Make the ids that were there less likely; a penalty acts once an id, frequency aside."""
-    ids, counts = np.unique(np.array([*history], dtype=int), return_counts=True)
-    counts = counts[ids < len(logits)]
-    ids = ids[ids < len(logits)]
-    out = logits.copy()
-    seen = out[ids]
-    out[ids] = np.where(seen > 0, seen / s.repetition_penalty, seen * s.repetition_penalty)
-    out[ids] -= s.presence_penalty + s.frequency_penalty * counts
-    return out
+def penalised(logits: Array, history: Sequence[int], s: Settings, uncounted: int = 0) -> Array:
+    """Make the ids that were there less likely; `uncounted` are the prompt's, where a rule says."""
+    return penalties(
+        logits,
+        history,
+        repetition=s.repetition_penalty,
+        frequency=s.frequency_penalty,
+        presence=s.presence_penalty,
+        window=s.window,
+        uncounted=uncounted,
+    )
 
 
-def tempered(logits: Array, s: Settings) -> Array:
-    return logits / s.temperature
+def right_stage(name: str) -> Callable[[Candidates, Settings], Candidates]:
+    return lambda left, s: stage(name, left, s)
 
 
-def top_k(logits: Array, s: Settings) -> Array:
-    if not 0 < s.top_k < len(logits):
-        return logits
-    keep = np.zeros(len(logits), dtype=bool)
-    keep[ranked(logits)[: s.top_k]] = True
-    return only(logits, keep)
+def first_maximum(left: Candidates) -> int:
+    return int(left.ids[left.logits == left.logits.max()].min())
 
 
-def top_p(logits: Array, s: Settings) -> Array:
-    """Keep the smallest best set whose mass reaches p; the token that crosses p is in."""
-    if s.top_p >= 1:
-        return logits
-    order, probs = in_rank(logits)
-    return kept_in_rank(logits, order, np.cumsum(probs) - probs < s.top_p)
+def drawn(left: Candidates, uniform: float, s: Settings, size: int) -> int:
+    """Return the id in whose part of the sums, in the order of the rules, a uniform falls."""
+    return draw(left, uniform, rule=s.rules.draws)
 
 
-def in_rank(logits: Array) -> tuple[Array, Array]:
-    """Return ids, the best first, and their probabilities."""
-    order = ranked(logits)
-    return order, softmax(logits)[order]
-
-
-def kept_in_rank(logits: Array, order: Array, keep: Array) -> Array:
-    mask = np.zeros(len(logits), dtype=bool)
-    mask[order[keep]] = True
-    return only(logits, mask)
-
-
-def min_p(logits: Array, s: Settings) -> Array:
-    probs = softmax(logits)
-    return only(logits, probs >= s.min_p * probs.max()) if s.min_p > 0 else logits
-
-
-def first_maximum(logits: Array) -> int:
-    return int(np.argmax(logits))
-
-
-def drawn(logits: Array, uniform: float) -> int:
-    """Return the first id, in the order of ids, whose sum of probabilities exceeds the uniform."""
-    sums = np.cumsum(softmax(logits))
-    return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-
-
-def reaches(logits: Array, chosen: int, uniform: float, loose: float) -> bool:
+def reaches(left: Candidates, chosen: int, uniform: float, loose: float, rule: str) -> bool:
     """Say whether a uniform that is no further than `loose` draws an id."""
-    probs = softmax(logits)
-    if not 0 <= chosen < len(probs) or not probs[chosen] > 0:
+    ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
+    place = np.flatnonzero(ordered.ids == chosen)
+    parts = shares(ordered)
+    if not place.size or not parts[place[0]] > 0:
         return False
-    end = probs[: chosen + 1].sum()
-    return bool(end - probs[chosen] <= uniform + loose and end >= uniform - loose)
+    end = parts[: place[0] + 1].sum()
+    return bool(end - parts[place[0]] <= uniform + loose and end >= uniform - loose)
 
 
 RIGHT: Mapping[str, Any] = {
-    "row": own_row, "history": whole_history, "uniform": own_uniform, "order": ORDER,
-    "penalties": penalised, "temperature": tempered, "top_k": top_k, "top_p": top_p,
-    "min_p": min_p, "greedy": first_maximum, "draw": drawn,
+    "row": own_row, "history": whole_history, "uniform": own_uniform, "penalties": penalised,
+    "temperature": right_stage("temperature"), **{name: right_stage(name) for name in CUTS},
+    "greedy": first_maximum, "draw": drawn,
 }  # fmt: skip
 
 
@@ -161,6 +125,9 @@ class Sampler:
         for edit in edits:
             if edit.step == "settings":
                 self.settings = edit.change(self.settings, settings)
+            elif edit.step.startswith("rules"):
+                rules = edit.change(self.settings.rules, settings)
+                self.settings = replace(self.settings, follows=rules)
             elif edit.step in self.parts:
                 self.parts[edit.step] = edit.change(self.parts[edit.step], settings)
 
@@ -169,45 +136,66 @@ class Sampler:
 
         Raises: InputError if there is no uniform for it, or nothing to choose from.
         """
-        logits = self.cut(step, nudge=nudge)
+        left = self.cut(step, nudge=nudge)
         if self.settings.temperature == 0:
-            return self.parts["greedy"](logits)
+            return self.parts["greedy"](left)
         moved = min(max(self.uniform(step) + nudge, 0.0), 1 - 1e-12)
-        return self.parts["draw"](logits, moved)
+        return self.parts["draw"](left, moved, self.settings, len(step.logits))
 
-    def cut(self, step: Step, *, nudge: float = 0.0) -> Array:
-        """Return the logits (V,) that are chosen from. Raises: InputError if there is no row."""
+    def cut(self, step: Step, *, nudge: float = 0.0) -> Candidates:
+        """Return what is chosen from. Raises: InputError if there is no row, or nothing."""
+        return self.cut_of(candidates(self.lowered(step)), len(step.logits), nudge=nudge)
+
+    def lowered(self, step: Step) -> Array:
+        """Return the logits (V,) after the penalties."""
         logits = self.parts["row"](step)
         if logits is None:
             raise InputError("logits", "there is no row before the first")
-        s = replace(
-            self.settings,
-            top_p=self.settings.top_p * (1 + nudge),
-            min_p=self.settings.min_p * (1 + nudge),
-        )
-        for name in self.parts["order"]:
-            logits = self.stage(name, logits, step, s)
-        return logits
+        if not self.settings.looks_back:
+            return logits
+        size = len(logits)
+        history = [one for one in self.parts["history"](step) if one < size]
+        of_answer = self.settings.rules.counts == "answer"
+        uncounted = sum(one < size for one in step.prompt) if of_answer else 0
+        return self.parts["penalties"](logits, history, self.settings, uncounted)
+
+    def cut_of(self, left: Candidates, size: int, *, nudge: float = 0.0) -> Candidates:
+        """Return what the cuts leave of candidates of a vocabulary of `size`."""
+        s = nudged(self.settings, nudge)
+        if s.temperature == 0 and not s.rules.greedy_after_cuts:
+            return left
+        check_top_k(s, size)
+        for name in s.rules.order:
+            left = self.parts[name](left, s)
+            if not len(left.ids):
+                raise InputError("logits", f"{name} leaves nothing to choose from")
+        return left._replace(ids=left.ids % size)  # a wrong part may count from the end
 
     def may_draw(self, step: Step, chosen: int, loose: float) -> bool:
         """Say whether an id is drawn with some uniform, or some border of a cut, that is near.
 
-        Sums in the order of ids are looked at all over, others at both ends alone.
+        Sums in the order of the rules are looked at all over, others at both ends alone.
         """
         if self.parts["draw"] is not drawn:
             return any(self.choose(step, nudge=one) == chosen for one in (loose, -loose))
-        uniform = self.uniform(step)
+        uniform, rule = self.uniform(step), self.settings.rules.draws
         cuts = (self.cut(step, nudge=one) for one in (0.0, loose, -loose))
-        return any(reaches(logits, chosen, uniform, loose) for logits in cuts)
-
-    def stage(self, name: str, logits: Array, step: Step, s: Settings) -> Array:
-        part: Callable[..., Array] = self.parts[name]
-        if name == "penalties":
-            return part(logits, self.parts["history"](step), s)
-        return logits if s.temperature == 0 else part(logits, s)
+        return any(reaches(left, chosen, uniform, loose, rule) for left in cuts)
 
     def uniform(self, step: Step) -> float:
         try:
             return self.parts["uniform"](self.uniforms or (), step.number)
         except IndexError:
             raise InputError("uniforms", f"there is none for choice {step.number}") from None
+
+
+def nudged(s: Settings, by: float) -> Settings:
+    """Return settings whose borders are moved by a share, those of cuts that act."""
+    if not by:
+        return s
+    return replace(s, **{name: min(value * (1 + by), 1.0) for name, value in borders(s).items()})
+
+
+def borders(s: Settings) -> dict[str, float]:
+    """Return the settings that are a border of a cut that acts, which rounding may miss."""
+    return {name: value for name in BORDERS if 0 < (value := getattr(s, name)) < 1}

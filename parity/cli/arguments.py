@@ -64,10 +64,15 @@ def add_adapter(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_prompt(parser: argparse.ArgumentParser) -> None:
+def add_prompt(parser: argparse.ArgumentParser, *, batch: bool = False) -> None:
+    """Take a prompt; with `batch` several lists of ids, which are then `tokens` all the same."""
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="text, tokenized as the model does it")
-    prompt.add_argument("--tokens", metavar="1,2,3", type=ids, help="token ids, taken as they are")
+    again = "; given again, the rows of a batch" if batch else ""
+    prompt.add_argument(
+        "--tokens", metavar="1,2,3", type=ids, action="append" if batch else "store",
+        help=f"token ids, taken as they are{again}",
+    )  # fmt: skip
 
 
 def add_backend(

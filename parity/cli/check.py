@@ -17,12 +17,13 @@ from lockstep.parity.cli.arguments import (
 from lockstep.parity.cli.output import emit
 
 HELP = "the reference against a backend, layer by layer"
-EXAMPLE = '  lockstep check MODEL --prompt "What is 2+2?" --backend mlx --decode 4'
+EXAMPLE = """  lockstep check MODEL --prompt "What is 2+2?" --backend mlx --decode 4
+  lockstep check MODEL --tokens 1,2,3 --tokens 4,5"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_prompt(parser)
+    add_prompt(parser, batch=True)
     add_backend(parser, default="fast", dtype="float32")
     parser.add_argument(
         "--decode", metavar="N", type=whole, default=0,
@@ -34,7 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from lockstep.parity.check import check
-    from lockstep.parity.cli.loading import load, prompt_tokens
+    from lockstep.parity.cli.loading import load, prompt_rows
+    from lockstep.parity.padding import Padding
     from lockstep.parity.progress import Progress
     from lockstep.parity.report import report
     from lockstep.reference.model import load as load_reference
@@ -42,10 +44,14 @@ def run(options: Namespace) -> int:
     dtype = options.dtype or "float32"
     ignored = options.ignore_config
     reference = load_reference(options.model, options.adapter, dtype=dtype, ignore_config=ignored)
-    tokens = prompt_tokens(options, reference.checkpoint)
+    rows = prompt_rows(options, reference.checkpoint)
+    lengths = [len(row) for row in rows]
+    tokens = Padding(tuple(lengths)).filled(rows)
     port = load(options, options.backend, dtype)
     stages = (options.decode + 1) * (reference.config.num_hidden_layers + 2)
     with Progress(stages) as progress:
-        result = check(reference, port, [tokens], decode=options.decode, progress=progress)
+        result = check(
+            reference, port, tokens, decode=options.decode, lengths=lengths, progress=progress
+        )
     emit(options, result.to_json, lambda: report(result))
     return 0 if result.verdict == "parity" else 1

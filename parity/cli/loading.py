@@ -99,6 +99,14 @@ def chat_tokenizer(options: Namespace, tokenizer: Any) -> tuple[Any, dict[str, A
     return tokenizer, {"enable_thinking": thinking}
 
 
+def prompt_rows(options: Namespace, checkpoint: Any) -> list[list[int]]:
+    """Return the prompts of a batch, each as `prompt_tokens` does; one if there is but one."""
+    if options.tokens is None:
+        return [prompt_tokens(options, checkpoint)]
+    rows = (Namespace(**vars(options) | {"tokens": row}) for row in options.tokens)
+    return [prompt_tokens(row, checkpoint) for row in rows]
+
+
 def check_ids(tokens: list[int], checkpoint: Any) -> None:
     size = checkpoint.config.vocab_size
     for place, token in enumerate(tokens):

@@ -11,7 +11,7 @@ from lockstep.parity.cli.arguments import NUMBER, number, refusal, whole
 if TYPE_CHECKING:
     from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
-ENGINES = ("lockstep", "llama.cpp", "transformers", "mlx-lm", "ember", "wedlm")
+ENGINES = ("lockstep", "llama.cpp", "transformers", "mlx-lm", "vllm", "ember", "wedlm")
 BIAS = re.compile(rf"([0-9]{{1,18}}):({NUMBER.pattern}|-inf)")
 
 

@@ -30,7 +30,7 @@ def rows_of(dump: Dump, steps: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
     longest = max(map(len, prompts))
     check_size(dump, prompts, longest)
     later = dump.rows("batch_decoded") or [[] for _ in prompts]
-    lengths = (dump.ids("step_lengths") or [1] * max(map(len, later)))[:steps]
+    lengths = (dump.step_lengths or [1] * max(map(len, later)))[:steps]
     count = sum(lengths)
     if len(lengths) < steps or len(later) != len(prompts) or any(len(x) < count for x in later):
         found = [len(one) for one in later]

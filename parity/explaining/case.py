@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from lockstep.parity.explaining.atom_sets import widest
+from lockstep.parity.explaining.cached_found import Cached
 from lockstep.parity.explaining.contradiction import Beside, contradictions
 from lockstep.parity.explaining.hypothesis import (
     Atom,
@@ -48,6 +49,7 @@ class Case:
         self, model: Model, graph: Graph, sides: Joined, dtype: str, faults: Sequence[Fault]
     ):
         self.model, self.graph, self.sides, self.dtype = model, graph, sides, dtype
+        self.faults = {one.id: one for one in faults}
         self.misshapen: list[str] = []
         self.twins: dict[str, np.ndarray] = {}  # a value's second tap, where that says otherwise
         self.dumped = self.values()
@@ -55,6 +57,7 @@ class Case:
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
         self.trial.unseen = unseen_rows(sides, graph)
         fill_up(self.trial, sides.last, (self.dumped, self.twins))
+        self.cached = Cached()
         self.hypotheses = hypotheses(faults, graph)
         self.judged: dict[int, Judgement] = {}  # of each piece as it was dumped, by its target
         self.right: list[Piece] = []
@@ -68,7 +71,7 @@ class Case:
         """Read what the dump has of each value of the graph."""
         found: dict[int, np.ndarray] = {}
         for tap, number in self.graph.taps.items():
-            if tap not in self.sides.names:
+            if tap not in self.sides.names or tap in self.sides.caches:
                 continue
             value = self.sides.read(tap, self.graph.shapes[number])
             if value.shape != self.graph.shapes[number] or value.dtype.kind in "iubc":
@@ -77,7 +80,7 @@ class Case:
                 found[number] = value
             elif not np.array_equal(value, found[number], equal_nan=True):
                 self.twins[tap] = value
-        if not found:
+        if not found and not self.sides.caches:
             raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
         return found
 

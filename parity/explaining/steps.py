@@ -17,12 +17,12 @@ import numpy as np
 from lockstep.parity.align import MOVES, Alignment, Shape, move_between
 from lockstep.parity.dump import Dump
 from lockstep.parity.explaining.batch import padded, positions_of, rows_of
+from lockstep.parity.explaining.cached_taps import with_caches
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph import Graph, record
-from lockstep.parity.names import parted, step_of
+from lockstep.parity.names import CACHED, parted, step_of
 from lockstep.parity.naming import aligned
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.checkpoint.rope_scaling import BY_LENGTH
 from lockstep.reference.model import Model
 
 NO_TOKENS = (
@@ -31,9 +31,6 @@ NO_TOKENS = (
 NO_DECODED = (
     "holds {steps} steps, but says what was fed in {said}: put the ids into its metadata as "
     "decoded, or behind the prompt's in --tokens"
-)
-STRETCHED = (
-    "what comes before {step} alone is read: positions of this model stretch with the length"
 )
 
 
@@ -53,13 +50,6 @@ class Fed:
         """The token that each step begins with."""
         return tuple(int(end) for end in np.cumsum(self.lengths)[:-1])
 
-    def before(self, step: int) -> Fed:
-        """Return what was fed before a step."""
-        lengths = self.lengths[:step]
-        count = sum(lengths)
-        pads = None if self.pads is None else self.pads[:, :count]
-        return Fed(self.tokens[:, :count], lengths, pads)
-
     def shape_of_prompt(self, shape: Shape, axes: Sequence[int]) -> Shape:
         """Return what of a value's shape is the prompt's."""
         return tuple(self.lengths[0] if axis in axes else n for axis, n in enumerate(shape))
@@ -70,9 +60,6 @@ def read_passes(
 ) -> tuple[Graph, Joined]:
     """Return the graph of all that a dump holds, its steps too, and where each tap of it is."""
     fed = fed_to(dump, tokens)
-    late = stretched_between(model, fed)
-    if late is not None:
-        fed = fed.before(late)
     positions = None if fed.pads is None else positions_of(fed.pads)
     graph = record(model, fed.tokens, positions, steps=fed.steps)
     graph = graph if fed.pads is None else padded(graph, fed.pads)
@@ -81,8 +68,7 @@ def read_passes(
         for tap, number in graph.taps.items()
     }
     sides = joined(aligned(dump, prompt, names), graph, fed)
-    said = [] if late is None else [STRETCHED.format(step=f"step {late}")]
-    return graph, replace(sides, told=(*sides.told, *said))
+    return with_caches(graph, sides.caches), sides
 
 
 def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
@@ -120,33 +106,20 @@ def steps_in(dump: Dump) -> int:
     return len(numbers)
 
 
-def stretched_between(model: Model, fed: Fed) -> int | None:
-    """Return the first step whose positions stretch otherwise than the prompt's, None if none."""
-    scaling = getattr(model.config, "rope_scaling", None)
-    if scaling is None or scaling.rope_type not in BY_LENGTH:
-        return None
-    config = model.config
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    ends = np.cumsum(fed.lengths)
-    found = [
-        scaling.frequencies(model.ops, theta=config.rope_theta, dims=width, lengths=ends[i : i + 1])
-        for i in range(len(ends))
-    ]
-    return next((i for i, one in enumerate(found) if not np.array_equal(one, found[0])), None)
-
-
 @dataclass(frozen=True)
 class Joined(Alignment):
     """The taps of all passes, each read as one tensor of the whole text.
 
     `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
-    alone; of the tokens before it nothing is known, and nothing judged.
+    alone; of the tokens before it nothing is known, and nothing judged. `caches` are the tensors of
+    caches by their taps, and by the pass that they were dumped behind.
     """
 
     lengths: tuple[int, ...] = ()
     axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     last: frozenset[str] = frozenset()
+    caches: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return a tap in `shape`, that of the whole text; or what of it does not fit, as it is."""
@@ -223,8 +196,12 @@ def joined(sides: Alignment, graph: Graph, fed: Fed) -> Joined:
     axes = {tap: graph.token_axes[number] for tap, number in graph.taps.items()}
     steps = [f"step.{number}/" for number in range(1, len(fed.lengths))]
     parts, names, partial = {}, {}, dict[str, None]()
+    caches: dict[str, dict[int, str]] = {}
     for tap, name in sides.names.items():
         step, path = parted(tap)
+        if path.endswith(CACHED):
+            caches.setdefault(path, {})[step_of(tap)] = name
+            continue
         if path not in axes:
             names.setdefault(path, name)  # of all passes, one says that it is no tap
             continue
@@ -234,13 +211,14 @@ def joined(sides: Alignment, graph: Graph, fed: Fed) -> Joined:
         elif not step:
             names[tap], parts[tap] = name, tuple(map(str, every))
     known: dict[str, Any] = vars(sides) | {"names": names}
-    whole = Joined(**known, lengths=fed.lengths, axes=axes, parts=parts)
+    whole = Joined(**known, lengths=fed.lengths, axes=axes, parts=parts, caches=caches)
     whole = whole.with_last_rows(graph)
     short = [tap for tap in parts if steps and of_other_keys(whole, tap, graph)]
-    if steps and not set(parts) - set(short):
+    if steps and not set(parts) - set(short) and not caches:
         where = f"the first that is not is {show(next(iter(partial)), 48)}" if partial else None
         raise InputError(sides.dump.path, "no tap is in the prompt and in every step", where)
     kept = {tap: name for tap, name in names.items() if tap not in short}
+    kept |= {tap: found[max(found)] for tap, found in caches.items()}
     told = (
         *told_of(partial, "are not in every step, and not judged"),
         *told_of(short, "are of other keys in every step, and not judged"),

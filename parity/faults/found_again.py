@@ -19,6 +19,7 @@ from lockstep.parity.faults.passes import (
 )
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Graph, Ref
+from lockstep.parity.graph.stretched import turn_of
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 GROUP = 64
@@ -50,13 +51,12 @@ def turned(times: Callable[[Graph, int], np.ndarray]) -> Rewrite:
         turn = rope_of_keys(call, graph) if graph.steps else None
         if turn is None:
             return None
-        options = turn.options
 
         def wrong(ops: Any, queries: Any, keys: Any, at: Any, by: Any, *, scale: float) -> Any:
             out = ops.attention_scores(queries, keys, scale=scale)
             more = times(graph, keys.shape[2])
             for count in range(1, int(more.max(initial=0)) + 1):
-                keys = ops.rope(keys, at, by, **options)
+                keys = turn_of(turn)(ops, keys, at, by)
                 scores = ops.attention_scores(queries, keys, scale=scale)
                 out = np.where(more == count, scores, out)
             return out
@@ -123,6 +123,32 @@ def of_so_many_heads(*, filled: bool) -> Rewrite:
     return rewritten
 
 
+def axes_mixed() -> Rewrite:
+    """Read what was written as (B, S, G, D) as if it were (B, G, S, D)."""
+
+    @rewrite(("attention_scores", "attention_context"))
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if not graph.steps or graph.input_shape(call, 1)[1] == 1:
+            return None
+        passes = numbered(graph, graph.shapes[call.number][2])
+
+        def wrong(ops: Any, queries: Any, x: Any, *more: Any, **options: Any) -> Any:
+            compute = getattr(ops, call.op)
+            out = compute(queries, x, *more, **options)
+            here = passes[: out.shape[2]]
+            for step in np.unique(here)[1:]:
+                end = int(np.searchsorted(here, step, side="right"))
+                buffer = x[:, :, :end].swapaxes(1, 2).reshape(x[:, :, :end].shape)
+                found = np.concatenate([buffer, x[:, :, end:]], axis=2)
+                theirs = compute(queries, found, *more, **options)
+                out = np.where((here == step)[:, None], theirs, out)
+            return out
+
+        return call.replaced(wrong)
+
+    return rewritten
+
+
 def in_the_basis_of_storage(*parts: str) -> Rewrite:
     """Read what was rotated by a Hadamard matrix as it lies in the cache."""
 
@@ -179,6 +205,15 @@ def narrowed(name: str) -> Callable[..., Any]:
     return lambda ops, x: x.astype(dtype_named(name)).astype(x.dtype)
 
 
+# What a rounding of the cache is called, and how it is done.
+VARIANTS_OF_ROUNDING = {
+    "8 bits, a scale for each head of a token": "head",
+    "8 bits in blocks of 32": "q8_0",
+    "8 bits in groups of 64": "affine 8",
+    "4 bits in groups of 64": "affine 4",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+}
 ROUNDED: dict[str, Callable[..., Any]] = {
     "head": by_head,
     "q8_0": in_blocks_of_32,

@@ -9,7 +9,9 @@ import numpy as np
 
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.found_again import (
+    VARIANTS_OF_ROUNDING,
     after_a_turn,
+    axes_mixed,
     before_the_turn,
     in_the_basis_of_storage,
     of_other_layer,
@@ -24,6 +26,7 @@ from lockstep.parity.faults.slots import (
     EMPTY,
     STEP,
     Asked,
+    of_same_prompt,
     remembering,
     seen_by,
     shortened,
@@ -150,6 +153,26 @@ FAULTS = (
             "query heads read their own number, and zeros beyond": of_so_many_heads(filled=False),
             "query heads read their number mod key heads": of_so_many_heads(filled=True),
         },
+    ),
+    Fault(
+        id="kv-axes-mixed",
+        wrong="keys and values are written as (B, S, G, D), and read as (B, G, S, D)",
+        right="they are written in the layout that they are read in",
+        symptom="the first token is right, then garbage",
+        where="self_attn.o_proj from step 1 on",
+        fix="move the axis of heads before that of tokens, then write; a reshape moves nothing",
+        variants={"": axes_mixed()},
+    ),
+    Fault(
+        id="kv-not-reset-between-prompts",
+        wrong="a prompt's tokens see what an earlier text left in the cache",
+        right="a new text begins with an empty cache",
+        symptom="the first prompt is right, each later one knows those before it",
+        where="self_attn.o_proj",
+        fix="make a new cache for each text, or set its length to 0",
+        evidence=("huggingface/candle@66be13b51",),
+        acausal=True,
+        variants={"the same prompt before": of_same_prompt},
     ),
     Fault(
         id="kv-ring-size-off-by-one",
@@ -284,16 +307,6 @@ FAULTS = (
         where="self_attn.o_proj from step 1 on",
         fix="keep the cache in the dtype of the model, or know that it is quantised",
         coarse=True,
-        variants={
-            name: rounded_in_the_cache(kind)
-            for name, kind in {
-                "8 bits, a scale for each head of a token": "head",
-                "8 bits in blocks of 32": "q8_0",
-                "8 bits in groups of 64": "affine 8",
-                "4 bits in groups of 64": "affine 4",
-                "bfloat16": "bfloat16",
-                "float16": "float16",
-            }.items()
-        },
+        variants={name: rounded_in_the_cache(kind) for name, kind in VARIANTS_OF_ROUNDING.items()},
     ),
 )

@@ -13,7 +13,7 @@ ADDED = frozenset({
     "port-quantised-affine-4-32", "port-quantised-affine-4-64", "port-quantised-affine-4-128",
     "port-quantised-affine-8-32", "port-quantised-affine-8-64", "port-quantised-affine-8-128",
     "port-quantised-mxfp4", "port-quantised-mxfp8", "port-quantised-q4-0", "port-quantised-q8-0",
-    "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer",
+    "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer", "kv-axes-mixed",
     "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
     "gelu-from-a-table",
 })  # fmt: skip
@@ -27,6 +27,7 @@ ADDED_AROUND = frozenset({
     "top-p-ties-kept", "drawing-order", "penalty-window", "logits-of-an-earlier-row",
     "sampled-rank-as-id", "uniform-of-another-step", "draw-at-the-border", "draw-sums-in-half",
     "top-p-sorted-ascending", "sampler-setting-ignored", "sampler-default-kept",
+    "sampler-of-an-engine", "engine-defaults",
     "temperature-misapplied", "first-token-dropped", "prompt-fed-one-too-far",
     "token-handed-out-twice", "prompt-echoed", "max-tokens-off-by-one",
 })  # fmt: skip
@@ -127,7 +128,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "kv_cache": {
         "kv-restore-offset-zero": REUSE,
-        "kv-not-reset-between-prompts": REUSE,
         "kv-prefix-hit-block-table": REUSE,
         "kv-quant-unsupported-head-dim": CRASH,
         "kv-state-getter-decodes": "costs memory, changes no number",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.by_length import by_lengths
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import only, option, rewrite
 from lockstep.parity.faults.turns import (
@@ -240,11 +241,12 @@ FAULTS = (
     ),
     Fault(
         id="rope-longrope-always-long",
-        wrong="one table of divisors for every length, or none",
+        wrong="one table of divisors for every length, or none, or that of another length",
         right="short_factor up to the original length, long_factor beyond it",
         symptom="slightly worse text at some lengths",
         where="self_attn.q_rope",
-        fix="choose the table by the whole length of the text",
+        fix="choose the table anew in every step, by the whole length of the text so far; keys in "
+        "the cache stay as they are",
         evidence=("ml-explore/mlx-lm#660", "ml-explore/mlx-swift-lm#16"),
         variants={
             "always long": of_kind(
@@ -258,6 +260,7 @@ FAULTS = (
             "neither": of_kind(
                 "longrope", lambda turns, config: None if is_listed(turns) else turns.plain
             ),
+            **by_lengths("longrope"),
         },
     ),
     Fault(
@@ -276,11 +279,12 @@ FAULTS = (
     ),
     Fault(
         id="rope-dynamic-ntk",
-        wrong="the base does not grow with the text, or grows by another rule",
+        wrong="the base does not grow with the text, or grows by another rule or another length",
         right="base (s T / M - (s - 1))^(D / (D - 2)) for T tokens beyond M",
         symptom="fine up to max_position_embeddings, broken beyond",
         where="self_attn.q_rope",
-        fix="compute the base anew from the length of the text once it exceeds the original one",
+        fix="compute the base anew in every step, from the length of the text so far, once that "
+        "exceeds the original one; keys in the cache stay as they are",
         evidence=("ml-explore/mlx-lm#1606",),
         variants={
             "never": of_kind("dynamic", lambda turns, config: turns.plain),
@@ -293,6 +297,7 @@ FAULTS = (
                     theta=turns.options["theta"] * turns.options["factor"]
                 ),
             ),
+            **by_lengths("dynamic"),
         },
     ),
     Fault(

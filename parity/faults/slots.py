@@ -36,6 +36,7 @@ class Asked:
 
 
 Held = Callable[[Asked], Sequence[int] | None]  # the tokens that it sees; None: as it should be
+HELD: dict[Rewrite, Held] = {}  # what is behind each rewrite that `remembering` made
 
 
 def seen_by(asked: Asked) -> range:
@@ -103,6 +104,7 @@ def remembering(held: Held) -> Rewrite:
         counts = counted(held, graph, window, graph.shapes[call.number][-1])
         return None if counts is None else call.replaced(weighed(counts, graph.steps[0]))
 
+    HELD[rewritten] = held
     return rewritten
 
 
@@ -125,6 +127,18 @@ def weighed(counts: Counted, prompt: int) -> Callable[..., Any]:
         return ops.softmax(wide, seen, masked_row=masked_row)[..., :size]
 
     return wrong
+
+
+@rewrite("softmax")
+def of_same_prompt(call: Call, graph: Graph) -> Call | None:
+    """See the prompt once more, as an earlier run of it left it behind."""
+    size = graph.shapes[call.number][-1]
+    if graph.pads is not None or graph.source(call, MASK).options["window"] is not None:
+        return None
+    prompt = graph.steps[0] if graph.steps else size
+    token, key = np.arange(size)[:, None], np.arange(size)
+    times = (key <= token).astype(int) + (key < prompt)
+    return call.replaced(weighed(Counted(times, np.zeros(size, int)), 0))
 
 
 def shortened(asked: Asked, by: int) -> Asked:

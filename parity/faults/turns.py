@@ -11,26 +11,30 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Derived, Graph
+from lockstep.parity.graph.stretched import BY_LENGTH, FREQUENCIES
 from lockstep.reference.precision import dtype_named
 
-X, POSITIONS, FREQUENCIES = 0, 1, 2
+X, POSITIONS = 0, 1
 PLAIN, PROPORTIONAL = "rope_frequencies", "rope_frequencies_proportional"
-BY_LENGTH = ("rope_frequencies_dynamic", "rope_frequencies_longrope")
 
 
 @dataclass(frozen=True)
 class Turns:
     """How a port comes by its frequencies: which operation, with which options, and what then.
 
-    Rewrites change one another's `Turns` instead of its result, so that a wrong base and a missing
-    stretch compose.
+    `lengths` makes the lengths of another text, where they depend on it; None for its own. Rewrites
+    change one another's `Turns` instead of its result, so that a wrong base and a missing stretch
+    compose.
     """
 
     op: str | Callable[..., Any]
     options: Mapping[str, Any]
     after: tuple[Callable[[Any], Any], ...] = ()
+    lengths: Callable[[Any], Any] | None = None
 
     def __call__(self, ops: Any, right: Any, *lengths: Any) -> Any:
+        if self.lengths is not None:
+            lengths = (self.lengths(*lengths),)
         by_length = callable(self.op) or self.op in BY_LENGTH
         operation = self.op if callable(self.op) else getattr(ops, self.op)
         frequencies = operation(*(lengths if by_length else ()), **self.options)

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Graph, Ref, Tensor, Value, again
+from lockstep.parity.graph.stretched import turn_of
 
 
 def scores_of(call: Call, graph: Graph) -> Call:
@@ -85,8 +86,8 @@ def values_turned_rightly(call: Call, graph: Graph) -> Call | None:
     """Turn values by the keys' tables, whatever else is wrong with how the keys are turned."""
     keys = graph.source(scores_of(call, graph), 1)
 
-    def turned(ops: Any, values: Any, positions: Any, frequencies: Any) -> Any:
-        return ops.rope(values, positions, frequencies, **keys.options)
+    def turned(ops: Any, values: Any, *tables: Any) -> Any:
+        return turn_of(keys)(ops, values, *tables)
 
     return None if keys.op != "rope" else call.with_changed(1, turned, *keys.inputs[1:])
 

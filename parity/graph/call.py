@@ -112,6 +112,8 @@ class Call:
         """
         if self.instead is None:
             return replace(self, instead=instead)
+        if hasattr(self.instead, "around"):  # no bug: it only lays out what goes in and comes out
+            return replace(self, instead=self.instead.around(instead))
         if len(self.inputs) != self.arity:
             raise Conflict(self.place)
         before = self.instead

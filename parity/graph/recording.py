@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.parity.graph.call import Call, Constant, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph
+from lockstep.parity.graph.stretched import stretched
 from lockstep.parity.recorder import Node, Recorder, Stage
 from lockstep.parity.shape_ops import SHAPE_OPS, blank
 from lockstep.parity.taps import STANDINS
@@ -66,7 +67,7 @@ def record(
         np.arange(tokens.shape[1])[None].repeat(len(tokens), 0) if positions is None else positions
     )
     stage, handed = walked(model, tokens, positions)
-    return Graph(
+    graph = Graph(
         calls=tuple(calls_of(stage, named_references(handed, model), tokens.shape)),
         shapes=tuple(node.output.shape for node in stage.nodes),
         token_axes=axes,
@@ -76,6 +77,7 @@ def record(
         unused=frozenset(model.checkpoint.unused),
         steps=steps,
     )
+    return stretched(graph, positions)
 
 
 def walked(

@@ -1,8 +1,8 @@
 """In which order an engine samples, and how its cuts read their limits: names, no arithmetic.
 
 Sources: mlx-lm 0.32.2 (sample_utils), transformers 5.23 (logits_process, and its order in
-generate), llama.cpp's default chain (llama-cpp-python 0.3.36), and the descriptions of ember and of
-WeDLM's engine.
+generate), llama.cpp's default chain (llama-cpp-python 0.3.36), vLLM's V1 sampler (read, not run:
+vllm/v1/sample and model_executor/layers/utils), and the texts on ember and on WeDLM's engine.
 """
 
 import math
@@ -20,6 +20,7 @@ class Semantics:
     order: tuple[str, ...]
     lacks: frozenset[str] = frozenset()  # options that the engine does not have
     window: int | None = None  # how many of the last tokens the penalties look at; None means all
+    counts: Literal["all", "answer"] = "all"  # what frequency and presence look at
     top_k_ties: Literal["lowest", "all"] = "lowest"
     top_k_limit: Literal["any", "vocabulary", "below the vocabulary"] = "any"
     top_p_ties: Literal["lowest", "all"] = "lowest"
@@ -64,6 +65,13 @@ ENGINES = {
             top_k_limit="below the vocabulary",
             top_p_ties="all",
             zero={"top_p": "off"},
+        ),
+        Semantics(
+            "vllm",
+            ("temperature", "min_p", "top_k", "top_p"),
+            lacks=frozenset({"typical_p", "penalty_window"}),
+            counts="answer",
+            top_k_ties="all",
         ),
         Semantics(
             "ember",

@@ -40,6 +40,14 @@ def test_the_mlp_of_a_sparse_layer_is_what_its_experts_say_together(below, tap):
     assert names[f"{SPARSE}.{tap}"] == SPARSE
 
 
+@pytest.mark.parametrize("below", ["shared_expert", "shared_experts.up_proj", "shared_expert_gate"])
+def test_with_shared_experts_an_mlp_is_more_than_each_part(below):
+    names = [SPARSE, f"{SPARSE}.gate", f"{SPARSE}.experts", f"{SPARSE}.{below}"]
+    found = align(named({name: np.zeros(1) for name in names})).names
+    assert found[SPARSE] == SPARSE and f"{SPARSE}.down_proj" not in found
+    assert found[f"{SPARSE}.experts"] == f"{SPARSE}.experts"
+
+
 def test_the_taps_of_the_model_decide_it_where_they_are_known():
     port = named({SPARSE: np.zeros(1)})
     assert [*align(port, known=[f"{SPARSE}.experts"]).names] == [f"{SPARSE}.experts"]

@@ -17,6 +17,7 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+WITNESS = Path(__file__).parents[1] / "witnesses/llama/mistral_window"
 FUSED = {"self_attn.scores", "self_attn.probs", "mlp.act_fn"}
 
 
@@ -119,3 +120,25 @@ def test_memory_is_bounded_by_a_tap_however_many_there_are(tmp_path, stages):
     tracemalloc.stop()
     assert (tmp_path / "t").stat().st_size > stages * TAP
     assert peak < 3 * TAP
+
+
+def test_caches_are_written_where_a_glob_names_them(lockstep, tmp_path):
+    """By law: behind a step a cache holds the keys of all tokens so far, and `diff` agrees."""
+    model, paths = WITNESS, []
+    for backend in ("reference", "cpu", "mlx"):
+        paths.append(tmp_path / f"{backend}.safetensors")
+        said = lockstep("trace", model, "--tokens", "3,14,15", "--decode", 2, "--backend", backend,
+                        "--taps", "*.cached_*,*.k_rope", "-o", paths[-1])  # fmt: skip
+        assert said.code == 0
+        dump = open_dump(paths[-1])
+        layer = "model.layers.1.self_attn"
+        keys = [dump.read(f"{step}{layer}.k_rope") for step in ("", "step.1/", "step.2/")]
+        cached = dump.read(f"step.2/{layer}.cached_keys")
+        np.testing.assert_array_equal(cached, np.concatenate(keys, axis=2))
+        assert len(dump.shapes) == 3 * 2 * 3
+    for other in paths[1:]:
+        for more in ((), ("--model", model)):
+            said = lockstep("diff", paths[0], other, *more)
+            assert said.code == 0 and "18 taps compared" in said.out
+    said = lockstep("trace", model, "--tokens", "3", "--taps", "model.layers.0.*", "-o", paths[0])
+    assert said.code == 0 and not [one for one in open_dump(paths[0]).shapes if "cached" in one]

@@ -14,7 +14,7 @@ import mlx_lm
 import numpy as np
 import pytest
 from mlx_lm.generate import generate_step
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import BatchKVCache, make_prompt_cache
 
 from lockstep import parity, reference
 from tests.peers.test_capture_peers import MLX, MODELS
@@ -146,6 +146,21 @@ def test_a_planted_bug_is_named(bug, tmp_path):
     found = parity.explain(reference.load(folder), captured(model))
     assert found.verdict == "faults" and {one.id for one in found.faults} <= ids
     assert found.unexplained == []
+
+
+def test_a_batch_with_its_caches_raises_no_alarm():
+    """mlx-lm's batch cache says what fills rows up on their left; its slots are read too."""
+    folder = Path(__file__).parents[2] / "parity/demo/checkpoint"
+    model = mlx_lm.load(str(folder))[0]
+    model.set_dtype(mx.float32)
+    cache = [BatchKVCache([3, 0]) for _ in model.layers]
+    with parity.capture.mlx(model, caches=True) as dump:
+        model(mx.array([[0, 0, 0, 3, 14, 15], [26, 5, 35, 8, 9, 7]]), cache=cache)
+        model(mx.array([[4], [6]]), cache=cache)
+    assert (dump.batch, dump.padding) == ([[3, 14, 15], [26, 5, 35, 8, 9, 7]], "left")
+    found = parity.explain(reference.load(folder), dump)
+    assert (found.verdict, found.steps, found.conventions) == ("clean", 1, [])
+    assert parity.diff(dump, dump, model=reference.load(folder)).verdict == "parity"
 
 
 def test_the_example_of_the_page_is_true(tmp_path, monkeypatch, capsys):

@@ -182,3 +182,17 @@ def test_a_bug_of_a_padded_batch_is_named(made, name, side, bug):
     table = IN_WPE if name == "gpt2" else IN_ROPE
     assert ids(found) == {table.get(bug, "mask-padding-attended")} and not found.unexplained
     assert all("row" in one.where for one in found.faults)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3_moe_raw", "llama"])
+def test_batches_of_either_side_are_compared(made, name):
+    """`diff`: rows that are filled up on the left are those that are filled up on the right."""
+    model = reference.load(made(name))
+    left, right = (decode_batch(made(name), side) for side in ("left", "right"))
+    for one, other in ((left, right), (right, left), (left, left)):
+        assert parity.diff(one, other).verdict == "parity"
+        found = parity.diff(one, other, model=model)
+        assert found.verdict == "parity" and found.compared > 150
+    wrong = parity.diff(right, decode_batch(made(name), "left", "row 0 (steps)"), model=model)
+    assert wrong.first_divergence.name.startswith("step.1/")
+    assert wrong.first_divergence.place.startswith("in rows 1, 2; first at [1, ")

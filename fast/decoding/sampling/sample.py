@@ -24,22 +24,29 @@ from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 
 def sample(
-    logits: Array, options: SamplingOptions, *, uniform: float, seen: Sequence[int] = ()
+    logits: Array,
+    options: SamplingOptions,
+    *,
+    uniform: float,
+    seen: Sequence[int] = (),
+    prompt: int = 0,
 ) -> int:
     """Draw a token from its logits (V,). `seen` are the tokens before it, for the penalties."""
     if not 0 <= uniform < 1:
         raise ValueError(f"uniform={uniform}, but should be at least 0 and below 1")
     if options.is_argmax:
         return greedy(logits)
-    left = remaining(logits, options, seen)
+    left = remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         return int(left.ids[left.logits == left.logits.max()].min())
     return draw(left, uniform, rule=options.rules.draws)
 
 
-def probabilities(logits: Array, options: SamplingOptions, seen: Sequence[int] = ()) -> Array:
+def probabilities(
+    logits: Array, options: SamplingOptions, seen: Sequence[int] = (), prompt: int = 0
+) -> Array:
     """Return each token's probability after all stages, (V,)."""
-    left = remaining(logits, options, seen)
+    left = remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         left = left.best_first().at(slice(1))
     out = np.zeros(len(logits))
@@ -47,7 +54,9 @@ def probabilities(logits: Array, options: SamplingOptions, seen: Sequence[int] =
     return out
 
 
-def remaining(logits: Array, options: SamplingOptions, seen: Sequence[int]) -> Candidates:
+def remaining(
+    logits: Array, options: SamplingOptions, seen: Sequence[int], prompt: int
+) -> Candidates:
     """Apply the bias, the penalties and then the engine's stages in its order."""
     greedy(logits)  # for its errors: a bias may hide what is wrong
     if options.logit_bias:
@@ -60,6 +69,7 @@ def remaining(logits: Array, options: SamplingOptions, seen: Sequence[int]) -> C
             frequency=options.frequency_penalty,
             presence=options.presence_penalty,
             window=options.window,
+            uncounted=prompt if options.rules.counts == "answer" else 0,
         )
     left = candidates(logits)
     if options.temperature == 0 and not options.rules.greedy_after_cuts:

@@ -8,13 +8,18 @@ from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 
 class Sampler:
-    """Called with the logits (V,) of one token after another of one text; returns their ids."""
+    """Called with the logits (V,) of one token after another of one text; returns their ids.
+
+    `seen` is the prompt.
+    """
 
     def __init__(self, options: SamplingOptions, uniforms: Iterator[float], seen: Sequence[int]):
         self.options, self.uniforms, self.seen = options, uniforms, list(seen)
+        self.prompt = len(self.seen)
 
     def __call__(self, logits: Array) -> int:
         """Choose the next token. Only a draw takes a number: at temperature 0 none is taken."""
         uniform = next(self.uniforms) if self.options.temperature > 0 else 0.0
-        self.seen.append(sample(logits, self.options, uniform=uniform, seen=self.seen))
+        seen, prompt = self.seen, self.prompt
+        seen.append(sample(logits, self.options, uniform=uniform, seen=seen, prompt=prompt))
         return self.seen[-1]

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.mistake import Edit, Mistake
+from lockstep.reference.decoding.sampling.candidates import Candidates, shares, weights
+from lockstep.reference.decoding.sampling.top_k import top_k
 
 Array = np.ndarray
 Keep = Callable[[Array, float], Array]  # probabilities, the best first, and p to a mask
 
 
-def cut(step: str, wrong: Callable[[Array, Any], Array]) -> Edit:
+def cut(step: str, wrong: Callable[[Candidates, Any], Candidates]) -> Edit:
     return Edit(step, lambda right, settings: wrong)
 
 
 def nucleus(keep: Keep, *, empty: int | None = None, ascending: bool = False) -> Edit:
     """Keep another set; where it is `empty`, the id that such ports come out with."""
 
-    def wrong(logits: Array, s: Any) -> Array:
-        from lockstep.parity.chain.sampler import in_rank, kept_in_rank
-
-        if s.top_p >= 1:
-            return logits
-        order, probs = in_rank(logits)
-        if ascending:
-            order, probs = order[::-1], probs[::-1]
-        mask = keep(probs, s.top_p)
-        if mask.any():
-            return kept_in_rank(logits, order, mask)
-        if empty is None:
-            return kept_in_rank(logits, order, np.arange(len(order)) == 0)
-        return np.where(np.arange(len(logits)) == empty % len(logits), 0.0, -np.inf)
+    def wrong(left: Candidates, s: Any) -> Candidates:
+        if s.share("top_p") == 1:
+            return left
+        ranked = left.best_first()
+        ordered = ranked.at(slice(None, None, -1)) if ascending else ranked
+        kept = ordered.at(keep(shares(ordered), s.top_p))
+        if len(kept.ids):
+            return kept
+        return ranked.at(slice(1)) if empty is None else Candidates(np.array([empty]), np.zeros(1))
 
     return cut("top_p", wrong)
 
@@ -60,33 +56,29 @@ def in_half(dtype: str) -> Keep:
     return keep
 
 
-def mask_of_ranks(logits: Array, s: Any) -> Array:
+def mask_of_ranks(left: Candidates, s: Any) -> Candidates:
     """Use the mask over ranks as if it were one over ids."""
-    from lockstep.parity.chain.sampler import in_rank
-
-    if s.top_p >= 1:
-        return logits
-    return np.where(reached(in_rank(logits)[1], s.top_p), logits, -np.inf)
+    if s.share("top_p") == 1:
+        return left
+    count = int(reached(shares(left.best_first()), s.top_p).sum())
+    return left.at(left.ids < count)
 
 
 def k_of(more: int) -> Edit:
-    def wrong(logits: Array, s: Any) -> Array:
-        from lockstep.parity.chain.sampler import top_k
-
-        return top_k(logits, replace(s, top_k=s.top_k + more)) if s.top_k + more > 0 else logits
+    def wrong(left: Candidates, s: Any) -> Candidates:
+        count = s.top_k + more
+        return top_k(left, count, ties=s.rules.top_k_ties) if s.top_k and count > 0 else left
 
     return cut("top_k", wrong)
 
 
-def of_logits(logits: Array, s: Any) -> Array:
-    return np.where(logits >= s.min_p * logits.max(), logits, -np.inf) if s.min_p > 0 else logits
+def of_logits(left: Candidates, s: Any) -> Candidates:
+    return left.at(left.logits >= s.min_p * left.logits.max()) if s.min_p > 0 else left
 
 
-def to_zero(logits: Array, s: Any) -> Array:
+def to_zero(left: Candidates, s: Any) -> Candidates:
     """Give what is cut a logit of 0 instead of none."""
-    from lockstep.parity.chain.sampler import min_p
-
-    return np.where(np.isfinite(min_p(logits, s)), logits, 0.0)
+    return left._replace(logits=np.where(weights(left) >= s.min_p, left.logits, 0.0))
 
 
 MISTAKES = (

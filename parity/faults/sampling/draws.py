@@ -3,60 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.mistake import Edit, Mistake
+from lockstep.reference.decoding.sampling.candidates import Candidates, shares, weights
 
 Array = np.ndarray
 
 
-def draw(wrong: Callable[[Array, float], int]) -> Edit:
-    return Edit("draw", lambda right, settings: wrong)
+@dataclass(frozen=True)
+class Draw:
+    """A wrong draw, and how likely it makes each id, if not as likely as the right one does."""
+
+    choose: Callable[[Candidates, float, int], int]
+    chances: Callable[[Candidates, int], tuple[Array, Array]] | None = None
+
+    def __call__(self, left: Candidates, uniform: float, s: Any, size: int) -> int:
+        return self.choose(left, uniform, size)
 
 
-def last_maximum(logits: Array) -> int:
-    return len(logits) - 1 - int(np.argmax(logits[::-1]))
+def draw(choose: Callable[[Candidates, float, int], int], chances: Any = None) -> Edit:
+    return Edit("draw", lambda right, settings: Draw(choose, chances))
 
 
-def of_probabilities(logits: Array, uniform: float) -> int:
+def last_maximum(left: Candidates) -> int:
+    return int(left.ids[left.logits == left.logits.max()].max())
+
+
+def of_probabilities(left: Candidates, uniform: float, size: int) -> int:
     """Take probabilities for logits. What was cut has probability 0, and is drawn again."""
-    from lockstep.parity.chain.sampler import drawn, softmax
-
-    return drawn(softmax(logits), uniform)
-
-
-def rank_as_id(logits: Array, uniform: float) -> int:
-    """Hand out the rank that was drawn as if it were an id."""
-    from lockstep.parity.chain.sampler import in_rank
-
-    sums = np.cumsum(in_rank(logits)[1])
+    sums = np.cumsum(again(left, size)[1])
     return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
 
 
-def up_to(logits: Array, uniform: float) -> int:
-    """Take the first sum that reaches the uniform, though it may not exceed it."""
-    from lockstep.parity.chain.sampler import softmax
+def again(left: Candidates, size: int) -> tuple[Array, Array]:
+    """Return all ids, and the softmax of their probabilities."""
+    probs = np.zeros(size)
+    probs[left.ids] = shares(left)
+    powers = np.exp(probs)
+    return np.arange(size), powers / powers.sum()
 
-    sums = np.cumsum(softmax(logits))
-    return int(np.searchsorted(sums, uniform * sums[-1], side="left"))
+
+def rank_as_id(left: Candidates, uniform: float, size: int) -> int:
+    """Hand out the rank that was drawn as if it were an id."""
+    sums = np.cumsum(weights(left.best_first()))
+    return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
+
+
+def of_ranks(left: Candidates, size: int) -> tuple[Array, Array]:
+    return np.arange(len(left.ids)), shares(left.best_first())
+
+
+def up_to(left: Candidates, uniform: float, size: int) -> int:
+    """Take the first sum that reaches the uniform, though it may not exceed it.
+
+    At 0 that is id 0, whether it was cut or not.
+    """
+    ordered = by_ids(left)
+    sums = np.cumsum(weights(ordered))
+    return int(ordered.ids[np.searchsorted(sums, uniform * sums[-1])]) if uniform else 0
 
 
 def in_half(dtype: str) -> Edit:
     """Sum up in half precision."""
 
-    def wrong(logits: Array, uniform: float) -> int:
-        from lockstep.parity.chain.sampler import softmax
+    def wrong(left: Candidates, uniform: float, size: int) -> int:
         from lockstep.reference.precision import dtype_named
 
-        half = softmax(logits).astype(dtype_named(dtype))
+        ordered = by_ids(left)
+        half = shares(ordered).astype(dtype_named(dtype))
         sums = np.cumsum(half, dtype=half.dtype).astype(np.float64)
         found = np.flatnonzero(sums > uniform)
-        return int(found[0]) if found.size else len(sums) - 1
+        return int(ordered.ids[found[0]]) if found.size else size - 1
 
     return draw(wrong)
+
+
+def by_ids(left: Candidates) -> Candidates:
+    return left.at(np.argsort(left.ids))
 
 
 def uniform(which: Callable[[int], int]) -> Edit:
@@ -107,7 +134,7 @@ MISTAKES = (
         symptom="nearly every token is as likely as any other",
         where="decoded",
         fix="hand logits to a sampler of logits, and probabilities to one of probabilities",
-        variants={"": draw(of_probabilities)},
+        variants={"": draw(of_probabilities, again)},
     ),
     Mistake(
         id="sampled-rank-as-id",
@@ -117,7 +144,7 @@ MISTAKES = (
         where="decoded",
         fix="look the drawn rank up in the sorted ids",
         evidence=("ml-explore/mlx-lm@8726691c (mlx-examples #610)",),
-        variants={"": draw(rank_as_id)},
+        variants={"": draw(rank_as_id, of_ranks)},
     ),
     Mistake(
         id="rng-state-frozen",

@@ -12,29 +12,33 @@ from lockstep.parity.faults.mistake import Edit, Mistake
 Array = np.ndarray
 
 
-def divided(logits: Array, history: Sequence[int], s: Any) -> Array:
+def divided(logits: Array, history: Sequence[int], s: Any, uncounted: int = 0) -> Array:
     """Divide every logit, those below 0 too."""
-    ids = [one for one in sorted({*history}) if one < len(logits)]
-    right = other_penalties(logits, history, s)
+    ids = sorted({*recent(history, s)})
+    right = other_penalties(logits, history, s, uncounted)
     right[ids] += logits[ids] / s.repetition_penalty - logits[ids]
     return right
 
 
-def other_penalties(logits: Array, history: Sequence[int], s: Any) -> Array:
+def recent(history: Sequence[int], s: Any) -> Sequence[int]:
+    return history if s.window is None else history[-s.window :]
+
+
+def other_penalties(logits: Array, history: Sequence[int], s: Any, uncounted: int) -> Array:
     """Return what the penalties of presence and frequency alone leave."""
     from dataclasses import replace
 
     from lockstep.parity.chain.sampler import penalised
 
-    return penalised(logits, history, replace(s, repetition_penalty=1.0))
+    return penalised(logits, history, replace(s, repetition_penalty=1.0), uncounted)
 
 
-def each_time(logits: Array, history: Sequence[int], s: Any) -> Array:
+def each_time(logits: Array, history: Sequence[int], s: Any, uncounted: int = 0) -> Array:
     """Apply the penalty once for each time that an id was there."""
-    there = [one for one in history if one < len(logits)]
-    ids, counts = np.unique(np.array(there, dtype=int), return_counts=True)
-    right, seen, factor = other_penalties(logits, history, s), logits[ids], s.repetition_penalty
-    right[ids] += np.where(seen > 0, seen / factor**counts, seen * factor**counts) - seen
+    ids, counts = np.unique(np.array(recent(history, s), dtype=int), return_counts=True)
+    right, seen = other_penalties(logits, history, s, uncounted), logits[ids]
+    factor = s.repetition_penalty**counts
+    right[ids] += np.where(seen > 0, seen / factor, seen * factor) - seen
     return right
 
 

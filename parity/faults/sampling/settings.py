@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from lockstep.parity.faults.mistake import Edit, Mistake
+from lockstep.reference.tokenizer.sampling_semantics import ENGINES
 
 
 def setting(name: str, value: float) -> Edit:
@@ -21,6 +22,24 @@ def default(**values: float) -> Edit:
         return replace(settings, **off)
 
     return Edit("settings", change)
+
+
+def unsaid(engine: str, **values: float) -> Edit:
+    """Take an engine's rules and values for what was not said; a 0 that was said stays."""
+
+    def change(settings: Any, said: Any) -> Any:
+        given = fields_of(settings) if settings.given is None else settings.given
+        taken = {name: one for name, one in values.items() if name not in given}
+        if not taken:
+            return settings
+        rules = settings.rules if "semantics" in given else ENGINES[engine]
+        return replace(settings, follows=rules, **taken)
+
+    return Edit("settings", change)
+
+
+def fields_of(settings: Any) -> set[str]:
+    return {one.name for one in fields(settings)}
 
 
 def is_set(settings: Any, name: str) -> bool:

@@ -23,25 +23,33 @@ from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 
 def sample(
-    logits: Array, options: SamplingOptions, *, uniform: float, seen: Sequence[int] = ()
+    logits: Array,
+    options: SamplingOptions,
+    *,
+    uniform: float,
+    seen: Sequence[int] = (),
+    prompt: int = 0,
 ) -> int:
     """Draw a token from its logits (V,). `seen` are the tokens before it, for the penalties.
 
+    The first `prompt` of them are the prompt: some engines count only what was answered.
     `uniform` is in [0, 1). At temperature 0 the best token is taken and `uniform` is not looked at.
     Raises: InputError for logits as in `greedy`, and for token ids beyond the vocabulary;
     ValueError for a `uniform` out of range.
     """
     if not 0 <= uniform < 1:
         raise ValueError(f"uniform={uniform}, but should be at least 0 and below 1")
-    left = remaining(logits, options, seen)
+    left = remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         return int(left.best_first().ids[0])
     return draw(left, uniform, rule=options.rules.draws)
 
 
-def probabilities(logits: Array, options: SamplingOptions, seen: Sequence[int] = ()) -> Array:
+def probabilities(
+    logits: Array, options: SamplingOptions, seen: Sequence[int] = (), prompt: int = 0
+) -> Array:
     """Return each token's probability after all stages, (V,)."""
-    left = remaining(logits, options, seen)
+    left = remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         left = left.best_first().at(slice(1))
     out = np.zeros(len(logits))
@@ -49,7 +57,9 @@ def probabilities(logits: Array, options: SamplingOptions, seen: Sequence[int] =
     return out
 
 
-def remaining(logits: Array, options: SamplingOptions, seen: Sequence[int]) -> Candidates:
+def remaining(
+    logits: Array, options: SamplingOptions, seen: Sequence[int], prompt: int
+) -> Candidates:
     """Apply the bias, the penalties and then the engine's stages in its order."""
     changed = logit_bias(checked(logits), options.logit_bias)
     if options.looks_back:
@@ -60,6 +70,7 @@ def remaining(logits: Array, options: SamplingOptions, seen: Sequence[int]) -> C
             frequency=options.frequency_penalty,
             presence=options.presence_penalty,
             window=options.window,
+            uncounted=prompt if options.rules.counts == "answer" else 0,
         )
     left = candidates(changed)
     if options.temperature == 0 and not options.rules.greedy_after_cuts:

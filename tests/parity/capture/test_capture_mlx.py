@@ -117,10 +117,79 @@ def test_steps_continue_and_another_prompt_does_not(model):
     assert dump.decoded == [] and "pass.2/logits" in dump.shapes and "pass 2" in dump.notes[0]
 
 
-def test_a_batch_says_no_tokens(model):
+BATCH = mx.array([[1, 2, 9], [3, 4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"), [(None, [[1, 2, 9], [3, 4, 5]]), ([2, 3], [[1, 2], [3, 4, 5]])]
+)
+def test_a_batch_says_its_rows(model, lengths, rows):
+    with parity.capture.mlx(model, lengths=lengths) as dump:
+        model(BATCH)
+        model(mx.array([[6], [7]]))
+    assert (dump.tokens, dump.batch, dump.padding) == (None, rows, "right")
+    assert dump.rows("batch_decoded") == [[6], [7]] and dump.notes == []
+
+
+@pytest.mark.parametrize("lengths", [[2], [0, 3], [4, 3]])
+def test_lengths_that_are_not_those_of_the_rows_are_refused(model, lengths):
+    refused = pytest.raises(InputError, match=r"but should be 2 of 1\.\.3")
+    with refused, parity.capture.mlx(model, lengths=lengths):
+        model(BATCH)
+
+
+class Held:
+    """A cache as mlx-lm's are: what is in the buffer up to `offset`, the rest is room."""
+
+    def __init__(self, left_padding=None):
+        self.keys = self.values = None
+        self.offset = 0
+        if left_padding is not None:
+            self.left_padding = mx.array(left_padding)
+
+    def put(self, x):
+        first = mx.zeros((1, 2, 8, 3)) if self.keys is None else self.keys
+        first[:, :, self.offset : self.offset + x.shape[2]] = x
+        self.keys, self.values, self.offset = first, 2 * first, self.offset + x.shape[2]
+
+
+class Attention(nn.Module):
+    def __call__(self, x, cache):
+        cache.put(mx.ones((1, 2, x.shape[1], 3)) * (1 + cache.offset))
+        return x
+
+
+class Caching(Model):
+    def __init__(self):
+        super().__init__()
+        for layer in self.layers:
+            layer.self_attn = Attention()
+
+    def __call__(self, inputs, cache):
+        x = self.embed_tokens(inputs)
+        for layer, one in zip(self.layers, cache, strict=True):
+            x = layer(layer.self_attn(x, one))
+        return self.embed_tokens.as_linear(x)
+
+
+def test_what_caches_hold_is_kept_on_request():
+    model, caches = Caching(), [Held() for _ in range(3)]
+    with parity.capture.mlx(model, caches=True) as dump:
+        model(PROMPT, cache=caches)
+        model(mx.array([[4]]), cache=caches)
+    name = "layers.1.self_attn.cached_"
+    assert dump.read(f"{name}keys")[0, 1, :, 2].tolist() == [1, 1, 1]
+    assert dump.read(f"step.1/{name}values")[0, 0, :, 0].tolist() == [2, 2, 2, 8]
     with parity.capture.mlx(model) as dump:
-        model(mx.array([[1, 2], [3, 4]]))
-    assert dump.tokens is None and "batch of 2 rows" in dump.notes[0]
+        model(PROMPT, cache=[Held() for _ in range(3)])
+    assert not [one for one in dump.shapes if "cached" in one]
+
+
+def test_what_is_filled_up_on_the_left_is_what_batch_caches_say():
+    model = Caching()
+    with parity.capture.mlx(model) as dump:
+        model(BATCH, cache=[Held([1, 0]) for _ in range(3)])
+    assert (dump.batch, dump.padding) == ([[2, 9], [3, 4, 5]], "left")
 
 
 def test_bfloat16_is_kept_as_it_is(model):

@@ -1,6 +1,5 @@
 """What is accused, and on what evidence: lengths, echoes, few choices, near borders. By hand."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from lockstep.parity.dump import Dump
 from lockstep.parity.explain import explain
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Edit, Mistake
+from lockstep.parity.faults.sampling.penalties import divided, each_time
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.chain.test_choices import MODEL, TOKENS, dump, ids, stages
 from tests.parity.conftest import DEMO
@@ -193,7 +193,7 @@ def test_rows_are_read_once_and_no_more_than_are_judged():
         return np.full((1, 1, 3), len(read), np.float32)
 
     port = Dump(Path("port"), dict.fromkeys(names, (1, 1, 3)), logits)
-    own = OwnRows(port, 3, 1)
+    own = OwnRows(port, 3, mapped={}, cap=None)
     for _ in range(3):
         found, before = own.rows([])
     assert read == names[:MOST] and len(found) == MOST and before is None
@@ -218,8 +218,9 @@ def test_odd_words_are_refused(core, said, model):
 
 
 def test_penalties_pass_over_ids_without_a_logit():
-    from lockstep.parity.faults.sampling.penalties import divided, each_time
-
-    settings = replace(Settings(), repetition_penalty=2.0)
-    for wrong in (divided, each_time):
-        assert wrong(np.array([2.0, 4.0]), [1, 7], settings).tolist() == [2.0, 2.0]
+    """By hand: of two ids the second was there, and is halved."""
+    step = Step(0, np.array([2.0, 4.0]), None, [1, 7], [9])
+    for wrong in (None, divided, each_time):
+        edits = [] if wrong is None else [Edit("penalties", lambda right, s, wrong=wrong: wrong)]
+        sampler = Sampler(Settings(repetition_penalty=2.0), None, edits)
+        assert sampler.lowered(step).tolist() == [2.0, 2.0]

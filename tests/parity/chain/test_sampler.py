@@ -8,6 +8,7 @@ from lockstep.parity.faults.mistake import Edit
 from lockstep.parity.faults.sampling import cuts, draws, penalties
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling import sample
+from lockstep.reference.decoding.sampling.candidates import candidates
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 THIRDS = np.log([1.0, 2.0, 4.0])  # probabilities 1/7, 2/7, 4/7
@@ -52,7 +53,8 @@ def test_wrong_penalties(wrong, expected):
 
 
 def kept(wrong, logits=THIRDS, **settings):
-    return np.flatnonzero(np.isfinite(wrong(np.asarray(logits), Settings(**settings)))).tolist()
+    left = wrong(candidates(np.asarray(logits)), Settings(**settings))
+    return sorted((left.ids % len(logits)).tolist())
 
 
 def of(mistakes, id, variant=""):
@@ -88,7 +90,10 @@ def test_sums_in_half_precision():
     assert len(kept(half, logits, top_p=0.75)) == 257
     assert len(kept(cuts.nucleus(cuts.reached).change(None, None), logits, top_p=0.75)) == 129
     drawn = draws.in_half("bfloat16").change(None, None)
-    assert drawn(logits, 0.7495) == 256 and choose(logits, 0.7495, temperature=1) == 128
+    assert (
+        drawn(candidates(logits), 0.7495, Settings(), 257) == 256
+        and choose(logits, 0.7495, temperature=1) == 128
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,11 +106,11 @@ def test_sums_in_half_precision():
 )
 def test_wrong_draws(wrong, u, expected):
     """By hand."""
-    assert wrong(THIRDS, u) == expected
+    assert wrong(candidates(THIRDS), u, 3) == expected
 
 
 def test_ties_go_the_other_way():
-    assert draws.last_maximum(np.array([1.0, 3.0, 3.0, 2.0])) == 2
+    assert draws.last_maximum(candidates(np.array([1.0, 3.0, 3.0, 2.0]))) == 2
     assert choose([1.0, 3.0, 3.0, 2.0], 0.0) == 1
 
 
@@ -113,6 +118,6 @@ def test_a_draw_needs_a_uniform_and_a_token():
     skip = Edit("uniform", lambda right, s: lambda uniforms, at: right(uniforms, at + 1))
     with pytest.raises(InputError, match="none for choice 0"):
         choose(THIRDS, 0.5, skip, temperature=1)
-    nothing = Edit("top_k", lambda right, s: lambda logits, _: np.full(3, -np.inf))
-    with pytest.raises(InputError, match="nothing to choose from"):
+    nothing = Edit("top_k", lambda right, s: lambda left, _: left.at(slice(0)))
+    with pytest.raises(InputError, match="top_k leaves nothing to choose"):
         choose(THIRDS, 0.5, nothing, temperature=1)

@@ -91,7 +91,7 @@ def test_a_trace_says_the_same_in_its_metadata(tmp_path, lockstep):
 @pytest.mark.parametrize(
     ("core", "changed"),
     [
-        ("no uniforms: the choices cannot be replayed", {"uniforms": None}),
+        ("no uniforms: choices are judged by likelihood", {"uniforms": None}),
         ("1 uniform for 2 choices", {"uniforms": [0.5]}),
         ("neither prompt nor decoded", {"prompt": None, "chat": None, "generated": None}),
         ("not what was chosen", {"generated": None}),
@@ -151,3 +151,59 @@ def test_a_bare_dump_may_mean_anything_by_its_keys(tmp_path, lockstep):
     )
     assert lockstep("dump", "validate", path).code == 0
     assert lockstep("explain", MODELS / "untied_float32", path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("core", "setting"),
+    [
+        ("temperature=-1, but should be 0, or from", {"temperature": -1}),
+        ("temperature=101, but should be 0, or from", {"temperature": 101}),
+        ("top_p=1.1, but should be above 0 and at most 1", {"top_p": 1.1}),
+        ("min_p=-0.1, but should be from 0 to 1", {"min_p": -0.1}),
+        ("typical_p=2, but should be above 0", {"typical_p": 2}),
+        ("top_k of sampling is -1, but should be a whole number", {"top_k": -1}),
+        ("penalty_window=0, but should be 1 or more", {"penalty_window": 0}),
+        ("repetition_penalty=101, but should be above 0 and at most", {"repetition_penalty": 101}),
+        ("presence_penalty=-101, but should be from", {"presence_penalty": -101}),
+        (
+            "frequency_penalty of sampling is '2', but should be a number",
+            {"frequency_penalty": "2"},
+        ),
+        ("semantics of sampling is 3, but should be the name", {"semantics": 3}),
+        ("semantics='vLLM', but should be one of lockstep", {"semantics": "vLLM"}),
+        ("typical_p is set, but mlx-lm has none", {"typical_p": 0.5, "semantics": "mlx-lm"}),
+    ],
+)
+def test_bounds_of_settings(core, setting, words, refuses):
+    refuses(core, "explain", DEMO, words(sampling=setting))
+    refuses(core, "dump", "validate", words(sampling=setting))
+
+
+@pytest.mark.parametrize("key", ["prompt", "dtype", "backend", "padding"])
+def test_a_text_is_a_string(key, words, refuses):
+    refuses(f"{key} must be a string, not 5", "explain", DEMO, words(**{key: 5}))
+
+
+def npz(path, steps):
+    """Write a prompt of five tokens and steps of one, without any words."""
+    model = reference.load(MODELS / "untied_float32")
+    cache, taps = model.make_cache(), {}
+    model.forward([TOKENS], cache=cache, trace=lambda name, value: taps.update({name: value}))
+    for step in range(1, steps + 1):
+        put = {}
+        model.forward([[step]], cache=cache, trace=lambda n, v, put=put: put.update({n: v}))
+        taps |= {f"step.{step}/{name}": value for name, value in put.items()}
+    np.savez(path, **{name: np.asarray(value) for name, value in taps.items()})
+
+
+TOKENS = [3, 14, 15, 92, 65]
+
+
+def test_ids_of_a_dump_without_words_are_counted(tmp_path, lockstep, refuses):
+    """By hand: five of the prompt, and one for each of three steps."""
+    path, model = tmp_path / "port.npz", MODELS / "untied_float32"
+    npz(path, 3)
+    told = ",".join(map(str, [*TOKENS, 1, 2, 3]))
+    assert lockstep("explain", model, path, "--tokens", told).code == 0
+    core = "--tokens has 5 ids, but should have 8: the prompt's 5, and what each of 3 steps"
+    refuses(core, "explain", model, path, "--tokens", ",".join(map(str, TOKENS)))

@@ -268,14 +268,32 @@ def test_steps_and_prompt_that_share_nothing_are_refused():
         explain(model_of(MISTRAL), some)
 
 
-def test_positions_that_stretch_with_the_length_end_what_is_read():
-    """By hand: dynamic NTK from 16 tokens on; step 3 is the first of another base."""
-    name = "llama/llama_dynamic"
-    found = explain(model_of(name), traced(name, [14, 1, 1, 1, 1]))
-    assert (found.verdict, found.steps) == ("clean", 2)
-    assert found.conventions[-1] == (
-        "what comes before step 3 alone is read: positions of this model stretch with the length"
-    )
+@pytest.mark.parametrize("lengths", [[14, 1, 1, 1, 1], [9, 4, 5, 1], [20, 1, 1]])
+@pytest.mark.parametrize("name", ["llama/llama_dynamic", "llama/llama_longrope"])
+def test_positions_that_stretch_with_the_length(name, lengths):
+    """By law: the reference itself, which keeps cached keys as they were. 16 tokens are short."""
+    found = explain(model_of(name), traced(name, lengths))
+    assert (found.verdict, found.unexplained) == ("clean", [])
+    assert found.steps == len(lengths) - 1 and found.compared > 30
+
+
+STRETCHED = (
+    "by the prompt's length, in steps too",
+    "by the length before the step",
+    "by what a step is fed alone",
+    "cached keys are turned anew in every step",
+)
+
+
+@pytest.mark.parametrize("variant", STRETCHED)
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_a_stretch_by_another_length_is_named(name, variant):
+    """14 tokens are short, and the third step is the first that is long."""
+    id = {"dynamic": "rope-dynamic-ntk", "longrope": "rope-longrope-always-long"}[name]
+    found = explained(f"llama/llama_{name}", (14, 1, 1, 1, 1), [f"{id}[{variant}]"])
+    assert ids(found) == {id} and not found.unexplained
+    (one,) = found.faults
+    assert variant in one.variant.split(" or ") and one.where == "from step 3 on"
 
 
 def test_the_report_says_the_steps():

@@ -63,6 +63,7 @@ EDITED: dict[str, tuple[str, int, Callable[[Model], None]]] = {
     "longrope with a factor": ("llama/llama_longrope", 20, stretched(attention_factor=1.4)),
     "keys that nobody uses": ("gemma4/effective", 20, with_unused_keys),
     "longrope, short": ("llama/llama_longrope", 12, lambda model: None),
+    "longrope, outgrown": ("llama/llama_longrope", 18, lambda model: None),
 }
 
 

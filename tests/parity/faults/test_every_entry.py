@@ -32,8 +32,10 @@ MODELS = (
     "qwen3_moe/separate", "gguf/qwen3_mixed.gguf", "gguf/llama_stretched.gguf",
     *(f"adapters/{path.name}" for path in sorted((WITNESSES / "adapters").iterdir())),
     *(f"{name}+{STEPS}" for name in ("gemma4/effective", "gpt2/variant", "llama/mistral_window",
-                                     "models/untied_float32")),
-    *(f"{name}+{STEPS}#{PADS}" for name in ("gpt2/variant", "models/untied_float32")),
+                                     "models/untied_float32", "llama/llama_dynamic",
+                                     "llama/llama_longrope@18")),
+    *(f"{name}+{STEPS}#{PADS}" for name in ("gpt2/variant", "models/untied_float32",
+                                            "llama/llama_dynamic", "llama/llama_longrope@18")),
 )  # fmt: skip
 LENGTH = 40  # longer than every window and original length of these models
 MIXED = ("gemma4/sparse", "gemma4/effective", "gpt2/packed", "qwen3_moe/packed")

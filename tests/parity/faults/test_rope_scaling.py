@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.parity.faults.rope_scaling import FAULTS
 from lockstep.parity.graph import Graph, Value
+from lockstep.parity.graph.stretched import lengths_of, stretched
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
@@ -14,14 +15,22 @@ NAMES = (
     "gemma4/sparse", "gemma4/dense", "llama/biased_llama3", "llama/qwen2_yarn",
     "llama/llama_dynamic", "llama/llama_longrope", "linear", "yarn without a factor",
     "yarn from afar", "yarn, lone mscale", "longrope, short", "longrope with a factor",
+    "llama/llama_dynamic, decoded", "longrope, outgrown, decoded",
 )  # fmt: skip
 DIMS, THETA, LENGTH = 8, 100.0, 6
 X = np.random.default_rng(5).standard_normal((1, 2, LENGTH, DIMS))
 
 
+BATCHED = "there is no batch here"
+HIDDEN = {
+    f"{id}[by the longest row of a batch]": BATCHED
+    for id in ("rope-dynamic-ntk", "rope-longrope-always-long")
+}
+
+
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
 def test_a_variant_shows(fault, name):
-    check_shows(fault, name, NAMES, {})
+    check_shows(fault, name, NAMES, HIDDEN)
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
@@ -157,6 +166,64 @@ def test_a_base_and_a_missing_stretch_compose():
         found = wrong(graph, lambda call, graph, one=one, two=two:
                       one(call, graph) and two(one(call, graph), graph))  # fmt: skip
         np.testing.assert_allclose(found, halves(base(theta=1e4)), atol=1e-13)
+
+
+ORIGINAL, STEPS = 4, (5, 7)  # five tokens of a prompt, steps of two and of one
+ENDS = [5, 5, 5, 5, 5, 7, 7, 8]  # how long the text is when each token is read
+
+
+def attending():
+    """Keys that stretch, and queries that do not; positions are of a text of eight tokens."""
+    at, drawn = np.arange(8)[None], np.random.default_rng(8).standard_normal((2, 1, 2, 8, DIMS))
+    options = {"factor": 3.0, "original_max_position_embeddings": ORIGINAL}
+    graph = graph_of(
+        call(0, "rope_frequencies_dynamic", np.array([8]), theta=THETA, dims=DIMS, **options),
+        call(1, "scale", drawn[0], by=1.0), call(2, "scale", drawn[1], by=1.0),
+        call(3, "rope", Value(2), at, Value(0), factor=1.0, layer=0),
+        call(4, "attention_scores", Value(1), Value(3), scale=0.5, layer=0),
+        steps=STEPS,
+    )  # fmt: skip
+    return stretched(graph, at), *drawn
+
+
+def scores_of(queries, keys, length_of):
+    """Score in loops: `length_of(query, key)` is the length that the key's turn goes by."""
+    out = np.zeros((1, 2, 8, 8))
+    for head in range(2):
+        for query in range(8):
+            for key in range(8):
+                growth = 3.0 * max(length_of(query, key), ORIGINAL) / ORIGINAL - 2.0
+                turns = base(theta=THETA * growth ** (DIMS / (DIMS - 2))) * key
+                a, b = keys[0, head, key, :4], keys[0, head, key, 4:]
+                c, s = np.cos(turns), np.sin(turns)
+                turned = np.concatenate([a * c - b * s, b * c + a * s])
+                out[0, head, query, key] = 0.5 * queries[0, head, query] @ turned
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "length_of"),
+    [
+        (None, lambda query, key: ENDS[key]),
+        ("by the prompt's length, in steps too", lambda query, key: 5),
+        ("by the length before the step", lambda query, key: [5, 5, 5, 5, 5, 5, 5, 7][key]),
+        ("by what a step is fed alone", lambda query, key: [5, 5, 5, 5, 5, 2, 2, 1][key]),
+        ("cached keys are turned anew in every step",
+         lambda query, key: ENDS[query] if query >= STEPS[0] else ENDS[key]),
+    ],
+)  # fmt: skip
+def test_keys_of_a_growing_text_in_loops(name, length_of):
+    graph, queries, keys = attending()
+    right = lambda call, graph: call  # noqa: E731
+    found = wrong(graph, variant("rope-dynamic-ntk", name) if name else right)
+    expected = scores_of(queries, keys, length_of)
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+def test_rows_of_a_batch_stretch_alone():
+    """By hand: rows of 3 and 5 tokens, a step of one; keys of the first go by 3, then 4."""
+    at = np.array([[0, 1, 2, 2, 2, 3], [0, 1, 2, 3, 4, 5]])
+    assert lengths_of((5,), at).tolist() == [[3] * 5 + [4], [5] * 5 + [6]]
 
 
 def test_plain_models_have_none_of_it():

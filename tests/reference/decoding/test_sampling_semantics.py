@@ -17,7 +17,6 @@ from lockstep.reference.tokenizer.sampling_semantics import ENGINES
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))
 TIES = np.array([1.0, 3.0, 3.0, 3.0, 0.0, 2.0])
-OTHERS = ["llama.cpp", "transformers", "mlx-lm", "ember"]
 
 
 @pytest.fixture(params=[reference, fast], ids=["reference", "fast"])
@@ -39,6 +38,7 @@ def test_the_command_line_knows_the_engines():
     ("engine", "temperature", "tokens"),
     # At T = 2 the probabilities are .226 .320 .453, at T = 1 they are 1/7 2/7 4/7.
     [("lockstep", 2.0, {0, 1, 2}), ("transformers", 2.0, {0, 1, 2}), ("ember", 2.0, {0, 1, 2}),
+     ("vllm", 2.0, {0, 1, 2}),
      ("llama.cpp", 2.0, {1, 2}), ("mlx-lm", 2.0, {1, 2}), ("wedlm", 2.0, {1, 2})],
 )  # fmt: skip
 def test_top_p_before_or_after_temperature(sampling, engine, temperature, tokens):
@@ -48,7 +48,7 @@ def test_top_p_before_or_after_temperature(sampling, engine, temperature, tokens
 @pytest.mark.parametrize(
     ("engine", "tokens"),
     [("lockstep", {1, 2}), ("llama.cpp", {1, 2}), ("mlx-lm", {1, 2}), ("transformers", {1, 2, 3}),
-     ("ember", {1, 2, 3}), ("wedlm", {1, 2, 3})],
+     ("vllm", {1, 2, 3}), ("ember", {1, 2, 3}), ("wedlm", {1, 2, 3})],
 )  # fmt: skip
 def test_ties_at_top_k(sampling, engine, tokens):
     assert kept(sampling, TIES, engine, top_k=2) == tokens
@@ -95,6 +95,27 @@ def test_mlx_lm_cuts_by_top_p_before_top_k(sampling):
     assert kept(sampling, SEVENTHS, "lockstep", top_k=2, top_p=0.6) == {2}
     assert kept(sampling, SEVENTHS, "llama.cpp", top_k=2, top_p=0.6) == {2}
     assert kept(sampling, SEVENTHS, "mlx-lm", top_k=2, top_p=0.6) == {1, 2}
+
+
+def test_vllm_cuts_by_min_p_before_top_p(sampling):
+    """By hand: of 1/7, 2/7 and 4/7 min-p 0.5 leaves 2/6 and 4/6, of which top-p 0.65 keeps one."""
+    cuts = {"min_p": 0.5, "top_p": 0.65}
+    assert kept(sampling, SEVENTHS, "vllm", **cuts) == {2}
+    assert kept(sampling, SEVENTHS, "lockstep", **cuts) == {1, 2}
+
+
+def test_vllm_counts_the_answer_alone(sampling):
+    """By hand: of token 0 in the prompt, 1 twice in the answer, 2 in both, with factors of 2."""
+    options = {"repetition_penalty": 2.0, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    seen = [0, 2, 1, 1, 2]
+    chosen = SamplingOptions(1.0, **options, semantics="vllm")
+    found = np.log(sampling.probabilities(np.full(4, 2.0), chosen, seen, 2))
+    np.testing.assert_allclose(found - found[3], np.array([1, 0, 0.25, 2]) - 2, atol=1e-12)
+    every = SamplingOptions(1.0, **options)
+    all_of_them = np.log(sampling.probabilities(np.full(4, 2.0), every, seen, 2))
+    np.testing.assert_allclose(all_of_them - all_of_them[3], [-1.75, -2, -2, 0], atol=1e-12)
+    text = sampling.Sampler(SamplingOptions(presence_penalty=5.0, semantics="vllm"), iter(()), [1])
+    assert [text(np.array([0.0, 3.0, 1.0])) for _ in range(3)] == [1, 2, 0]
 
 
 def test_typical_stops_when_it_reaches_or_when_it_exceeds(sampling):
@@ -187,8 +208,8 @@ def test_what_an_engine_lacks_is_refused(engine, option, value):
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(InputError, match="semantics='vllm', but should be one of lockstep, llama"):
-        SamplingOptions(semantics="vllm")
+    with pytest.raises(InputError, match="semantics='sglang', but should be one of lockstep, l"):
+        SamplingOptions(semantics="sglang")
 
 
 @pytest.mark.parametrize("engine", NAMES)

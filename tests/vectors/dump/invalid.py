@@ -190,6 +190,63 @@ INVALID: dict[str, Invalid] = {
         f"tokens {LIST} '[[1, 2]]' (__metadata__)",
         False,
     ),
+    "uniform_of_1": Invalid(
+        "a random number that is not below 1",
+        trace(uniforms="[0.5, 1]"),
+        "uniforms must be a JSON list of numbers from 0 to below 1, not '[0.5, 1]' (__metadata__)",
+        False,
+    ),
+    "sampling_beyond": Invalid(
+        "a share of more than all",
+        trace(sampling='{"top_p": 1.5}'),
+        "sampling: top_p=1.5, but should be above 0 and at most 1 (__metadata__)",
+        False,
+    ),
+    "sampling_of_nobody": Invalid(
+        "an engine that is none",
+        trace(sampling='{"semantics": "mine"}'),
+        "sampling: semantics='mine', but should be one of lockstep, llama.cpp, transformers, "
+        "mlx-lm, vllm, ember (__metadata__)",
+        False,
+    ),
+    "chat_of_3": Invalid(
+        "a chat that is neither true nor an object",
+        trace(chat="3"),
+        "chat must be true, false or a JSON object of what the template is given, not '3' "
+        "(__metadata__)",
+        False,
+    ),
+    "messages_of_text": Invalid(
+        "messages without a role",
+        trace(messages='["hi"]'),
+        "messages must be a JSON list of objects with role and content, not '[\"hi\"]' "
+        "(__metadata__)",
+        False,
+    ),
+    "step_lengths_short": Invalid(
+        "steps of fewer tokens than were fed",
+        trace(tokens="[1]", decoded="[2, 3]", step_lengths="[1]"),
+        "step_lengths '[1]' must be from 1 on, and add up to the 2 ids of decoded (__metadata__)",
+        False,
+    ),
+    "step_of_nothing": Invalid(
+        "a step of a batch that was fed nothing",
+        trace(batch="[[1], [2]]", batch_decoded="[[3], [4]]", step_lengths="[0, 1]"),
+        "step_lengths '[0, 1]' must be from 1 on (__metadata__)",
+        False,
+    ),
+    "batch_of_one": Invalid(
+        "a batch that is a list of ids",
+        trace(batch="[1, 2]"),
+        "batch must be a JSON list of lists of token ids, not '[1, 2]' (__metadata__)",
+        False,
+    ),
+    "padding_between": Invalid(
+        "a side that rows have not",
+        trace(batch="[[1], [2]]", padding="middle"),
+        "padding must be 'left' or 'right', not 'middle' (__metadata__)",
+        False,
+    ),
     "decoded_floats": Invalid(
         "ids with points", trace(decoded="[1.0]"), f"decoded {LIST} '[1.0]' (__metadata__)", False
     ),

@@ -83,6 +83,28 @@ ESCAPED = (
     r'"__metadata__":{"a\/b":"\ud83d\ude00"}}'
 )
 
+CHUNKS = [
+    tensor("logits", "F32", [1, 2, 1], [1.0, 2.0]),
+    tensor("step.1/logits", "F32", [1, 2, 1], [3.0, 4.0]),
+    tensor("step.2/logits", "F32", [1, 1, 1], [5.0]),
+]
+BATCH = [
+    tensor("logits", "F32", [2, 2, 1], [1.0, 2.0, 0.0, 3.0]),
+    tensor("step.1/logits", "F32", [2, 1, 1], [4.0, 5.0]),
+]
+WORDS = {
+    "tokens": "[1, 2]", "decoded": "[3, 4]", "generated": "[3, 4, 5]", "dtype": "float32",
+    "prompt": "What is\n2+2?", "chat": '{"enable_thinking": false}', "uniforms": "[0.25, 0.5, 0]",
+    "sampling": '{"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1, '
+    '"repetition_penalty": 1.1, "presence_penalty": -0.5, "frequency_penalty": 0, '
+    '"penalty_window": 64, "semantics": "llama.cpp", "max_new_tokens": 3, "ignore_eos": true}',
+}  # fmt: skip
+CHAT = {
+    "tokens": "[1, 2]", "decoded": "[3, 4]", "generated": "[3, 4]",
+    "messages": '[{"role": "system", "content": "\u00e9"}, {"role": "user", "content": "Hi"}]',
+    "sampling": '{"do_sample": true}',
+}  # fmt: skip
+
 VALID: dict[str, Valid] = {
     "small_trace": Valid(
         "two tensors, and the three keys that a trace should have, in float32",
@@ -104,6 +126,37 @@ VALID: dict[str, Valid] = {
     ),
     "steps": Valid(
         "a prompt and two steps", STEPS, TRACE | {"tokens": "[1, 2]", "decoded": "[3, 4]"}
+    ),
+    "chunks": Valid(
+        "a prompt, a chunk of two more tokens, and a step of one",
+        CHUNKS,
+        TRACE | {"tokens": "[1, 2]", "decoded": "[3, 4, 5]", "step_lengths": "[2, 1]"},
+    ),
+    "batch": Valid(
+        "two prompts, the shorter one filled up on its left, and a step",
+        BATCH,
+        TRACE | {"batch": "[[1, 2], [3]]", "padding": "left", "batch_decoded": "[[4], [5]]"},
+    ),
+    "text_and_choices": Valid(
+        "what a port was asked and what it chose, with its settings and its random numbers",
+        STEPS,
+        TRACE | WORDS,
+    ),
+    "chat": Valid(
+        "a whole chat, and choices whose random numbers are not said",
+        STEPS,
+        TRACE | CHAT,
+    ),
+    "engines": Valid(
+        "what computed it, where that says how its values lie",
+        [ONE],
+        TRACE | {"tokens": "[7, 8]", "backend": "llama.cpp", "rotary_neighbours": "128"},
+    ),
+    "library": Valid(
+        "the library of a module, beside names for people",
+        [ONE],
+        TRACE
+        | {"tokens": "[7, 8]", "backend": "mlx", "library": "mlx_lm", "model": "m", "adapter": "a"},
     ),
     "metadata_escapes": Valid("metadata that JSON must escape", [ONE], ESCAPES),
     "names": Valid("names that are no ASCII, or that JSON must escape", NAMES, TRACE),

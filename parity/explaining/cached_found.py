@@ -1,0 +1,60 @@
+"""What `explain` found in the caches of a dump, and how it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lockstep.parity.explaining.cached_bugs import Bug
+from lockstep.parity.explaining.cached_taps import Kept
+from lockstep.parity.explaining.diagnosis import Named, Unexplained
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+Arrays = dict[str, dict[int, np.ndarray]]  # of each tap, after each pass: (B, G, S, D)
+SURE = 0.99
+
+
+@dataclass
+class Cached:
+    """What was found in the caches of a dump."""
+
+    bugs: list[Named] = field(default_factory=list)
+    open: list[Unexplained] = field(default_factory=list)
+    told: dict[str, None] = field(default_factory=dict)
+    compared: set[str] = field(default_factory=set)  # taps of caches
+    handed: set[str] = field(default_factory=set)  # those that are judged as keys and values
+
+    @property
+    def unjudged(self) -> int:
+        """How many were judged here alone."""
+        return len(self.compared - self.handed)
+
+
+def name_of(part: Kept, case: Case) -> str:
+    return case.sides.names[part.tap]
+
+
+def named(bug: Bug, parts: Sequence[Kept], where: str, case: Case, before: float) -> Named:
+    """Return what is said of a bug that a cache shows."""
+    fault = case.faults[bug.id]
+    return Named(
+        id=bug.id,
+        variant=bug.variant or None,
+        taps=[name_of(part, case) for part in parts],
+        layers=sorted({part.layer for part in parts}),
+        confidence=round(SURE / (1 + len(bug.also)), 3),
+        residual_before=before,
+        residual_after=0.0,
+        noise=0.0,
+        runner_up=None,
+        also_fits=list(bug.also),
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+        where=where,
+    )

@@ -1,0 +1,86 @@
+"""Which of a dump's tensors are the logits that a choice was made from. By hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep import reference
+from lockstep.parity.chain.chain import Chain, rows_of_prompt
+from lockstep.parity.chain.prompt import template_of
+from lockstep.parity.chain.rows import OwnRows
+from lockstep.parity.dump import Dump
+from lockstep.parity.explaining.batch import rows_of
+from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.tokenizer.settings import ChatTemplate
+from lockstep.reference.tokenizer.tokenizer import load_tokenizer
+from tests.parity.conftest import DEMO, MODELS
+
+ROW = np.array([[0.0, 1.0, -30.0, 60.0]])
+
+
+def dump(about=None, **taps):
+    named = {name.replace("step_1_", "step.1/"): value for name, value in taps.items()}
+    shapes = {name: value.shape for name, value in named.items()}
+    return Dump(Path("port"), shapes, named.__getitem__, about or {})
+
+
+def own(port, cap=None, **mapped):
+    return OwnRows(port, 4, mapped=mapped, cap=cap).rows([])[0]
+
+
+def test_the_head_is_before_its_softcap():
+    """By hand: 30 tanh(x / 30); what is called logits has it already, in its own step alone."""
+    port = dump(lm_head=ROW, logits=2 * ROW, step_1_lm_head=ROW)
+    first, second = own(port, 30.0)
+    np.testing.assert_array_equal(first, 2 * ROW[0])
+    np.testing.assert_allclose(second, [0, 30 * np.tanh(1 / 30), 30 * np.tanh(-1), 30 * np.tanh(2)])
+    np.testing.assert_array_equal(own(port)[1], ROW[0])
+
+
+def test_a_map_says_what_the_logits_are(tmp_path):
+    port = dump(scores_of_all=ROW)
+    assert own(port) == [None]
+    np.testing.assert_array_equal(own(port, scores_of_all="logits")[0], ROW[0])
+
+
+def test_a_map_file_reaches_the_choices(tmp_path):
+    """By law: the port's own rows are used, so the note of the reference's is not there."""
+    model, tokens = reference.load(MODELS / "untied_float32"), [3, 14, 15]
+    logits = model.forward([tokens])
+    (tmp_path / "map.yaml").write_text("logits: out\n")
+    about = {"format": "lockstep-trace", "version": "1", "tokens": "[3, 14, 15]",
+             "generated": f"[{int(logits[0, -1].argmax())}]", "sampling": "{}"}  # fmt: skip
+    for names, told in ((None, True), (tmp_path / "map.yaml", False)):
+        found = Diagnosis()
+        Chain(model, dump(about, out=np.asarray(logits)), names=names).behind(found)
+        assert any("did not dump its own" in one for one in found.conventions) is told
+
+
+def test_the_rows_of_a_prompt():
+    """Scores change in two axes, and what is of one token in both says nothing."""
+    port = dump(
+        norm=np.zeros((1, 5, 8)), step_1_norm=np.zeros((1, 1, 8)),
+        probs=np.zeros((1, 2, 5, 5)), step_1_probs=np.zeros((1, 2, 1, 6)),
+        logits=np.zeros((1, 1, 9)), step_1_logits=np.zeros((1, 1, 9)),
+    )  # fmt: skip
+    assert rows_of_prompt(port) == 5
+    assert rows_of_prompt(dump(norm=np.zeros((1, 5, 8)))) == 0
+
+
+def test_a_step_of_a_batch_is_fed_something():
+    about = {"batch": "[[1, 2], [3]]", "batch_decoded": "[[4], [5]]", "step_lengths": "[0, 1]"}
+    with pytest.raises(InputError, match=r"step_lengths '\[0, 1\]' must be from 1 on"):
+        rows_of(dump(about, norm=ROW), 2)
+
+
+def test_a_chat_with_tools_has_a_template_of_its_own(monkeypatch):
+    tokenizer = load_tokenizer(DEMO)
+    backend, settings = tokenizer.parts
+    other = ChatTemplate("tools", Path("tools"))
+    both = replace(settings, templates={**settings.templates, "tool_use": other})
+    monkeypatch.setattr(type(tokenizer), "parts", (backend, both))
+    assert template_of(tokenizer, [], {"tools": [{"name": "add"}]}) is other
+    assert template_of(tokenizer, [], {"tools": []}) is settings.templates["default"]
