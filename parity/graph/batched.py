@@ -41,11 +41,16 @@ def at_once(run: Evaluator, target: int, some: Sequence[Rewritten]) -> list[np.n
 
 
 def room(run: Evaluator, target: int) -> int:
-    """Return how many rewrites go into a batch; none of a dump that has a batch of its own."""
-    graph = run.graph
-    if not graph.batched or not graph.batched[target] or graph.shapes[target][0] != 1:
+    """Return how many rewrites go into a batch; none of a dump that has a batch of its own.
+
+    None either where tokens are laid along the batch: each has frequencies of its own then.
+    """
+    graph, before = run.graph, run.before(target)
+    if not graph.batched or not graph.batched[target]:
         return 0
-    largest = max(prod(graph.shapes[number]) for number in run.before(target))
+    if any(graph.batched[number] and graph.shapes[number][0] != 1 for number in before):
+        return 0
+    largest = max(prod(graph.shapes[number]) for number in before)
     return min(BYTES // (largest * run.dtype.itemsize), MOST)
 
 
