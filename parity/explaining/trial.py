@@ -87,7 +87,12 @@ class Trial:
         steered = unsure is not None and unsure.mean() > MOST_UNSURE
         if steered and not coarse and piece.target not in self.unseen:
             return self.judge_by_choices(piece, calls or {})
-        centre, spread = self.replayed(piece, calls)
+        try:
+            centre, spread = self.replayed(piece, calls)
+        except ValueError:  # shapes that this model does not have
+            if not calls:
+                raise
+            return NOT_COMPARED
         port = self.port(piece.target)
         if centre.shape != port.shape:
             return NOT_COMPARED

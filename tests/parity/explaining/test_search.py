@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from lockstep import reference
 from lockstep.parity.explaining.atom_sets import distinct, widest
@@ -119,3 +120,23 @@ def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
     )
     assert search.as_taught([true, frozenset([more])]) == [true]
     assert search.as_taught([frozenset([more])]) == []
+
+
+def test_bugs_that_cannot_be_computed_together_explain_nothing():
+    """By hand: keys with heads and tokens exchanged bring tables that fit no values."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, ["norm-result-discarded"], dtype="float32", level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    bugs = {("rope-applied-to-v", "by the tables of the keys"), ("rope-axis-mixup", "")}
+    both = frozenset(
+        Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if (one.id, one.variant) in bugs
+    )
+    assert len(both) == 2
+    with pytest.raises(ValueError, match="broadcast"):
+        trial.centre(None).target(piece.target, rewritten(both, graph))
+    assert not trial.judge(piece, rewritten(both, graph)).passed
