@@ -45,12 +45,16 @@ class Chat:
         tokens = self.tokenizer.encode_chat(messages, **self.variables)
         self.check(tokens)
         taken = time.perf_counter() - begin
-        self.cut_back(tokens)
-        cached = len(self.held)
-        document = self.generation.run(
-            tokens, max_tokens, say, tokenize_s=taken, cache=self.cache, stopped=stopped
-        )
-        self.keep(tokens, document)
+        try:
+            self.cut_back(tokens)
+            cached = len(self.held)
+            document = self.generation.run(
+                tokens, max_tokens, say, tokenize_s=taken, cache=self.cache, stopped=stopped
+            )
+            self.keep(tokens, document)
+        except BaseException:  # nobody knows how far the cache has gone
+            self.forget()
+            raise
         content = self.content(document)
         self.messages = [*messages, {"role": "assistant", "content": content}]
         return document | {"cached_tokens": cached}
@@ -83,17 +87,36 @@ class Chat:
     def keep(self, tokens: list[int], document: dict[str, Any]) -> None:
         """Note what the cache holds. What may be half read, or in another order, is forgotten."""
         whole = [*tokens, *document["tokens"]]
-        if not self.generation.decoder.in_order or not document["tokens"]:
-            self.cache, self.held = None, []
+        # A step that was stopped is taken back by its places alone. Slots that are used again have
+        # moved by then, in some layers.
+        torn = document["ended_by"] == "interrupted" and self.cache.positions.rings
+        if torn or not self.generation.decoder.in_order or not document["tokens"]:
+            self.forget()
             return
         length = min(self.cache.positions.length, len(whole) - 1)
         self.cache.trim(self.cache.positions.length - length)
         self.held = whole[:length]
 
+    def forget(self) -> None:
+        """Let the next turn begin with an empty cache."""
+        self.cache, self.held = None, []
+
     def content(self, document: dict[str, Any]) -> str:
         """Return the answer as the template is to see it again: with the marks of thinking."""
-        if document["ended_by"] == "stop string":
-            return document["text"]
         made = document["tokens"]
+        if document["ended_by"] == "stop string":
+            return self.cut(made, len(document["text"]))
         ended = document["ended_by"] == "stop id"
         return self.tokenizer.decode(made[:-1] if ended else made, special=True)
+
+    def cut(self, made: list[int], length: int) -> str:
+        """Return the first `length` characters that were shown, and the marks among them.
+
+        The token that goes beyond them is no mark: those are not shown.
+        """
+        stream, shown, count = self.tokenizer.stream(), 0, 0
+        while shown <= length and count < len(made):
+            shown += len(stream.push(made[count]))
+            count += 1
+        plain, marked = (self.tokenizer.decode(made[:count], special=one) for one in (False, True))
+        return marked[: len(marked) - (len(plain) - length)]

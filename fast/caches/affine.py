@@ -4,8 +4,9 @@ from typing import Any
 
 from lockstep.fast.shapes import Array, Keys, NewKeys
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from lockstep.reference.stores.kinds import AFFINE_GROUP
 
-GROUPS = (64, 32)  # what MLX packs, the wider one first
+GROUPS = (64, AFFINE_GROUP)  # what MLX packs, the wider one first
 
 
 class Affine:
@@ -20,7 +21,7 @@ class Affine:
 
     def fits(self, width: int) -> bool:
         """Tell whether MLX packs heads of this width."""
-        return width % GROUPS[-1] == 0
+        return width % AFFINE_GROUP == 0
 
     def encode(self, new: NewKeys) -> tuple[Array, Array, Array]:
         """Return packed codes, scales and offsets of new tokens."""

@@ -58,8 +58,8 @@ def fed(
     """Feed whole chunks of the prompt while more is left, for their keys and values alone.
 
     Returns the last chunk, or what is left for it. The head is not run: it is the last stage. A
-    prompt that must not be read in parts is left whole. Each
-    chunk is computed before the next, or all of their graphs would be in memory at once.
+    prompt that must not be read in parts is left whole. Each chunk is computed before the next, or
+    all of their graphs would be in memory at once.
     """
     steady = steady_length(model.config)
     if steady is not None and cache.positions.length + len(tokens) > steady:

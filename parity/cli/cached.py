@@ -34,6 +34,7 @@ class CacheFiles:
             check_source(self.source, options)
         if self.target is not None:
             check_target(self.target)
+            check_read(options.max_tokens)
 
     def begin(self, generation: Generation, tokens: list[int], max_tokens: int) -> Any:
         """Return the cache to write with: one of the file, cut back, or an empty one."""
@@ -90,6 +91,15 @@ def check_source(path: str, options: Namespace) -> None:
         raise InputError(path, f"is a cache that is {kind}, but --cache is {options.cache}")
     if any(one is not None for one in (options.cache_size, options.keep, options.recent)):
         raise InputError(path, "says its own; leave out --cache-size, --keep and --recent")
+
+
+def check_read(max_tokens: int) -> None:
+    """Refuse to save what nobody reads: a prompt is read for the token that comes after it."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if not max_tokens:
+        what = "--max-tokens 0 reads nothing; with 1 the file holds the prompt"
+        raise InputError("--save-cache", what)
 
 
 def check_target(path: str) -> None:

@@ -40,19 +40,22 @@ def run(options: Namespace) -> int:
     chat = Chat(
         writing.generation(chat=True), tokenizer, system=options.system, variables=variables
     )
-    answers = talk(chat, options)
-    document = {"messages": chat.messages, "answers": answers}
-    emit(options, lambda: document, lambda: "")
+    answers: list[dict[str, Any]] = []
+    try:
+        talk(chat, options, answers)
+    finally:  # what was said is not lost with what could not be
+        document = {"messages": chat.messages, "answers": answers}
+        emit(options, lambda: document, lambda: "")
     return 0
 
 
-def talk(chat: Chat, options: Namespace) -> list[dict[str, Any]]:
-    """Answer each line of the input; return what `Generation.run` says of each."""
+def talk(chat: Chat, options: Namespace, answers: list[dict[str, Any]]) -> None:
+    """Answer each line of the input; append what `Generation.run` says of each."""
     from lockstep.parity.cli.speech import Speech
 
     if hasattr(sys.stdin, "reconfigure"):  # whatever the locale, and what is no text is an error
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # pyright: ignore
-    answers, quiet = [], options.json == "-"
+    quiet = options.json == "-"
     while (line := heard(quiet=quiet)) is not None:
         if not line.strip():
             continue
@@ -60,7 +63,6 @@ def talk(chat: Chat, options: Namespace) -> list[dict[str, Any]]:
             answers.append(chat.answer(line, options.max_tokens, speech, stopped=stopped))
         if not quiet:
             print(f"\n{summary(answers[-1], chat.generation.decoder.said())}\n", flush=True)
-    return answers
 
 
 def heard(*, quiet: bool) -> str | None:

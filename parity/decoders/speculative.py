@@ -17,8 +17,9 @@ def add_arguments(group: Any) -> None:
     from lockstep.parity.cli.arguments import above_zero
 
     group.add_argument(
-        "--draft", metavar="MODEL", help="a smaller model with the same tokens; or lookup: what "
-        "followed the last tokens when they were there before",
+        "--draft", metavar="MODEL", help="a smaller model with the same tokens, on the model's "
+        "backend and in its dtype; or lookup: what followed the last tokens when they were there "
+        "before",
     )  # fmt: skip
     group.add_argument(
         "--draft-tokens", metavar="N", type=above_zero,
@@ -35,9 +36,7 @@ def decoder(options: Namespace) -> Speculative:
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
     from lockstep.reference.checkpoint.errors import InputError
 
-    if (options.cache or "").startswith("rotating"):
-        what = f"{options.cache} drops what is needed again where a draft is not kept"
-        raise InputError("--cache", what)
+    check_kind(options.cache)
     if options.draft is None:
         raise InputError("--decoder speculative", "needs --draft MODEL, or --draft lookup")
     if options.draft != LOOKUP:
@@ -52,6 +51,19 @@ def decoder(options: Namespace) -> Speculative:
         ngram=options.ngram or NGRAM,
         ignore_config=options.ignore_config,
     )
+
+
+def check_kind(kind: str | None) -> None:
+    """Raises: InputError for a cache with which a draft would change the text, or be stuck."""
+    from lockstep.reference.checkpoint.errors import InputError
+    from lockstep.reference.stores.kinds import ROTATING, TURBO_BITS
+
+    if kind in ROTATING:
+        what = f"{kind} drops what is needed again where a draft is not kept"
+        raise InputError("--decoder speculative", what)
+    if kind in TURBO_BITS:
+        what = f"{kind} codes what is not new, and a draft comes with more that is new"
+        raise InputError("--decoder speculative", what)
 
 
 def check_same_tokens(model: Any, draft: Any) -> None:
@@ -88,6 +100,7 @@ class Speculative:
     def tokens(self, request: Request) -> Iterator[int]:
         from lockstep.reference.tokenizer.speculating import Speculated
 
+        check_kind(request.cache.name)  # which may come from a file, whatever was asked for
         module = decoding(request.model, "speculative")
         self.counted = Speculated()
         return module.generate(
@@ -108,7 +121,9 @@ class Speculative:
     def made_draft(self, module: Any, request: Request) -> Any:
         vocabulary = request.model.config.vocab_size
         if self.draft == LOOKUP:
-            return module.LookupDraft(vocabulary=vocabulary, longest=self.ngram)
+            from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
+
+            return LookupDraft(vocabulary=vocabulary, longest=self.ngram)
         if self.loaded is None:
             self.loaded = loaded(self.draft, request.model, self.ignore_config)
         return module.ModelDraft(
@@ -116,6 +131,8 @@ class Speculative:
             vocabulary=vocabulary,
             sampling=request.sampling,
             uniforms=request.uniforms,
+            chunk=request.chunk,
+            watch=request.watch,
         )
 
     def counts(self) -> dict[str, Any]:
@@ -142,16 +159,13 @@ class Speculative:
 
 
 def loaded(path: str, model: Any, ignore_config: Any) -> Any:
-    """Load the draft as the model was loaded: on its backend, in the dtype that it would have."""
-    from lockstep.parity.generating import own_dtype
-    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
-
-    backend = model.backend.name if hasattr(model, "backend") else "reference"
-    dtype = own_dtype(open_checkpoint(path, ignore_config=ignore_config), backend)
-    if backend == "reference":
+    """Load the draft to run as the model does: on its backend, in its dtype."""
+    if not hasattr(model, "backend"):
         from lockstep.reference.model import load
 
         return load(path, dtype=model.dtype, ignore_config=ignore_config)
     from lockstep.fast.model import load as load_fast
 
-    return load_fast(path, dtype=dtype, backend=backend, ignore_config=ignore_config)
+    return load_fast(
+        path, dtype=model.dtype, backend=model.backend.name, ignore_config=ignore_config
+    )

@@ -9,11 +9,11 @@ import numpy as np
 from lockstep.parity.prompt_cache.identity import identity
 from lockstep.parity.prompt_cache.layout import FORMAT, VERSION, expected
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.checkpoint.rope_scaling import context_length
+from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.kinds import CacheOptions, check_kind
-from lockstep.reference.stores.ring import PADDING
+from lockstep.reference.stores.ring import PADDING, Ring
 
 SAID = ("model", "architecture", "dtype", "kind")
 COUNTS = ("room", "size", "keep", "recent")
@@ -22,10 +22,14 @@ LARGEST = 1 << 40
 
 @dataclass(frozen=True)
 class Loaded:
-    """A cache, and the ids of the tokens that it holds, (B, S)."""
+    """A cache, and the ids of the tokens that it holds, (B, S).
+
+    `steady` is up to how many tokens the model reads a text in parts as it does at once.
+    """
 
     cache: Cache
     tokens: np.ndarray
+    steady: int | None = None
 
 
 def opened(path: str | Path) -> SafetensorsFile:
@@ -66,7 +70,8 @@ def counted(file: SafetensorsFile, key: str) -> int | None:
 def load_cache(path: str | Path, model: Any, *, room: int | None = None) -> Loaded:
     """Return a cache that `model`, or a copy of it elsewhere, has saved; on any of its backends.
 
-    `room` is for a preallocated one; without it, it has the room that it had.
+    `room` is for a preallocated one; without it, it has the room that it had, up to the model's
+    context.
     Raises: InputError in one line if the file is none, was made by another model, adapter or
     dtype, or holds anything that such a cache would not.
     """
@@ -75,15 +80,14 @@ def load_cache(path: str | Path, model: Any, *, room: int | None = None) -> Load
     options = options_of(file)
     tokens, positions = rows(file, model)
     if options["room"] is not None:
-        options["room"] = max(room or options["room"], positions.shape[1])
-        if options["room"] > context_length(model.config) + 1:
-            raise InputError(path, f"room={options['room']}, but the model's context is smaller")
+        own = min(options["room"], context_length(model.config))
+        options["room"] = max(room or own, positions.shape[1])
     cache = model.make_cache(file.metadata["kind"], **options)
     lengths = slots(file, cache, positions)
     check_parts(file, cache, expected(model, cache.name, options), len(tokens), lengths)
     cache.positions.array = positions
     fill(file, cache, model)
-    return Loaded(cache, tokens)
+    return Loaded(cache, tokens, steady_length(model.config))
 
 
 def check_model(file: SafetensorsFile, model: Any) -> None:
@@ -137,13 +141,18 @@ def slots(file: SafetensorsFile, cache: Cache, positions: np.ndarray) -> dict[st
         within = not len(found) or (found.min() >= 0 and found.max() < count)
         if not within or len(np.unique(found)) != len(found):
             raise InputError(file.path, f"{name} should name tokens 0..{count - 1}, each once")
-        rings[kind] = ring.holding(found)
-        try:
-            rings[kind].check(positions, positions.max(axis=1, initial=PADDING)[:, None] + 1)
-        except InputError:
-            raise InputError(file.path, f"{name} lack tokens that the next one sees") from None
+        rings[kind] = held(file, name, ring.holding(found), positions)
     cache.positions.rings = rings
     return {kind: len(ring.slots) for kind, ring in rings.items()}
+
+
+def held(file: SafetensorsFile, name: str, ring: Ring, positions: np.ndarray) -> Ring:
+    """Return the ring that `name` describes. Raises: InputError if the next token sees more."""
+    try:
+        ring.check(positions, positions.max(axis=1, initial=PADDING)[:, None] + 1)
+    except InputError:
+        raise InputError(file.path, f"{name} lack tokens that the next one sees") from None
+    return ring
 
 
 def check_parts(

@@ -16,9 +16,8 @@ from lockstep.reference.decoding.reader import Reader
 from lockstep.reference.decoding.sampling import greedy, probabilities
 from lockstep.reference.model import Model
 from lockstep.reference.shapes import Array
-from lockstep.reference.tokenizer.prompt_lookup import looked_up
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.speculating import Speculated, speculate
+from lockstep.reference.tokenizer.speculating import Speculated, agreed, speculate
 
 
 class Draft(Protocol):
@@ -95,13 +94,6 @@ class Target:
         return verified(drafted, self.draft.shares, shares, self.uniforms)
 
 
-def agreed(drafted: Sequence[int], best: Sequence[int]) -> list[int]:
-    """Return the model's own choices up to the first that is not the drafted one, it included."""
-    pairs = enumerate(zip(drafted, best, strict=False))
-    differs = next((at for at, (one, other) in pairs if one != other), len(drafted))
-    return list(best[: differs + 1])
-
-
 def verified(
     drafted: Sequence[int],
     draft: Sequence[Array],
@@ -145,9 +137,10 @@ class ModelDraft:
         vocabulary: int,
         sampling: SamplingOptions,
         uniforms: Iterator[float],
+        chunk: int | None = None,
         watch: Watch | None = None,
     ):
-        self.reader = Reader(model, model.make_cache(), watch=watch)
+        self.reader = Reader(model, model.make_cache(), chunk=chunk, watch=watch)
         self.vocabulary, self.sampling, self.uniforms = vocabulary, sampling, uniforms
         self.shares: list[Array] = []
 
@@ -175,16 +168,3 @@ def fitted(logits: Array, vocabulary: int) -> Array:
     """
     cut = logits[:vocabulary]
     return np.pad(cut, (0, vocabulary - len(cut)), constant_values=-np.inf)
-
-
-class LookupDraft:
-    """No model: what followed the last tokens when they were there before, as if certain."""
-
-    def __init__(self, *, vocabulary: int, longest: int):
-        self.vocabulary, self.longest = vocabulary, longest
-        self.shares: list[Array] = []
-
-    def propose(self, text: Sequence[int], count: int) -> list[int]:
-        drafted = looked_up(text, count, longest=self.longest)
-        self.shares = [np.eye(1, self.vocabulary, token)[0] for token in drafted]
-        return drafted

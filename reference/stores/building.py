@@ -10,6 +10,7 @@ from lockstep.reference.stores.concatenating import Concatenating
 from lockstep.reference.stores.cooling import Cooling
 from lockstep.reference.stores.growing import Growing
 from lockstep.reference.stores.kinds import (
+    AFFINE_BITS,
     QUANTISED,
     RECENT,
     TURBO_BITS,
@@ -81,4 +82,5 @@ def warnings_of(kind: str, config: Any) -> list[str]:
     widths = sorted({heads_of(config, layer)[1] for layer in whole})
     count = f"{len(whole)} of {config.num_hidden_layers} layers"
     wide = ", ".join(map(str, widths))
-    return [f"{count} are kept as they are: heads of {wide} are not of 32, 64, 128 or 256"]
+    wanted = "a multiple of 32" if kind in AFFINE_BITS else "32, 64, 128 or 256"
+    return [f"{count} are kept as they are: heads of {wide} are not of {wanted}"]

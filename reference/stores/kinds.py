@@ -12,6 +12,7 @@ ROTATING = ("rotating", "rotating-mlx-lm", "rotating-temporal")
 UNBIASED = {"turbo4": 4, "turbo3": 3, "turbo2": 2}  # keys have a bit for what codes leave out
 TURBO_BITS = UNBIASED | {f"{kind}-mse": bits for kind, bits in UNBIASED.items()}
 TURBO_WIDTHS = (32, 64, 128, 256)
+AFFINE_GROUP = 32  # dimensions: the fewest that share a scale
 RECENT = 128  # tokens that a turbo cache keeps as they are, if nobody says
 QUANTISED = ("int8", *AFFINE_BITS, *TURBO_BITS)
 KINDS = (*EXACT, *ROTATING, *QUANTISED)
@@ -67,11 +68,16 @@ def heads_of(config: Any, layer: int) -> tuple[int, int]:
 
 
 def kept_whole(kind: str, config: Any) -> list[int]:
-    """Return the layers of a turbo cache whose heads are of a width that it cannot turn."""
-    if kind not in TURBO_BITS:
-        return []
+    """Return the layers whose heads are of a width that a quantised kind has no codes for."""
     layers = range(config.num_hidden_layers)
-    return [layer for layer in layers if heads_of(config, layer)[1] not in TURBO_WIDTHS]
+    return [layer for layer in layers if not codes_width(kind, heads_of(config, layer)[1])]
+
+
+def codes_width(kind: str, width: int) -> bool:
+    """Tell whether a kind has codes for heads of this width, or needs none."""
+    if kind in AFFINE_BITS:
+        return width % AFFINE_GROUP == 0
+    return kind not in TURBO_BITS or width in TURBO_WIDTHS
 
 
 def layer_kinds(config: Any) -> list[str]:

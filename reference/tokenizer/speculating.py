@@ -5,7 +5,7 @@ that it agrees with and adds one of its own. Both packages go through the same r
 Source: Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; Chen et al. 2023, arXiv:2302.01318.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from lockstep.reference.tokenizer.common_prefix import common_prefix
@@ -67,3 +67,8 @@ def speculate(
         yield from made
         if made[-1] in stop:
             return
+
+
+def agreed(drafted: Sequence[int], best: Sequence[int]) -> list[int]:
+    """Return the model's own choices up to the first that is not the drafted one, it included."""
+    return list(best[: common_prefix(drafted, best) + 1])

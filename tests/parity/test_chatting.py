@@ -35,9 +35,9 @@ class Alternating(Autoregressive):
     in_order = False
 
 
-def chat(model, *, decoder=None, cache=None, seed=1, variables=None, **options) -> Chat:
+def chat(model, *, decoder=None, cache=None, size=None, seed=1, variables=None, **options) -> Chat:
     made = Generation(model, SamplingOptions(**options), seeded(seed), ignore_eos=False,
-                      decoder=decoder, cache=cache)  # fmt: skip
+                      decoder=decoder, cache=cache, size=size)  # fmt: skip
     tokenizer = load_tokenizer(model.checkpoint.path)
     return Chat(made, tokenizer, system="Be brief.", variables=variables or {})
 
@@ -142,6 +142,38 @@ def test_an_answer_can_be_stopped_and_the_chat_goes_on(load, calls):
     assert (again["cached_tokens"] > 0) == bool(answer["tokens"]) and not fresh["cached_tokens"]
 
 
+@pytest.mark.parametrize("calls", [8, 15, 18])
+@pytest.mark.parametrize("cache", ["sliding", "rotating", "rotating-mlx-lm", "rotating-temporal"])
+def test_windows_are_not_gone_on_from_where_a_step_was_torn(load, cache, calls):
+    """By law: some layers have moved by then, and some have not; after a whole step all have."""
+    model = load(GEMMA if cache == "sliding" else DEMO)
+    size = None if cache == "sliding" else 16  # a ring that is full
+    one, other = (chat(model, cache=cache, size=size) for _ in range(2))
+    told = iter(range(100))
+    answer = one.answer(TURNS[0], 12, lambda text: None, stopped=lambda: next(told) + 1 == calls)
+    assert answer["ended_by"] == "interrupted" and answer["tokens"]
+    other.messages = list(one.messages)
+    again, fresh = (side.answer(TURNS[1], 12, lambda text: None) for side in (one, other))
+    assert again["tokens"] == fresh["tokens"] and again["cached_tokens"] == 0
+
+
+def test_an_answer_that_fails_is_forgotten_with_what_was_read_of_it(load):
+    """By law: the next answer is that of the same messages, to a chat that has no cache."""
+    one = chat(load(DEMO))
+    one.answer(TURNS[0], 12, lambda text: None)
+    messages, other = list(one.messages), chat(one.generation.model)
+    with pytest.raises(OSError, match="nobody listens"):
+        one.answer(TURNS[1], 12, deaf)
+    assert one.messages == messages
+    other.messages = messages
+    again, fresh = (side.answer(TURNS[2], 12, lambda text: None) for side in (one, other))
+    assert again == again | {name: fresh[name] for name in ("tokens", "text", "cached_tokens")}
+
+
+def deaf(text: str) -> None:
+    raise OSError("nobody listens")
+
+
 def test_an_answer_that_a_stop_string_cut_is_kept_as_it_was_shown():
     made = Generation(SIDES["cpu"](DEMO), SamplingOptions(), seeded(0), ignore_eos=False,
                       stop_strings=["equ"])  # fmt: skip
@@ -159,6 +191,21 @@ def test_special_tokens_of_an_answer_stay_in_the_chat():
     document = {"tokens": [start, two, end], "ended_by": "stop id", "text": "2"}
     assert one.content(document) == "<|im_start|>2"
     assert one.content(document | {"ended_by": "max tokens"}) == "<|im_start|>2<|im_end|>"
+
+
+def test_special_tokens_stay_in_an_answer_that_a_stop_string_cut():
+    """By hand: marks before the cut and none behind it; the stop is equ, and may hold one."""
+    one = chat(SIDES["cpu"](DEMO))
+    start, end = (one.tokenizer.encode(mark)[0] for mark in ("<|im_start|>", "<|im_end|>"))
+    two, stop, e, qu = (one.tokenizer.encode(part) for part in ("2 é ", "equ", "e", "qu"))
+    for tokens, expected in (
+        ([start, *two, *stop], "<|im_start|>2 é "),
+        ([*two, end, *stop, start], "2 é <|im_end|>"),
+        ([*two, *e, end, *qu], "2 é "),
+        ([*two, *stop], "2 é "),
+    ):
+        document = {"tokens": tokens, "ended_by": "stop string", "text": "2 é "}
+        assert one.content(document) == expected
 
 
 def test_a_chat_that_is_too_long_is_refused_and_forgets_the_message():

@@ -99,6 +99,18 @@ def test_what_is_refused_is_refused_before_anything_is_said(refuses, typed, plai
     refuses("tokens, but the model's context is 512", "chat", DEMO)
 
 
+def test_what_was_said_is_written_where_the_chat_cannot_go_on(lockstep, typed, tmp_path):
+    """By hand: the second line does not fit, the third is not asked."""
+    path = tmp_path / "talk.json"
+    for target in (path, "-"):
+        typed("What is 2+2?\n" + "king " * 600 + "\nTell me about a king.\n")
+        said = lockstep("chat", DEMO, "--json", target)
+        assert said.code == 2 and "the model's context is 512" in said.err
+        found = json.loads(said.out if target == "-" else path.read_text())
+        assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
+        assert [answer["text"] for answer in found["answers"]] == ["2 + 2 equals 4."]
+
+
 def test_thinking_reaches_the_template(document, typed, tmp_path):
     """By hand: a template that says in the system's message what it was told."""
     folder = shutil.copytree(DEMO, tmp_path / "model")

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from lockstep import fast, reference
 from lockstep.fast.decoding import speculative as fast_speculative
 from lockstep.reference.decoding import speculative
+from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.speculating import Speculated
 from tests.peers.conftest import draw_config
@@ -48,7 +49,7 @@ def ours(backend, folders, *, lookup=False):
     model, greedy, counts = load(folder), SamplingOptions(), Speculated()
     size = model.config.vocab_size
     if lookup:
-        ahead = package.LookupDraft(vocabulary=size, longest=3)
+        ahead = LookupDraft(vocabulary=size, longest=3)
     else:
         ahead = package.ModelDraft(load(draft), vocabulary=size, sampling=greedy,
                                    uniforms=iter(()))  # fmt: skip

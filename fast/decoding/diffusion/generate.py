@@ -14,6 +14,7 @@ from lockstep.fast.decoding.diffusion.selection import selected
 from lockstep.fast.model import Model
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import steady_length
 from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions
 from lockstep.reference.tokenizer.diffusion_window import Step, Window
 
@@ -84,10 +85,16 @@ class Decoding:
         self.model, self.cache, self.options, self.choose = model, cache, options, choose
 
     def prefill(self, tokens: Sequence[int], chunk: int | None, watch: Watch | None) -> None:
-        """Let the prompt through the model, for its keys and values alone."""
+        """Let the prompt through the model, for its keys and values alone.
+
+        A prompt that must not be read in parts goes through at once.
+        """
         if not len(tokens) and not self.cache.positions.length:
             what = "the prompt has no tokens, but should have one"
             raise InputError(self.model.checkpoint.path, what)
+        steady = steady_length(self.model.config)
+        if steady is not None and self.cache.positions.length + len(tokens) > steady:
+            chunk = None
         size = chunk or max(1, len(tokens))
         for start in range(0, len(tokens), size):
             self.keep(tokens[start : start + size], watch)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import steady_length
 from lockstep.reference.decoding.diffusion.selection import entropy, selected
 from lockstep.reference.model import Model
 from lockstep.reference.shapes import Array
@@ -85,10 +86,16 @@ class Decoding:
         self.model, self.cache, self.options, self.choose = model, cache, options, choose
 
     def prefill(self, tokens: Sequence[int], chunk: int | None, watch: Watch | None) -> None:
-        """Let the prompt through the model, for its keys and values alone."""
+        """Let the prompt through the model, for its keys and values alone.
+
+        A prompt that must not be read in parts goes through at once.
+        """
         if not len(tokens) and not self.cache.positions.length:
             what = "the prompt has no tokens, but should have one"
             raise InputError(self.model.checkpoint.path, what)
+        steady = steady_length(self.model.config)
+        if steady is not None and self.cache.positions.length + len(tokens) > steady:
+            chunk = None
         size = chunk or max(1, len(tokens))
         for start in range(0, len(tokens), size):
             self.keep(tokens[start : start + size], watch)

@@ -13,6 +13,7 @@ from lockstep.parity.uniforms import seeded
 from lockstep.reference.decoding import autoregressive as reference_autoregressive
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.decoding import speculative as reference_speculative
+from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.speculating import Speculated
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
@@ -68,7 +69,7 @@ def sped(model, draft, tokens, count, *, cache=None, sampling=None, uniforms=Non
     package, counts = package_of(model)[0], Speculated()
     sampling, size = sampling or SamplingOptions(), model.config.vocab_size
     if draft is None:
-        made = package.LookupDraft(vocabulary=size, longest=3)
+        made = LookupDraft(vocabulary=size, longest=3)
     else:
         made = package.ModelDraft(draft, vocabulary=size, sampling=sampling, uniforms=uniforms)
     room = len(tokens) + count - 1 if cache == "preallocated" else None

@@ -12,6 +12,7 @@ from lockstep.parity.prompt_cache import load_cache
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from tests.parity.conftest import DEMO
+from tests.reference.caches.test_models_with_caches import FOLDERS
 
 ASK = ["generate", str(DEMO), "--prompt", "What is 2+2?", "--chat", "--json", "-"]
 GEMMA = str(DEMO.parent / "gemma4")
@@ -63,7 +64,8 @@ def test_a_file_can_be_gone_on_with_and_written_again(lockstep, tmp_path):
      (["--cache", "int8", "--recent", "3"], "recent=3, but a cache that is int8 treats all"),
      (["--keep", "3"], "keep=3, but a cache that is growing keeps all that is seen"),
      (["--save-cache", "not/there"], "not/there: cannot be written: its folder is not there"),
-     (["--save-cache", "."], "cannot be written: it is a folder")],
+     (["--save-cache", "."], "cannot be written: it is a folder"),
+     (["--save-cache", "CACHE", "--max-tokens", "0"], "--max-tokens 0 reads nothing; with 1")],
 )  # fmt: skip
 def test_what_is_refused(lockstep, tmp_path, more, what):
     path = str(tmp_path / "cache.safetensors")
@@ -100,3 +102,25 @@ def test_a_decoder_without_order_is_refused():
     decoder = SimpleNamespace(in_order=False, counts=lambda: {"name": "shuffled"})
     with pytest.raises(InputError, match="decoder shuffled does not keep the order of the text"):
         CacheFiles(options, decoder)
+
+
+def test_masks_are_filled_in_from_a_preallocated_cache(lockstep, tmp_path):
+    """By law: WeDLM asks for more room than the context has, and goes on from what it saved."""
+    path = str(tmp_path / "cache.safetensors")
+    ask = ["generate", str(FOLDERS["qwen3"]), "--backend", "cpu", "--decoder", "wedlm",
+           "--mask-id", "3", "--tokens", "5,6,7", "--ignore-eos", "--json", "-"]  # fmt: skip
+    plain = lockstep(*ask, "--max-tokens", "300", "--cache", "preallocated", "--save-cache", path)
+    again = lockstep(*ask, "--max-tokens", "300", "--load-cache", path)
+    assert (plain.code, again.code) == (0, 0), again.err
+    one, other = json.loads(plain.out), json.loads(again.out)
+    assert other["cached_tokens"] == 2 and one["tokens"] == other["tokens"]
+
+
+def test_a_long_text_of_stretched_positions_is_the_plain_one(lockstep, tmp_path):
+    """By law: 18 tokens, beyond the 16 that this model was trained for, are read at once."""
+    path, text = str(tmp_path / "cache.safetensors"), [str(5 + one) for one in range(18)]
+    ask = ["generate", str(FOLDERS["llama"]), "--json", "-", "--max-tokens", "8", "--tokens"]
+    lockstep(*ask, ",".join(text[:8]), "--save-cache", path)
+    plain, loaded = (json.loads(lockstep(*ask, ",".join(text), *more).out)
+                     for more in ([], ["--load-cache", path]))  # fmt: skip
+    assert loaded["cached_tokens"] == 0 and plain["tokens"] == loaded["tokens"]

@@ -16,10 +16,10 @@ BIG = np.iinfo(np.int64).max
 
 @pytest.fixture(scope="module")
 def model():
-    return reference.load(FOLDERS["qwen3"])
+    return reference.load(FOLDERS["qwen3 packed"])
 
 
-@pytest.fixture(params=["growing", "rotating", "int8"])
+@pytest.fixture(params=["growing", "rotating", "int8", "affine4", "turbo3"])
 def whole(request, model, tmp_path):
     """Return the tensors and the header of a right file, to be spoilt."""
     tokens, path = drawn(model), tmp_path / "right.safetensors"
@@ -106,6 +106,19 @@ def test_slots(whole, model, spoil, what, tmp_path):
     if spoil is not None:
         spoilt[name] = spoil(tensors[name])
     refused(tmp_path, spoilt, header, model, f"{name} {what}")
+
+
+@pytest.mark.parametrize("whole", ["turbo3"], indirect=True)
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [("13", "coded=13, but there are 12 tokens"), ("8", "is .* but should be"),
+     ("-1", "coded='-1', but should be a count of tokens")],
+)  # fmt: skip
+def test_how_many_tokens_are_codes(whole, model, said, what, tmp_path):
+    """By hand: 9 of 12, since 3 stay as they are."""
+    tensors, header = whole
+    assert header["coded"] == "9"
+    refused(tmp_path, tensors, header | {"coded": said}, model, what)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 100])

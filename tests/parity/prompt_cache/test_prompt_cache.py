@@ -8,11 +8,13 @@ import pytest
 from lockstep import fast, reference
 from lockstep.parity.prompt_cache import load_cache, reused, save_cache
 from lockstep.parity.prompt_cache.identity import identity
+from lockstep.parity.prompt_cache.layout import expected
+from lockstep.parity.prompt_cache.saving import write
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.stores.kinds import KINDS, QUANTISED, ROTATING, TURBO_BITS, UNBIASED
 from tests.parity.conftest import DEMO, MODELS
-from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, host
+from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, holds_codes, host
 
 TOLD = (
     {"preallocated": {"room": 20}}
@@ -31,13 +33,15 @@ def read(model, kind, tokens, **options):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_loaded_goes_on_to_the_bit(side, kind, tmp_path):
     """By law: the logits of the run that goes on without a file, twice, and again after a trim."""
-    model = SIDES[side](FOLDERS["qwen3"])
+    model = SIDES[side](FOLDERS["qwen3 packed"])
     tokens, path = drawn(model), tmp_path / "cache.safetensors"
     cache = read(model, kind, tokens[:, :8])
     save_cache(path, model, cache, tokens[:, :8])
+    assert holds_codes(cache) == (kind in QUANTISED)
     wanted = [host(model, model.forward(tokens[:, one : one + 1], cache=cache)) for one in (8, 9)]
     for _ in range(2):
-        loaded = load_cache(path, SIDES[side](FOLDERS["qwen3"]))
+        loaded = load_cache(path, SIDES[side](FOLDERS["qwen3 packed"]))
+        assert holds_codes(loaded.cache) == (kind in QUANTISED)
         assert loaded.tokens.tolist() == tokens[:, :8].tolist()
         for one, logits in zip((8, 9), wanted, strict=True):
             found = model.forward(tokens[:, one : one + 1], cache=loaded.cache)
@@ -109,7 +113,7 @@ def test_rows_of_unequal_length(side, tmp_path):
 
 
 def saved(tmp_path, kind="growing", count=8):
-    model = reference.load(FOLDERS["qwen3"])
+    model = reference.load(FOLDERS["qwen3 packed"])
     tokens, path = drawn(model), tmp_path / "cache.safetensors"
     save_cache(path, model, read(model, kind, tokens[:, :count]), tokens[0, :count])
     return model, tokens, path
@@ -121,7 +125,10 @@ CASES = [(8, 5, 5), (8, 8, 7), (8, 12, 8), (8, 1, None), (4, 4, 3)]
 @pytest.mark.parametrize("kind", [*QUANTISED, "growing", "concatenating", "preallocated"])
 @pytest.mark.parametrize(("held", "same", "kept"), CASES)
 def test_the_common_beginning_is_not_read_again(kind, held, same, kept, tmp_path):
-    """By hand: never all of a prompt, since logits are wanted; by loop, the rest."""
+    """By hand: never all of a prompt, since logits are wanted; by loop, the rest.
+
+    A turbo cache is read anew as it was before it was saved: a prompt at once sees no codes.
+    """
     model, tokens, path = saved(tmp_path, kind, held)
     prompt = tokens[0, :same].tolist()
     if same in (5, 1):  # then another way
@@ -133,8 +140,13 @@ def test_the_common_beginning_is_not_read_again(kind, held, same, kept, tmp_path
     assert loaded.cache.positions.length == held
     if cache is not None:
         found = model.forward([prompt[kept:]], cache=cache)[0, -1]
-        wanted = model.forward([prompt], cache=read(model, kind, np.zeros((1, 0), int)))[0, -1]
+        seen = held if kind in TURBO_BITS else 0
+        anew = read(model, kind, tokens[:, :seen])
+        anew.settle(model.ops)
+        anew.trim(max(0, seen - kept))
+        wanted = model.forward([prompt[anew.positions.length :]], cache=anew)[0, -1]
         assert np.abs(found - wanted).max() < 5e-5 * wanted.std()
+        assert holds_codes(cache) == (kind in QUANTISED)
 
 
 def test_a_ring_that_cannot_go_back_is_read_anew(tmp_path):
@@ -167,3 +179,40 @@ def test_an_adapter_makes_another_model():
     base = reference.load(MODELS / "affine_4_64")
     adapted = base.with_adapter(MODELS.parent / "adapters/mlx_lora")
     assert identity(adapted) != identity(base) == identity(adapted.with_adapter(None))
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "kept"), [(8, 16, 8), (16, 16, 8), (8, 17, None), (17, 16, None)]
+)
+def test_a_text_that_must_not_be_read_in_parts_is_read_anew(held, asked, kept, tmp_path):
+    """By hand: beyond 16 tokens this model turns the first ones by how many come with them."""
+    model, path = reference.load(FOLDERS["llama"]), tmp_path / "cache.safetensors"
+    tokens = drawn(model, count=20)
+    save_cache(path, model, read(model, "growing", tokens[:, :held]), tokens[:, :held])
+    prompt = [*tokens[0, :8].tolist(), *[int(63 - one) for one in tokens[0, 8:asked]]]
+    cache = reused(load_cache(path, model), prompt)
+    assert (cache.positions.length if cache else None) == kept
+    if cache is not None:
+        found = model.forward([prompt[kept:]], cache=cache)[0, -1]
+        wanted = model.forward([prompt])[0, -1]
+        assert np.abs(found - wanted).max() < 5e-5 * wanted.std()
+
+
+@pytest.mark.parametrize("said", ["256", "288", "999999999999"])
+def test_the_room_of_a_file_is_bounded_and_that_of_the_caller_is_not(said, tmp_path):
+    """By hand: the context is 256; who fills in masks asks for more, and saves that."""
+    model, path = reference.load(FOLDERS["qwen3"]), tmp_path / "cache.safetensors"
+    tokens = drawn(model)
+    save_cache(path, model, read(model, "preallocated", tokens), tokens)
+    file = SafetensorsFile(path)
+    write(path, {name: file.read(name) for name in file.entries}, file.metadata | {"room": said})
+    assert load_cache(path, model).cache.positions.room == 256
+    assert load_cache(path, model, room=288).cache.positions.room == 288
+    assert load_cache(path, model, room=3).cache.positions.room == 12
+
+
+def test_what_a_file_should_hold_is_found_without_its_room():
+    """By hand: 10^12 tokens are more than there is memory for."""
+    model = reference.load(FOLDERS["qwen3"])
+    found = expected(model, "preallocated", {"room": 10**12})
+    assert set(found.values()) == {((1, 2, 1, 20), "F32")}

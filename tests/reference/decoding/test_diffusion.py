@@ -233,6 +233,22 @@ def test_the_prompt_is_read_in_chunks_if_asked(side):
         assert told == ["embed_tokens", "layer"] * len(parts) + steps
 
 
+@pytest.mark.parametrize(("steady", "parts"), [(8, [4, 3]), (7, [4, 3]), (6, [7])])
+def test_a_prompt_that_must_not_be_read_in_parts_is_read_whole(side, steady, parts):
+    """By hand: a rope that goes by the length of the text, beyond so many tokens of it."""
+    model, fed = side.model(), []
+    scaling = SimpleNamespace(rope_type="dynamic", original_max_position_embeddings=steady)
+    model.config = SimpleNamespace(**vars(model.config), rope_scaling=scaling)
+    inner = model.stages
+    model.stages = lambda tokens, cache: fed.append(len(tokens[0])) or inner(tokens, cache=cache)
+    made = side.decoding.generate(
+        model, [1] * 7, options=options(), room=99, max_tokens=1, stop=(), choose=side.greedy,
+        chunk=4,
+    )  # fmt: skip
+    next(made)
+    assert fed[: len(parts)] == parts
+
+
 @pytest.mark.parametrize("decoding", [reference, fast], ids=["reference", "fast"])
 @pytest.mark.parametrize(
     ("penalty", "slope", "threshold", "gone", "rows"),

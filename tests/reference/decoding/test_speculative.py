@@ -17,6 +17,7 @@ from lockstep.fast.decoding import speculative as fast_speculative
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import speculative
+from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
 from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.speculating import Speculated, speculate
 
@@ -45,6 +46,9 @@ class TableCache:
         assert 0 <= count <= self.length
         del self.tokens[self.length - count :]
 
+    def arrays(self):
+        return []
+
 
 class Table:
     """A model whose distribution after a text is a row of a table: by the sum of its tokens."""
@@ -65,12 +69,12 @@ class Table:
         return self.rows[(sum(text) + len(text) + self.shift) % len(self.rows)]
 
     def stages(self, tokens, *, cache, last_only):
-        yield "model.embed_tokens", None
         rows = []
         for token in tokens[0]:
             cache.tokens.append(token)
             rows.append(self.after(cache.tokens))
         cache.fed.append(list(tokens[0]))
+        yield "model.embed_tokens", None
         with np.errstate(divide="ignore"):
             logits = np.log(np.array(rows))[None].astype(np.float32)
         yield "logits", logits[:, -1:] if last_only else logits
@@ -125,7 +129,7 @@ def exactly(model, prompt, count) -> dict[tuple, float]:
 
 def drafted_by(package, model, sampling, uniforms, kind):
     if kind == "lookup":
-        return package.LookupDraft(vocabulary=model.config.vocab_size, longest=2)
+        return LookupDraft(vocabulary=model.config.vocab_size, longest=2)
     return package.ModelDraft(kind, vocabulary=model.config.vocab_size, sampling=sampling,
                               uniforms=uniforms)  # fmt: skip
 
@@ -234,6 +238,18 @@ def test_what_is_fed_and_counted_by_hand(package):
     assert counts.accepted == 9 - counts.forwards
     assert counts.acceptance == counts.accepted / counts.drafted
     assert counts.tokens_per_forward == 9 / counts.forwards
+
+
+@PACKAGES
+def test_a_draft_reads_the_prompt_in_chunks_and_tells_its_stages(package):
+    """By hand: four tokens of prompt, the model's first one, and then its own."""
+    told, draft = [], Table(QUARTERS)
+    drafts = package.ModelDraft(draft, vocabulary=4, sampling=SamplingOptions(), uniforms=iter(()),
+                                chunk=2, watch=told.append)  # fmt: skip
+    first, second = drafts.propose([0, 1, 2, 3, 0], 2)
+    assert drafts.reader.cache.fed == [[0, 1], [2, 3], [0], [first]]
+    assert told == ["model.embed_tokens"] * 2 + ["model.embed_tokens", "logits"] * 2
+    assert second == draft.after([0, 1, 2, 3, 0, first]).argmax()
 
 
 @PACKAGES
