@@ -19,13 +19,27 @@ from lockstep.reference.tokenizer.speculating import Speculated
 from tests.peers.conftest import draw_config
 from tests.witnesses import build
 
-COUNT, AHEAD = 40, 3
+COUNT, AHEAD, TRIES = 40, 3, 20
+NEAR = 1e-3  # of a standard deviation, fifty times what engines may differ by
+Folders = tuple[Path, Path, list[int]]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, seed_for) -> tuple[Path, Path, list[int]]:
+def folders(tmp_path_factory, seed_for) -> Folders:
+    """Return a model and a draft of it of which some tokens are taken and some are not.
+
+    The draw is far from a tie: rounding alone would else choose another token.
+    """
+    for seed in range(first := seed_for("speculative"), first + TRIES):
+        drawn = draw(seed, tmp_path_factory)
+        _, counts = ours("reference", drawn)
+        if 0 < counts.accepted < counts.drafted and gap(drawn) > NEAR:
+            return drawn
+    raise RuntimeError(f"no seed from {first} on has a draft that is partly right")
+
+
+def draw(seed: int, tmp_path_factory) -> Folders:
     """Return a random model, a copy with a twentieth of noise in every matrix, and a prompt."""
-    seed = seed_for("speculative")
     config = draw_config(seed)
     model = build.random_model(seed, **config)
     folder = build.save(model, tmp_path_factory.mktemp("model"), dtype="float32")
@@ -39,6 +53,20 @@ def folders(tmp_path_factory, seed_for) -> tuple[Path, Path, list[int]]:
         build.write_tokenizer(one)
     prompt = np.random.default_rng(seed).integers(0, config["vocab_size"], 20)
     return folder, draft, [*prompt.tolist()] * 2  # said twice, so that lookup finds something
+
+
+def gap(drawn: Folders) -> float:
+    """Return how near transformers' best logit comes to the next, in standard deviations."""
+    folder, _, prompt = drawn
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = torch.tensor([prompt])
+    made = model.generate(
+        ids, do_sample=False, max_new_tokens=COUNT, eos_token_id=None, output_logits=True,
+        return_dict_in_generate=True, attention_mask=torch.ones_like(ids),
+    )  # fmt: skip
+    logits = torch.cat(made.logits)
+    best, second = logits.topk(2).values.T
+    return float(((best - second) / logits.std(-1)).min())
 
 
 def ours(backend, folders, *, lookup=False):
