@@ -112,14 +112,16 @@ def own_folder() -> Path:
 def remove_unused(folder: Path) -> None:
     """Remove what other versions of the sources left beside a folder, once no process starts it."""
     for other in folder.parent.glob("kernels-*"):
-        if other != folder and time.time() - other.stat().st_mtime > UNUSED:
-            shutil.rmtree(other, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process removed it first
+            if other != folder and time.time() - other.stat().st_mtime > UNUSED:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def cache_folder(source: Path) -> Path:
     """Return the folder of the user's cache for what is compiled of the files in another."""
-    home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    root = Path(os.environ.get("XDG_CACHE_HOME") or home)
+    own = os.environ.get("XDG_CACHE_HOME")
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    root = Path(own) if own else Path("~").expanduser() / usual
     sources = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     return root / "lockstep" / f"kernels-{digest.hexdigest()[:16]}"

@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.parity.cli.arguments import add_ignore_config, add_model, whole
 from lockstep.parity.cli.output import emit
 from lockstep.parity.cli.quantize import MODES, pair
+from lockstep.parity.cli.writing import add_thinking
 
 HELP = "what packing each kind of matrix costs"
 EXAMPLE = "  lockstep sensitivity MODEL --questions questions.json --bits 3"
@@ -34,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--by", choices=BY, default="kind", help="what is packed at a time")
     parser.add_argument("--backend", choices=("fast", "mlx", "cpu"), default="cpu")
+    add_thinking(parser)
     add_ignore_config(parser)
 
 
@@ -60,6 +62,7 @@ def run(options: Namespace) -> int:
 def examples(options: Namespace, model: Any) -> list[Any]:
     from pathlib import Path
 
+    from lockstep.parity.cli.loading import chat_tokenizer, check_ids, check_length
     from lockstep.parity.sensitivity import read_questions, read_text
     from lockstep.reference.checkpoint.errors import InputError
     from lockstep.reference.tokenizer.tokenizer import load_tokenizer
@@ -70,11 +73,14 @@ def examples(options: Namespace, model: Any) -> list[Any]:
         raise InputError("--window", f"is {options.window}, but should be from 2 to {1 << 16}")
     tokenizer, found = load_tokenizer(model.checkpoint.path), []
     if options.questions is not None:
-        ends = model.checkpoint.generation.eos_token_ids | tokenizer.eos_token_ids
-        end = end_of_turn(tokenizer, ends)
-        found += read_questions(Path(options.questions), tokenizer, end=end)
+        chat, variables = chat_tokenizer(options, tokenizer)
+        end = end_of_turn(chat, model.checkpoint.generation.eos_token_ids | chat.eos_token_ids)
+        found += read_questions(Path(options.questions), chat, end=end, **variables)
     if options.text is not None:
         found += read_text(Path(options.text), tokenizer, window=options.window)
+    for one in found:
+        check_ids([*one.ids], model.checkpoint)
+        check_length(len(one.ids), 0, model.checkpoint)
     return found
 
 

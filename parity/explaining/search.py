@@ -36,6 +36,7 @@ MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 TOGETHER = 64  # sets that are looked at before the budget is asked again
 BUDGET = 8000  # computations of a value, until a piece is left unexplained
+ALL_TOKENS = 3  # times as many where no token can be looked at before the others
 
 
 @dataclass(frozen=True)
@@ -202,10 +203,10 @@ class Search:
     def attempted(self, ways: list[list[Atoms]], candidates: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets that the first attempt of all finds."""
         most = self.budget
-        for attempt in (self.staged, self.at_once):
+        for attempt, share in ((self.staged, 1), (self.at_once, ALL_TOKENS)):
             for starts in ways:
                 self.start = self.trial.count
-                self.budget = most if starts == ways[-1] else most // 2
+                self.budget = share * most if starts == ways[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
                 if found:

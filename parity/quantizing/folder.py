@@ -26,6 +26,7 @@ from lockstep.reference.checkpoint.strict_json import read_json_object
 
 FLOATS = ("F32", "F16", "BF16")
 HEAD = "lm_head"
+NOT_IN_MLX_LM = ("wedlm",)
 
 
 def quantize(
@@ -72,9 +73,8 @@ def chosen(source: Checkpoint, recipe: Recipe) -> dict[str, Packing]:
     recipe.check([*modules, *called])
     found, layers = {}, source.config.num_hidden_layers
     for module, shape in modules.items():
-        aliases = [module, *(alias for alias, meant in called.items() if meant == module)]
-        says = [recipe.packing(alias, layers) for alias in aliases]
-        packing = None if None in says else says[0]
+        names = [module, *(alias for alias, meant in called.items() if meant == module)]
+        packing = recipe.packing(names, layers)
         if packing is not None and shape[-1] % packing.group_size == 0:
             found[module] = packing
     if not found:
@@ -149,8 +149,14 @@ def described(
         "bytes_before": before,
         "bytes": nbytes,
         "bits_per_weight": 8 * nbytes / parameters(source),
-        "warnings": list(source.warnings),
+        "warnings": [*source.warnings, *unknown_to_mlx_lm(source)],
     }
+
+
+def unknown_to_mlx_lm(source: Checkpoint) -> list[str]:
+    """Say so if mlx-lm has no such model: then Lockstep alone loads the folder."""
+    lacks = source.architecture in NOT_IN_MLX_LM
+    return [f"mlx-lm has no {source.architecture}, so it cannot load the folder"] if lacks else []
 
 
 def parameters(source: Checkpoint) -> int:

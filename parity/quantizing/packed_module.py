@@ -1,4 +1,4 @@
-"""One weight, packed tile by tile: codes when they are asked for, scales as a by-product."""
+"""One weight, packed tile by tile."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lockstep.reference.checkpoint.packed import Packing
 from lockstep.reference.checkpoint.quantization import AFFINE
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops import dequantize
+from lockstep.reference.packing.quantize_minifloat import SPOILT
 
 FLOAT32 = np.dtype(np.float32)
 TILE = 1 << 17  # weights a thread packs at a time: they stay in its cache
@@ -27,63 +28,79 @@ SPAN = 1 << 24  # weights that are read at a time
 
 @dataclass
 class PackedModule:
-    """The two or three tensors of a packed module; scales wait from the codes' turn to theirs."""
+    """The two or three tensors of a packed module, packed when one of them is asked for first."""
 
     checkpoint: Checkpoint
     name: str
     packing: Packing
-    rest: dict[str, np.ndarray] = field(default_factory=dict)
+    made: dict[str, np.ndarray] = field(default_factory=dict)
 
     def planned(self) -> dict[str, Planned]:
         """Return what to write, by kind: weight, scales and, in the affine mode, biases."""
         how, dtype = self.packing, self.checkpoint.stored(self.name).dtype
         *rows, columns = self.checkpoint.stored(self.name).shape
         words, groups = (*rows, columns * how.bits // 32), (*rows, columns // how.group_size)
-        out = {"weight": Planned("U32", words, self._weight)}
+        out = {"weight": Planned("U32", words, partial(self.part, "weight"))}
         for kind in how.parts[1:]:
             tag = dtype if how.mode == AFFINE else "U8"
-            out[kind] = Planned(tag, groups, partial(self._rest, kind))
+            out[kind] = Planned(tag, groups, partial(self.part, kind))
         return out
 
     def tensor(self) -> QuantizedTensor | MinifloatTensor:
         """Return the packed matrix, or stack of them, as one."""
-        words, how = self._weight(), self.packing
+        how, parts = self.packing, [self.part(kind) for kind in self.packing.parts]
         if how.mode != AFFINE:
-            return MinifloatTensor(words, self.rest["scales"], how.mode)
-        parts = self.rest["scales"], self.rest["biases"]
-        return QuantizedTensor(words, *parts, how.bits, how.group_size, how.mode)
+            return MinifloatTensor(parts[0], parts[1], how.mode)
+        return QuantizedTensor(parts[0], parts[1], parts[2], how.bits, how.group_size, how.mode)
 
-    def _weight(self) -> np.ndarray:
-        spans = [self._packed(start, stop) for start, stop in self._spans()]
-        self.rest = {
-            kind: np.concatenate([getattr(one, kind) for tiles in spans for one in tiles])
-            for kind in self.packing.parts[1:]
-        }
-        if not all(np.isfinite(values.astype(np.float32)).all() for values in self.rest.values()):
-            what = (
-                "cannot be packed: it has numbers that are not finite, or too large for its scales"
-            )
-            raise InputError(self.checkpoint.path, f"tensor {show(self.name)} {what}")
-        return np.concatenate([one.packed for tiles in spans for one in tiles])
+    def part(self, kind: str) -> np.ndarray:
+        """Return one of the tensors, once: what was packed beside it waits for its own turn."""
+        if kind not in self.made:
+            self.made = self._packed()
+            self._check()
+        return self.made.pop(kind)
 
-    def _rest(self, kind: str) -> np.ndarray:
-        """Return what codes left behind, once: the writer has wide types first, so codes."""
-        if kind not in self.rest:
-            self._weight()
-        return self.rest.pop(kind)
+    def _packed(self) -> dict[str, np.ndarray]:
+        """Pack span by span, and each tile by tile: NumPy works in several threads at once."""
+        rows, found = self.checkpoint.stored(self.name).shape[0], []
+        for start, stop in self._spans():
+            span = unpacked(self.checkpoint.tensor_rows(self.name, start, stop))
+            step = max(1, TILE // prod(span.shape[1:]))
+            tiles = [span[first : first + step] for first in range(0, len(span), step)]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                found += pool.map(partial(pack, self.packing), tiles)
+        made = {"weight": joined([one.packed for one in found], rows)}
+        for kind in self.packing.parts[1:]:
+            made[kind] = joined([getattr(one, kind) for one in found], rows)
+        return made
 
     def _spans(self) -> list[tuple[int, int]]:
         shape = self.checkpoint.stored(self.name).shape
         step = max(1, SPAN // prod(shape[1:]))
         return [(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
 
-    def _packed(self, start: int, stop: int) -> list[Any]:
-        """Pack rows of a matrix, or matrices of a stack; NumPy works in several threads at once."""
-        rows = unpacked(self.checkpoint.tensor_rows(self.name, start, stop))
-        step = max(1, TILE // prod(rows.shape[1:]))
-        tiles = [rows[first : first + step] for first in range(0, len(rows), step)]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(partial(pack, self.packing), tiles))
+    def _check(self) -> None:
+        """Raise InputError if a scale is no number: its group was not, or does not fit its type."""
+        scales, mode = self.made["scales"], self.packing.mode
+        spoilt = (
+            ~np.isfinite(scales.astype(np.float32)) if mode == AFFINE else scales == SPOILT[mode]
+        )
+        if mode == AFFINE:
+            spoilt |= ~np.isfinite(self.made["biases"].astype(np.float32))
+        if spoilt.any():
+            what = "cannot be packed: it has numbers that are not finite, or too large for scales"
+            raise InputError(self.checkpoint.path, f"tensor {show(self.name)} {what}")
+
+
+def joined(parts: list[np.ndarray], rows: int) -> np.ndarray:
+    """Put parts below each other, and let go of each as it is copied."""
+    out = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
+    first = 0
+    for place, part in enumerate(parts):
+        out[first : first + len(part)] = part
+        first += len(part)
+        parts[place] = part[:0]
+    return out
 
 
 def unpacked(rows: Any) -> np.ndarray:

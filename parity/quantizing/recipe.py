@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -60,11 +60,15 @@ class Recipe:
     rules: tuple[Rule, ...] = ()
     mixed: Mixed | None = None
 
-    def packing(self, module: str, layers: int) -> Packing | None:
-        """Return how a module of a model with so many layers is packed, None if it is kept."""
+    def packing(self, names: Sequence[str], layers: int) -> Packing | None:
+        """Return how a module of a model with so many layers is packed, None if it is kept.
+
+        It goes by all its `names`: a table that is also a tied head has two.
+        """
         for rule in self.rules:
-            if rule.fits(module):
+            if any(map(rule.fits, names)):
                 return rule.packing
+        module = names[0]
         if self.mixed is not None:
             return self.mixed.high if self.mixed.is_wide(module, layers) else self.default
         return FINE if any(Rule(router, None).fits(module) for router in ROUTERS) else self.default
@@ -76,6 +80,8 @@ class Recipe:
                 ends = sorted({module.rpartition(".")[2] for module in modules})
                 what = f"fits no weight that can be packed; these are {', '.join(ends)}"
                 raise InputError(show(rule.pattern, 60), what)
+        if self.mixed is not None and not any("down_proj" in module for module in modules):
+            raise InputError("--recipe", "needs a model with down_proj: it has its widths by that")
 
 
 def recipe_of(
@@ -84,7 +90,7 @@ def recipe_of(
 ) -> Recipe:  # fmt: skip
     """Return the recipe that the words of a command line mean. Raises InputError."""
     kept = tuple(Rule(one, None) for one in keep)
-    return Recipe(packing_of(bits, group_size, mode), (*rules, *kept))
+    return Recipe(packing_of(bits, group_size, mode), (*kept, *rules))
 
 
 def mixed(
@@ -93,7 +99,7 @@ def mixed(
     """Return one of mlx-lm's recipes, with rules that go before it. Raises InputError."""
     low, high = (packing_of(bits, group_size, AFFINE) for bits in MIXED[name])
     kept = tuple(Rule(one, None) for one in keep)
-    return Recipe(low, (*rules, *kept), Mixed(high))
+    return Recipe(low, (*kept, *rules), Mixed(high))
 
 
 def packing_of(bits: int | None, group_size: int | None, mode: str) -> Packing:
@@ -101,7 +107,7 @@ def packing_of(bits: int | None, group_size: int | None, mode: str) -> Packing:
     if mode not in MODES:
         raise InputError(show(mode, 40), f"is no mode of packing: one of {', '.join(MODES)}")
     usual = MINIFLOATS.get(mode, (USUAL_BITS, USUAL_GROUP))
-    chosen = bits or usual[0], group_size or usual[1]
+    chosen = usual[0] if bits is None else bits, usual[1] if group_size is None else group_size
     if mode in MINIFLOATS and chosen != usual:
         what = f"has {usual[0]} bits in groups of {usual[1]}, not {chosen[0]} in {chosen[1]}"
         raise InputError(mode, what)

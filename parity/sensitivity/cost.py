@@ -10,6 +10,8 @@ import numpy as np
 
 from lockstep.parity.sensitivity.examples import Example
 
+ROWS = 16
+
 
 @dataclass
 class Cost:
@@ -63,7 +65,16 @@ class Cost:
 
 
 def divergence(model: np.ndarray, packed: np.ndarray) -> np.ndarray:
-    """Return sum p * log(p / q) of each row (L, V) in float64, never below 0."""
+    """Return sum p * log(p / q) of each row (L, V) in float64, never below 0.
+
+    A few rows at a time are in float64. Edges: NaN where logits are not finite.
+    """
+    places = [slice(at, at + ROWS) for at in range(0, len(model), ROWS)]
+    return np.concatenate([of_rows(model[place], packed[place]) for place in places])
+
+
+@np.errstate(invalid="ignore", over="ignore")  # of logits that are not finite
+def of_rows(model: np.ndarray, packed: np.ndarray) -> np.ndarray:
     log_p, log_q = log_softmax(model), log_softmax(packed)
     return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(-1), 0)
 

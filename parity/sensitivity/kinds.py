@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from lockstep.reference.checkpoint.adapters import HEAD, tied_table
-from lockstep.reference.checkpoint.checkpoint import Checkpoint
-
 LAYER = re.compile(r"(.*?\.)?(layers|h)\.([0-9]+)\.(.+)")
 ALL = "all of them"
 
@@ -31,13 +28,9 @@ def by_module(module: str) -> str:
 WAYS: dict[str, Callable[[str], str]] = {"kind": by_kind, "layer": by_layer, "module": by_module}
 
 
-def kinds(checkpoint: Checkpoint, modules: list[str], by: str) -> dict[str, list[str]]:
-    """Return kind -> modules, in the order of the forward pass, and last all of them.
-
-    The table of a tied model is two kinds, the embedding and the head: each is packed alone, while
-    the other use of the table stays as it was.
-    """
+def kinds(modules: list[str], by: str) -> dict[str, list[str]]:
+    """Return kind -> modules, in the order in which they are given, and last all of them."""
     found: dict[str, list[str]] = {}
-    for module in [*modules, *([HEAD] if tied_table(checkpoint) in modules else [])]:
+    for module in modules:
         found.setdefault(WAYS[by](module), []).append(module)
     return found | {ALL: [module for members in found.values() for module in members]}

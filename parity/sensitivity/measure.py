@@ -17,8 +17,9 @@ from lockstep.parity.sensitivity.examples import Example
 from lockstep.parity.sensitivity.kinds import kinds
 from lockstep.reference.checkpoint.adapters import HEAD, tied_table
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.packed import Packing
 
-BATCH = 1 << 22  # logits that are held at a time, of each of the two runs
+BATCH = 1 << 22  # logits of a run that are held at a time, or those of one example
 
 
 def packing_costs(
@@ -33,56 +34,81 @@ def packing_costs(
     """Return the cost of packing each kind as `recipe` says, the others as they are.
 
     `model` is one of `fast.load`; a weight that is packed already is unpacked first, so the cost is
-    over the model as it is given. Raises InputError if nothing can be packed by the recipe.
+    over the model as it is given. Beside it one packed copy is in memory, and a batch's logits.
+    Raises: InputError if nothing can be packed by the recipe, a rule fits nothing, or logits are
+    not finite.
     """
     checkpoint = model.checkpoint
-    found = kinds(checkpoint, packable(checkpoint, recipe), by)
-    batches, costs = batched(examples, model.config.vocab_size), []
-    plain = [np.asarray(logits(model, batch), np.float32) for batch in batches]
-    for kind, modules in found.items():
-        if not only(kind):
-            continue
-        cost = Cost(kind, len(modules), sum(size(checkpoint, module) for module in modules))
-        changed = with_packed(model, modules, recipe)
-        for batch, mine in zip(batches, plain, strict=True):
-            cost.add(batch, mine, logits(changed, batch))
-        costs.append(cost)
-        progress(kind)
-    return costs
+    packings = packable(checkpoint, recipe)
+    found = {kind: names for kind, names in kinds([*packings], by).items() if only(kind)}
+    packed = {
+        module: packed_weight(model, module, packings[module])
+        for module in dict.fromkeys(name for names in found.values() for name in names)
+    }
+    costs = {
+        kind: Cost(kind, len(names), sum(size(checkpoint, module) for module in names))
+        for kind, names in found.items()
+    }
+    for batch in batched(examples, model.config.vocab_size):
+        mine = logits(model, batch)
+        for kind, names in found.items():
+            changed = with_weights(model, {module: packed[module] for module in names})
+            costs[kind].add(batch, mine, logits(changed, batch))
+            check_finite(checkpoint, costs[kind])
+        progress(f"{len(batch)} examples")
+    return [*costs.values()]
 
 
-def packable(checkpoint: Any, recipe: Recipe) -> list[str]:
-    """Return the modules that the recipe packs, in the order of the forward pass."""
-    layers, found = checkpoint.config.num_hidden_layers, []
-    for module, shape in matrices(checkpoint).items():
-        packing = recipe.packing(module, layers)
+def packable(checkpoint: Any, recipe: Recipe) -> dict[str, Packing]:
+    """Return module -> packing of what the recipe packs, in the order of the forward pass.
+
+    The table of a tied model is two modules, the embedding and the head: each can be packed while
+    the other use of the table stays as it is.
+    """
+    shapes, table = matrices(checkpoint), tied_table(checkpoint)
+    if table in shapes:
+        shapes[HEAD] = shapes[table]
+    recipe.check([*shapes])
+    found = {}
+    for module, shape in shapes.items():
+        packing = recipe.packing((module,), checkpoint.config.num_hidden_layers)
         if packing is not None and shape[-1] % packing.group_size == 0:
-            found.append(module)
+            found[module] = packing
     if not found:
         raise InputError(checkpoint.path, "no weight is packed by this recipe")
     return found
 
 
-def with_packed(model: Any, modules: Sequence[str], recipe: Recipe) -> Any:
-    """Return the model with these modules packed. A tied head and its table part for that."""
-    other, checkpoint = copy(model), model.checkpoint
-    table, replaced = tied_table(checkpoint), {}
-    for module in modules:
-        name = f"{table if module == HEAD and table is not None else module}.weight"
-        packing = recipe.packing(module, checkpoint.config.num_hidden_layers)
-        if packing is not None:
-            packed = PackedModule(checkpoint, name, packing).tensor()
-            replaced[f"{module}.weight"] = model.backend.weight(packed)
-    if table is not None and f"{table}.weight" in replaced:
+def packed_weight(model: Any, module: str, packing: Packing) -> Any:
+    """Return a module's weight packed, as the model's backend holds it."""
+    checkpoint = model.checkpoint
+    packed = PackedModule(checkpoint, f"{table_of(checkpoint, module)}.weight", packing).tensor()
+    return model.backend.weight(packed)
+
+
+def with_weights(model: Any, changed: dict[str, Any]) -> Any:
+    """Return the model with other weights. A tied head and its table part for that."""
+    other, table = copy(model), tied_table(model.checkpoint)
+    replaced = {f"{module}.weight": weight for module, weight in changed.items()}
+    if table in changed:
         replaced.setdefault(f"{HEAD}.weight", model.base[f"{table}.weight"])
     other.weights = model.base | replaced
     return other
 
 
+def check_finite(checkpoint: Any, cost: Cost) -> None:
+    if not np.isfinite(cost.divergences[-1]).all():
+        what = f"logits are not finite, of the model or with {cost.kind} packed"
+        raise InputError(checkpoint.path, what)
+
+
+def table_of(checkpoint: Any, module: str) -> str:
+    """Return the module whose matrix a module uses: a tied head uses the embedding's."""
+    return tied_table(checkpoint) or module if module == HEAD else module
+
+
 def size(checkpoint: Any, module: str) -> int:
-    table = tied_table(checkpoint)
-    name = table if module == HEAD and table is not None else module
-    return prod(checkpoint.stored(f"{name}.weight").shape)
+    return prod(checkpoint.stored(f"{table_of(checkpoint, module)}.weight").shape)
 
 
 def batched(examples: Sequence[Example], vocabulary: int) -> list[list[Example]]:

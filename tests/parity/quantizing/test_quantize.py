@@ -96,6 +96,40 @@ def test_keeping_the_head_of_a_tied_model_keeps_the_table(tmp_path):
     assert made["kept"] == ["model.embed_tokens"]
 
 
+def test_a_rule_for_the_head_of_a_tied_model_is_one_for_the_table(tmp_path):
+    recipe = recipe_of(4, 32, "affine", [], [Rule("lm_head", parse_packing("8/32"))])
+    quantize(WITNESSES / "models/tied_bfloat16", tmp_path / "packed", recipe)
+    assert open_checkpoint(tmp_path / "packed").stored("model.embed_tokens.weight").bits == 8
+
+
+@pytest.mark.parametrize("name", ["models/tied_bfloat16", "gemma4/sparse"])
+def test_each_module_is_packed_once_and_let_go(name, tmp_path, monkeypatch):
+    """By hand: also where scales are as wide as codes, and so are written before them."""
+    from lockstep.parity.quantizing.packed_module import PackedModule
+
+    packed, held = [], []
+    once = PackedModule._packed
+
+    def counted(self):
+        packed.append(self.name)
+        held.append(self)
+        return once(self)
+
+    monkeypatch.setattr(PackedModule, "_packed", counted)
+    quantize(WITNESSES / name, tmp_path / "packed", FOUR)
+    assert len(packed) == len({*packed}) > 5 and not any(one.made for one in held)
+
+
+def test_a_model_that_mlx_lm_has_not_is_told(tmp_path):
+    source = edited(WITNESSES / "models/tied_bfloat16", tmp_path / "wedlm")
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "wedlm", "architectures": ["WeDLMForCausalLM"], "qk_norm": True}
+    (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    made = quantize(source, tmp_path / "packed", FOUR)
+    assert "mlx-lm has no wedlm, so it cannot load the folder" in made["warnings"]
+    assert open_checkpoint(tmp_path / "packed").architecture == "wedlm"
+
+
 def test_tiles_and_spans_change_nothing(tmp_path, monkeypatch):
     """By law: a weight that is read and packed in many pieces is the same weight."""
     from lockstep.parity.quantizing import packed_module
@@ -117,15 +151,16 @@ def edited(folder: Path, target: Path, **changes: np.ndarray) -> Path:
     return target
 
 
+@pytest.mark.parametrize("mode", ["affine", "mxfp4", "mxfp8", "nvfp4"])
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
-def test_what_no_code_can_say_is_refused(odd, tmp_path):
+def test_what_no_code_can_say_is_refused(odd, mode, tmp_path):
     source = checkpoint(tmp_path / "dense")
     name = "model.layers.1.mlp.up_proj.weight"
     weight = load_file(source / "model.safetensors")[name]
     weight[3, 4] = odd
     bad = edited(source, tmp_path / "bad", **{name: weight})
     with pytest.raises(InputError, match=f"tensor '{name}' cannot be packed: it has numbers that"):
-        quantize(bad, tmp_path / "packed", FOUR)
+        quantize(bad, tmp_path / "packed", recipe_of(None, 32 if mode == "affine" else None, mode))
     assert not (tmp_path / "packed").exists() and len(list(tmp_path.iterdir())) == 2
 
 

@@ -7,12 +7,19 @@ import numpy as np
 import pytest
 
 from lockstep import fast, reference
-from lockstep.parity.quantizing import Rule, quantize, recipe_of
-from lockstep.parity.sensitivity import Example, packing_costs
+from lockstep.parity.quantizing import Rule, parse_packing, quantize, recipe_of
+from lockstep.parity.sensitivity import Example, packing_costs, read_text
 from lockstep.parity.sensitivity.cost import divergence
 from lockstep.parity.sensitivity.kinds import ALL, by_kind, by_layer, kinds
-from lockstep.parity.sensitivity.measure import batched, logits, packable, with_packed
+from lockstep.parity.sensitivity.measure import (
+    batched,
+    logits,
+    packable,
+    packed_weight,
+    with_weights,
+)
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.builders import checkpoint
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +33,7 @@ def test_a_kind_alone_is_what_a_folder_packed_so_gives(kind, tmp_path):
     source = checkpoint(tmp_path / "dense")
     model = fast.load(source, backend="cpu")
     (cost,) = packing_costs(model, EXAMPLES, THREE, only=kind.__eq__)
-    alone = recipe_of(3, 32, "affine", ["*"], [Rule(kind, THREE.default)])
+    alone = recipe_of(3, 32, "affine", [], [Rule(kind, THREE.default), Rule("*", None)])
     quantize(source, tmp_path / "packed", alone)
     models = reference.load(source), reference.load(tmp_path / "packed")
     expected = [
@@ -46,7 +53,7 @@ def test_packing_none_costs_nothing_and_all_of_them_the_most(name):
     assert costs[-1].kind == ALL and len(costs) > 5
     assert all(costs[-1].kl.mean() > cost.kl.mean() > 0 for cost in costs[:-1])
     assert costs[-1].matrices == sum(cost.matrices for cost in costs[:-1])
-    same = with_packed(model, [], THREE)
+    same = with_weights(model, {})
     assert (logits(same, EXAMPLES) == logits(model, EXAMPLES)).all() and found.names
 
 
@@ -61,7 +68,10 @@ def test_a_tied_table_is_two_kinds():
     """By hand: with the head packed the embedding is read as it was, and the other way round."""
     model = fast.load(WITNESSES / "models/tied_bfloat16", backend="cpu")
     table = "model.embed_tokens"
-    head, embedding = (with_packed(model, [one], THREE) for one in ("lm_head", table))
+    head, embedding = (
+        with_weights(model, {one: packed_weight(model, one, THREE.default)})
+        for one in ("lm_head", table)
+    )
     taps = [taken(one) for one in (model, head, embedding)]
     assert (taps[1][table] == taps[0][table]).all() and (taps[2][table] != taps[0][table]).any()
     assert (taps[1]["logits"] != taps[0]["logits"]).any()
@@ -74,9 +84,8 @@ def test_kinds_and_layers():
     assert by_kind("transformer.h.0.attn.c_attn") == "attn.c_attn"
     assert by_kind("model.embed_tokens") == "embed_tokens"
     assert by_layer("model.layers.11.mlp.up_proj") == "layer 11"
-    found = kinds(open_checkpoint(WITNESSES / "models/tied_bfloat16"),
-                  ["model.embed_tokens", "model.layers.0.mlp.up_proj"], "module")  # fmt: skip
-    assert list(found) == ["model.embed_tokens", "model.layers.0.mlp.up_proj", "lm_head", ALL]
+    modules = ["model.embed_tokens", "model.layers.0.mlp.up_proj", "lm_head"]
+    assert list(kinds(modules, "module")) == [*modules, ALL]
 
 
 def test_batches_hold_every_example_once(monkeypatch):
@@ -85,7 +94,20 @@ def test_batches_hold_every_example_once(monkeypatch):
     monkeypatch.setattr(measure, "BATCH", 12 * 40)
     batches = batched(EXAMPLES, 40)
     assert [[len(one.ids) for one in batch] for batch in batches] == [[2, 5], [7]]
-    assert packable(open_checkpoint(DEMO), recipe_of(2, 64, "affine"))[0] == "model.embed_tokens"
+
+
+def test_a_tied_head_is_packed_as_any_other():
+    """By hand: a table is two modules, each of which a rule may keep, and whose width must fit."""
+    demo = open_checkpoint(DEMO)
+    found = packable(demo, recipe_of(2, 64, "affine"))
+    assert (next(iter(found)), [*found][-1]) == ("model.embed_tokens", "lm_head")
+    kept = recipe_of(2, 64, "affine", [], [Rule("lm_head", None)])
+    assert "lm_head" not in packable(demo, kept) and "model.embed_tokens" in packable(demo, kept)
+    narrow = open_checkpoint(WITNESSES / "models/tied_bfloat16")  # 64 wide
+    wide = recipe_of(2, 32, "affine", [], [Rule("lm_head", parse_packing("8/128"))])
+    assert "lm_head" not in packable(narrow, wide)
+    with pytest.raises(InputError, match="fits no weight"):
+        packable(demo, recipe_of(2, 64, "affine", ["lm_haed"]))
 
 
 def test_the_command(lockstep, tmp_path):
@@ -113,6 +135,38 @@ def test_a_text_is_cut_into_pieces(lockstep, tmp_path):
     assert said.code == 0 and said.err == ""
     assert said.out.splitlines()[0] == "3 bits in groups of 64, each layer alone"
     assert len(said.out.splitlines()) == 3 + 4 + 3
+
+
+def test_a_question_beyond_the_context_is_refused(lockstep, tmp_path):
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps([{"question": "why " * 900, "answer": "so"}]), encoding="utf-8")
+    found = lockstep("sensitivity", DEMO, "--questions", file)
+    assert found.code == 2 and "but the model's context is 512" in found.err
+
+
+def test_logits_that_are_not_finite_are_refused(tmp_path):
+    source = checkpoint(tmp_path / "dense")
+    model = fast.load(source, backend="cpu")
+    model.base["model.norm.weight"] = model.base["model.norm.weight"] * np.float32(np.inf)
+    model.weights = model.base
+    with pytest.raises(InputError, match="logits are not finite"):
+        packing_costs(model, EXAMPLES, THREE)
+
+
+class Beginning:
+    """A tokenizer of one token a letter that puts 99 before a text."""
+
+    def encode_plain(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def encode(self, text: str) -> list[int]:
+        return [99, *self.encode_plain(text)]
+
+
+def test_each_piece_begins_as_a_text_does(tmp_path):
+    (tmp_path / "text").write_text("ABCDEF", encoding="utf-8")
+    found = read_text(tmp_path / "text", Beginning(), window=4)
+    assert [one.ids for one in found] == [(99, 65, 66, 67), (99, 68, 69, 70)]
 
 
 @pytest.mark.parametrize(

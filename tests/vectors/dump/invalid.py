@@ -206,7 +206,7 @@ INVALID: dict[str, Invalid] = {
         "an engine that is none",
         trace(sampling='{"semantics": "mine"}'),
         "sampling: semantics='mine', but should be one of lockstep, llama.cpp, transformers, "
-        "mlx-lm, vllm, ember (__metadata__)",
+        "mlx-lm, vllm, ember, wedlm (__metadata__)",
         False,
     ),
     "chat_of_3": Invalid(
