@@ -48,25 +48,32 @@ class Padding:
         mask = places < np.array(self.lengths)[:, None]
         return mask | (places >= self.longest) | step
 
-    def axis(self, tap: str, shape: Shape) -> int:
-        """Return the axis of tokens, or of slots, in a tensor of a tap, with or without heads."""
-        by_head = len(shape) == 4 and tap.endswith(BY_HEAD)
-        swapped = by_head and shape[1] == self.longest != shape[2]  # (B, L, H, D)
-        return 2 if by_head and not swapped else 1
+    def axis(self, name: str, shape: Shape) -> int:
+        """Return the axis of tokens, or of slots, in a tensor of a tap, with or without heads.
+
+        There may be as many heads as tokens in the longest row. So a step's tensors, whose tokens
+        are others, have their heads first; a cache has them last where only they are too few.
+        """
+        if len(shape) != 4 or not name.endswith(BY_HEAD):
+            return 1
+        if name.endswith(CACHED):
+            return 1 if shape[2] < self.longest <= shape[1] else 2  # (B, S, G, D)
+        step = bool(parted(name)[0])
+        return 1 if not step and shape[1] == self.longest != shape[2] else 2  # (B, L, H, D)
 
     def fits(self, name: str, shape: Shape) -> bool:
         """Say whether a tensor has a row for each prompt, and tokens behind it."""
         step, tap = parted(name)
         if len(shape) < 3 or shape[0] != self.rows:
             return False
-        count = shape[self.axis(tap, shape)]
+        count = shape[self.axis(name, shape)]
         return count == self.longest or bool(step) or tap.endswith(CACHED)
 
     def mask(self, name: str, shape: Shape) -> np.ndarray:
         """Return which tokens (B, L) of a tensor, or slots of a cache, are real."""
         step, tap = parted(name)
         slots = tap.endswith(CACHED)
-        return self.known(shape[self.axis(tap, shape)], step=bool(step) and not slots)
+        return self.known(shape[self.axis(name, shape)], step=bool(step) and not slots)
 
     def real(self, name: str, x: np.ndarray, row: int | None = None) -> np.ndarray:
         """Return the numbers of real tokens alone, (N, ...), of all rows or of one."""
@@ -75,13 +82,13 @@ class Padding:
             x = np.where(self.known(x.shape[-1])[:, None, None, :], x, np.zeros((), x.dtype))
         if row is not None:
             mask[np.arange(self.rows) != row] = False
-        return np.moveaxis(x, self.axis(tap, x.shape), 1)[mask]
+        return np.moveaxis(x, self.axis(name, x.shape), 1)[mask]
 
     def healed(self, name: str, x: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return a tensor with right numbers where it only fills up: others are made from them."""
         if not self.fits(name, x.shape):
             return x
-        axis = self.axis(parted(name)[1], x.shape)
+        axis = self.axis(name, x.shape)
         shape = [self.rows, *[1] * (x.ndim - 1)]
         shape[axis] = x.shape[axis]
         return np.where(self.mask(name, x.shape).reshape(shape), x, right.astype(x.dtype))
@@ -90,7 +97,7 @@ class Padding:
         """Return where in a tensor a number of `real` is."""
         row, token = np.argwhere(self.mask(name, shape))[index[0]].tolist()
         found = [row, *index[1:]]
-        found.insert(self.axis(parted(name)[1], shape), token)
+        found.insert(self.axis(name, shape), token)
         return [int(one) for one in found]
 
     def filled(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
@@ -102,7 +109,7 @@ class Padding:
         step, tap = parted(name)
         if not self.fits(name, x.shape):
             return x
-        x, axis = x.copy(), self.axis(tap, x.shape)
+        x, axis = x.copy(), self.axis(name, x.shape)
         for row, length in enumerate(self.lengths):
             by = length - self.longest
             if not step or tap.endswith(CACHED):

@@ -36,6 +36,7 @@ LEAST, CHANCE = 3, 0.01  # choices that name a mistake, and how often they may d
 WORK = 4e7  # logits looked at for pairs of mistakes
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def judge_choices(
     model: Model,
     dump: Dump,

@@ -61,6 +61,7 @@ class Wrong:
         return (*self.within.edits, self.bug.edit)
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def judge_drawn(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> bool:
     """Judge an answer by its likelihood. Returns whether there was anything to judge by."""
     forms = [one for one in candidates(mistakes) if of_interest(one)]
@@ -71,6 +72,8 @@ def judge_drawn(run: Run, mistakes: Sequence[Mistake], result: Diagnosis) -> boo
     if not count:
         return False
     base = float(totals[: len(rights)].max())
+    if not np.isfinite(base):
+        return False  # no right sampler can draw from these logits: nothing is likelier by a factor
     ours = best_right(totals[: len(rights)], rights)
     wrong = [
         Wrong(one, Right(()), float(total), needed(len(bugs)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from lockstep.parity.chain.sampler import (
     drawn,
 )
 from lockstep.parity.faults.mistake import Edit
+from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling.candidates import Candidates, candidates, shares
 
@@ -37,6 +39,7 @@ class Likely(NamedTuple):
         return self.logs.sum(axis=1)
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def likelihoods(run: Run, forms: Sequence[Sequence[Edit]]) -> Likely:
     """Return how likely each set of edits makes each choice.
 
@@ -47,17 +50,39 @@ def likelihoods(run: Run, forms: Sequence[Sequence[Edit]]) -> Likely:
     samplers = [sampler_of(run, edits) for edits in forms]
     logs = np.zeros((len(forms), len(steps)))
     inside = np.ones((len(forms), len(steps)), dtype=bool)
-    for at, step in enumerate(steps):
-        known: dict[Any, Candidates] = {}  # of this step alone: a row is large
-        chosen = run.answer[step.number - run.drawn]
-        for number, sampler in enumerate(samplers):
-            chance = None if sampler is None else chance_of(run, sampler, step, chosen, known)
-            if chance is None:
-                samplers[number], logs[number] = None, -np.inf
-                continue
-            inside[number, at] = chance > 0
-            logs[number, at] = np.log((1 - STRAY) * chance + STRAY / len(step.logits))
-    return Likely(logs, inside)
+    first = firsts(samplers)
+    with Progress(len(steps)) as progress:
+        for at, step in enumerate(steps):
+            progress("how likely each choice is")
+            known: dict[Any, Candidates] = {}  # of this step alone: a row is large
+            chosen = run.answer[step.number - run.drawn]
+            for number in sorted({*first}):
+                sampler = samplers[number]
+                chance = None if sampler is None else chance_of(run, sampler, step, chosen, known)
+                if chance is None:
+                    samplers[number], logs[number] = None, -np.inf
+                    continue
+                inside[number, at] = chance > 0
+                logs[number, at] = np.log((1 - STRAY) * chance + STRAY / len(step.logits))
+    return Likely(logs[first], inside[first])
+
+
+def firsts(samplers: Sequence[Sampler | None]) -> list[int]:
+    """Return for each sampler the first that does the same: it is asked once, as rows are large."""
+    kinds = [None if one is None else kind_of(one) for one in samplers]
+    return [kinds.index(kind) for kind in kinds]
+
+
+def kind_of(sampler: Sampler) -> tuple[Any, ...]:
+    """Return what a sampler's chances hang on: its parts, its settings, the rules that act."""
+    s, rules, parts = sampler.settings, sampler.settings.rules, sampler.parts
+    idle = {"temperature": s.temperature in (0, 1), "top_k": s.top_k == 0, "min_p": s.min_p == 0,
+            **{name: s.share(name) == 1 for name in ("top_p", "typical_p")}}  # fmt: skip
+    order = tuple(
+        name for name in rules.order if not (idle[name] and parts[name] is RIGHT[name])
+    )  # fmt: skip
+    acting = replace(rules, name="", order=order, lacks=frozenset())
+    return parts, replace(s, given=None, follows=acting, semantics="lockstep")
 
 
 def sampler_of(run: Run, edits: Sequence[Edit]) -> Sampler | None:
@@ -110,9 +135,10 @@ def chance_of(
 def ranked_of(sampler: Sampler, step: Step, known: dict[Any, Candidates]) -> Candidates:
     """Return all candidates after the penalties, best first, once for all who have the same."""
     s, parts = sampler.settings, sampler.parts
-    own = [parts[name] for name in ("row", "history", "penalties")]
-    penalty = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.window)
-    key = (*map(id, own), *penalty, s.rules.counts)
+    key: tuple[Any, ...] = (id(parts["row"]),)
+    if s.looks_back:
+        key += (id(parts["history"]), id(parts["penalties"]), s.window, s.rules.counts)
+        key += (s.repetition_penalty, s.presence_penalty, s.frequency_penalty)
     if key not in known:
         known[key] = BestFirst(*candidates(sampler.lowered(step)).best_first())
     return known[key]

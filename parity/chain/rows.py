@@ -26,17 +26,20 @@ class OwnRows:
     ):
         self.dump, self.vocabulary, self.cap = dump, vocabulary, cap
         self.names, self.uncapped = names_of(dump, mapped)
-        self.prompt = self.of(0)[-2:].copy()
+        self.prompt = self.of(0, last=2)
 
-    def of(self, step: int) -> np.ndarray:
-        """Return all rows that a step has, (n, V), none if they were not dumped."""
+    def of(self, step: int, *, last: int) -> np.ndarray:
+        """Return the last rows that a step has, (n, V), none if they were not dumped.
+
+        No more than so many: a long prompt's are gigabytes.
+        """
         nothing = np.zeros((0, self.vocabulary))
         if step not in self.names:
             return nothing
         value = self.dump.read(self.names[step])
         if not value.ndim or value.shape[-1] != self.vocabulary or value.dtype.kind in "iubc":
             return nothing
-        rows = value.reshape(-1, self.vocabulary).astype(np.float64)
+        rows = value.reshape(-1, self.vocabulary)[-last:].astype(np.float64)
         if self.cap is None or step not in self.uncapped:
             return rows
         return self.cap * np.tanh(rows / self.cap)
@@ -50,7 +53,7 @@ class OwnRows:
     def last(self) -> Rows:
         """The last row of the prompt and of each step, read once."""
         steps = range(1, min(max(self.names, default=0), MOST - 1) + 1)
-        return [last_of(self.prompt), *(last_of(self.of(step)) for step in steps)]
+        return [last_of(self.prompt), *(last_of(self.of(step, last=1)) for step in steps)]
 
 
 class ReferenceRows:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from lockstep.parity.dump import Dump
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.tokenizer.sampling_options import COLDEST, SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import Message
 
 PLACE = "__metadata__"
@@ -22,6 +21,7 @@ NUMBERS = (
 COUNTS, FLAGS = ("top_k", "penalty_window", "max_new_tokens"), ("do_sample", "ignore_eos")
 LOOP = ("max_new_tokens", "do_sample", "ignore_eos")  # what a sampler does not see
 SETTINGS = (*NUMBERS, *COUNTS, *FLAGS, "semantics")
+MOST = 2**63 - 1  # JSON has numbers of any length
 OURS = ("self", "messages")  # no variables of a template: we give them
 
 
@@ -156,11 +156,12 @@ def check_setting(name: str, value: Any, path: Path) -> None:
     elif name in FLAGS:
         good, wanted = isinstance(value, bool), "true or false"
     elif name in COUNTS:
-        good, wanted = is_number(value) and isinstance(value, int) and value >= 0, "a whole number"
+        whole = is_number(value) and isinstance(value, int)
+        good, wanted = whole and 0 <= value <= MOST, "a whole number below 2^63"
     else:
-        good, wanted = is_number(value) and isfinite(value), "a number"
+        good, wanted = is_number(value) and -MOST <= value <= MOST, "a number below 2^63"
     if good and name == "repetition_penalty":
-        good, wanted = value > 0, "above 0"
+        good, wanted = value >= COLDEST, f"{COLDEST} or more"
     if not good:
         what = f"{name} of sampling is {show(value, 40)}, but should be {wanted}"
         raise InputError(path, what, PLACE)

@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.cached_bugs import Bug, Pass, bug_of
-from lockstep.parity.explaining.cached_found import Arrays, Cached, name_of, named
+from lockstep.parity.explaining.cached_found import Arrays, Cached, accuse, name_of
+from lockstep.parity.explaining.cached_layouts import (
+    Layout,
+    is_flat,
+    laid_out,
+    layouts_of,
+    repeated,
+    unmixed,
+)
 from lockstep.parity.explaining.cached_numbers import grows, hand_on, judge_numbers
 from lockstep.parity.explaining.cached_slots import (
     CLOSE,
     Content,
     contents,
     distances,
-    laid_out,
-    repeated,
-    unmixed,
 )
 from lockstep.parity.explaining.cached_taps import Kept, kept_in
 from lockstep.parity.explaining.diagnosis import Unexplained
@@ -42,6 +47,7 @@ SWAPPED = "caches hold heads behind tokens, (B, S, H, D)"
 UNTURNED = "caches hold keys as they are before their turn"
 RING = "caches of sliding layers hold tokens in the order of a ring"
 MOST_SLOTS = 12  # that are listed
+FEW = 8  # slots that tell whether others are worth a look
 
 
 def read_caches(case: Case) -> Cached:
@@ -51,8 +57,9 @@ def read_caches(case: Case) -> Cached:
         parts = [part for tap, part in kept.items()
                  if part.layer == layer and tap in case.sides.caches]  # fmt: skip
         arrays: Arrays = {}
+        layouts = layouts_in(parts, case)
         for part in parts:
-            read(part, case, arrays, found)
+            read(part, layouts.get(part.tap), case, arrays, found)
         if arrays:
             found.compared |= arrays.keys()
             judge([part for part in parts if part.tap in arrays], arrays, kept, case, found)
@@ -60,26 +67,72 @@ def read_caches(case: Case) -> Cached:
     return found
 
 
-def read(part: Kept, case: Case, arrays: Arrays, found: Cached) -> None:
-    """Read one tensor after every pass; what has no axes of heads is left out, and said."""
+def layouts_in(parts: Sequence[Kept], case: Case) -> dict[str, Layout]:
+    """Return the layout of each tensor: one for all passes, and for keys and values if there is."""
+    own = {part.tap: layouts_of(shapes_of(part, case), *axes_of(part, case)) for part in parts}
+    both = [one for one in own[parts[0].tap] if all(one in some for some in own.values())]
+    if both:
+        seen = {one: sum(likeness(part, one, case) for part in parts)
+                for one in both} if len(both) > 1 else dict.fromkeys(both, 0.0)  # fmt: skip
+        return dict.fromkeys(own, max(both, key=seen.__getitem__))
+    return {
+        part.tap: max(own[part.tap], key=lambda one, part=part: likeness(part, one, case))
+        for part in parts if own[part.tap]
+    }  # fmt: skip
+
+
+def shapes_of(part: Kept, case: Case) -> list[tuple[int, ...]]:
+    return [tuple(case.sides.dump.shapes[name]) for name in case.sides.caches[part.tap].values()]
+
+
+def axes_of(part: Kept, case: Case) -> tuple[int, list[int], int]:
+    """Return how many rows there are, how many heads there may be, and how wide they are."""
     batch, groups, _, width = case.graph.shapes[part.number]
-    some: dict[int, np.ndarray] = {}
+    return batch, [*dict.fromkeys((groups, part.heads))], width
+
+
+@np.errstate(all="ignore")
+def likeness(part: Kept, layout: Layout, case: Case) -> float:
+    """Return how much a tensor is like its tokens, so laid out: the sum over slots, each to 1."""
+    axes = axes_of(part, case)
+    truth, ends, found = right(part.number, case), np.cumsum(case.sides.lengths), 0.0
     for step, name in case.sides.caches[part.tap].items():
-        array = case.sides.dump.read(name)
-        x = laid_out(array, batch, (groups, part.heads), width)
+        x = laid_out(case.sides.dump.read(name), layout, *axes)
+        x = x[:, :: x.shape[1] // axes[1][0]][:, : axes[1][0]]
+        for far in distances(x, truth[:, :, : ends[step]]):
+            found += float(np.maximum(1 - np.nan_to_num(far, nan=1.0).min(axis=2), 0).sum())
+    return found
+
+
+def read(part: Kept, layout: Layout | None, case: Case, arrays: Arrays, found: Cached) -> None:
+    """Read one tensor after every pass; what has no axes of heads is left out, and said."""
+    batch, counts, width = axes_of(part, case)
+    groups, some, bugs = counts[0], {}, {}
+    for step, name in case.sides.caches[part.tap].items():
+        array, one = case.sides.dump.read(name), layout
+        fitting = layouts_of([array.shape], *axes_of(part, case))
+        if one is None and fitting:  # no one layout for all passes
+            one = fitting[0]
+        said = f"shape {list(array.shape)}, but should be [{batch}, {groups}, S, {width}]"
+        x = None if one is None else laid_out(array, one, batch, counts, width)
         heads = "" if x is None or x.shape[1] == groups else repeated(x, groups)
-        if x is None or array.dtype.kind in "iubc" or (x.shape[1] != groups and not heads):
-            said = f"shape {list(array.shape)}, but should be [{batch}, {groups}, S, {width}]"
+        if x is not None and array.dtype.kind in "iubc":
+            said = f"dtype {array.dtype}, but should be one of floating point"
+        elif x is not None and (heads or x.shape[1] == groups):
+            said = ""
+        if x is None or said:
             found.open.append(Unexplained(name, 1.0, 0.0, said))
             return
         if heads == "each":
             found.told[EACH] = None
         elif heads:
-            found.bugs.append(named(Bug(HEADS, OF_HEADS[heads]), [part], "", case, 1.0))
-        if array.ndim > 2 and x.shape[2] != array.shape[-2]:
+            bugs.setdefault(heads, step)
+        if one is not None and one.behind and not is_flat(array.shape, batch, counts, width):
             found.told[SWAPPED] = None
         times = part.heads // groups if heads == "each" else 1
         some[step] = x[:, ::times][:, :groups]
+    for heads, step in bugs.items():
+        accuse(Bug(HEADS, OF_HEADS[heads]), [part], case, found, step=step)
     arrays[part.tap] = some
 
 
@@ -93,12 +146,14 @@ def judge(
     """Find the tokens in the slots of one layer, and say what is wrong there."""
     rights = {part.tap: right(part.number, case) for part in parts}
     content = contents_of(arrays, rights, case)
-    if is_known(content) or (not grows(arrays, case) and is_known(content, partly=True)):
+    if not any(x.shape[2] for some in arrays.values() for x in some.values()):
+        found.open.append(Unexplained(name_of(parts[0], case), 1.0, 0.0, "it has no slots"))
+    elif is_known(content) or (not grows(arrays, case) and is_known(content, partly=True)):
         judge_content(parts, arrays, rights, content, case, found)
     elif is_known(contents_of(mixed(arrays), rights, case)):
-        found.bugs.append(named(Bug(MIXED, ""), parts, "", case, 1.0))
+        accuse(Bug(MIXED, ""), parts, case, found)
     elif (bug := bug_elsewhere(parts, arrays, kept, case)) is not None:
-        found.bugs.append(named(bug, parts, "", case, 1.0))
+        accuse(bug, parts, case, found)
     elif is_known(contents_of(arrays, before_turn(parts, rights, case), case)):
         found.told[UNTURNED] = None
     elif grows(arrays, case):
@@ -143,24 +198,46 @@ def bug_elsewhere(
     parts: Sequence[Kept], arrays: Arrays, kept: Mapping[str, Kept], case: Case
 ) -> Bug | None:
     """Look for the slots among the keys of other layers, and among keys turned once more."""
-    suffixes = {part.tap.rpartition(".")[2] for part in parts}
-    layer = parts[0].layer
-    for other in range(layer):
-        theirs = [one for one in kept.values() if one.layer == other]
-        named = {one.tap.rpartition(".")[2]: one for one in theirs}
-        if suffixes <= named.keys():
-            rights = {part.tap: right(named[part.tap.rpartition(".")[2]].number, case)
-                      for part in parts}  # fmt: skip
-            same = all(rights[part.tap].shape == case.graph.shapes[part.number] for part in parts)
-            if same and is_known(contents_of(arrays, rights, case), partly=True):
-                return Bug(
-                    OTHER, "the layer before" if 0 < other == layer - 1 else "the first layer"
-                )
+    suffixes = [part.tap.rpartition(".")[2] for part in parts]
+    layer, few = parts[0].layer, a_few(arrays)
+    for other in sorted({one.layer for one in kept.values()} - {layer}):
+        theirs = {one.tap.rpartition(".")[2]: one.number
+                  for one in kept.values() if one.layer == other}  # fmt: skip
+        if not theirs.keys() >= set(suffixes):
+            continue
+        numbers = {part.tap: theirs[suffix] for part, suffix in zip(parts, suffixes, strict=True)}
+        shapes = case.graph.shapes
+        if any(shapes[numbers[part.tap]] != shapes[part.number] for part in parts):
+            continue
+        rights = {tap: right(number, case) for tap, number in numbers.items()}
+        if any(one.tokens for rows in contents_of(few, rights, case).values() for one in rows) and (
+            is_known(contents_of(arrays, rights, case), partly=True)
+        ):
+            return Bug(OTHER, whose(other, layer))
     keys = [part for part in parts if case.graph.calls[part.number].op == "rope"]
     if keys and is_known(contents_of(only(arrays, keys), {
         part.tap: turned_again(part, 1, case) for part in keys}, case)):  # fmt: skip
         return Bug(TURNED, "once more")
     return None
+
+
+def whose(other: int, layer: int) -> str:
+    """Say which layer another one is, as the catalogue does; nothing if it has no word for it."""
+    if other == 0:
+        return "the first layer"
+    return "the layer before" if other == layer - 1 else ""
+
+
+def a_few(arrays: Arrays) -> Arrays:
+    """Return a few slots of the last pass, which tell cheaply whether all are worth a look."""
+    step = max(set.intersection(*(set(some) for some in arrays.values())), default=None)
+    if step is None:
+        return {}
+    filled = np.flatnonzero(next(iter(arrays.values()))[step][0].any(axis=(0, 2)))
+    chosen = filled[np.linspace(0, len(filled) - 1, min(len(filled), FEW)).astype(int)]
+    least = min(some[step].shape[2] for some in arrays.values())
+    chosen = chosen[chosen < least]
+    return {tap: {step: some[step][:, :, chosen]} for tap, some in arrays.items()}
 
 
 def only(arrays: Arrays, parts: Sequence[Kept]) -> Arrays:
@@ -179,10 +256,11 @@ def contents_of(
         some = [arrays[tap][step] for tap in arrays]
         if len({x.shape[2] for x in some}) > 1:
             return {}
-        far = [distances(arrays[tap][step], rights[tap][:, :, :end]) for tap in arrays]
+        each = [distances(arrays[tap][step], rights[tap][:, :, :end]) for tap in arrays]
+        far = (np.max(one, axis=0) for one in zip(*each, strict=True))
         zeros = np.all([~x.any(axis=(1, 3)) for x in some], axis=0)
         known = np.ones((len(zeros), end), bool) if pads is None else ~pads[:, :end]
-        found[step] = contents(np.max(far, axis=0), zeros, known, CLOSE)
+        found[step] = contents(far, zeros, known, CLOSE)
     return found
 
 
@@ -215,13 +293,13 @@ def judge_content(
         return
     row, some = wrong[0]
     bug, where = bug_of(some, case.faults.values()), place(some, row, len(wrong), len(rows))
+    at = next(at for at, one in enumerate(some) if not one.right)
+    step = [*content][at]
     if bug is not None and bug.id in case.faults:
-        found.bugs.append(named(bug, parts, where, case, 1.0))
+        accuse(bug, parts, case, found, where=where, step=step)
         return
-    first = next(one for one in some if not one.right)
-    found.open.append(
-        Unexplained(name_of(parts[0], case), 1.0, 0.0, in_slots(first.content), "", where)
-    )
+    said, name = in_slots(some[at].content), name_of(parts[0], case, step)
+    found.open.append(Unexplained(name, 1.0, 0.0, said, "", where))
 
 
 def passes(

@@ -35,17 +35,39 @@ class Cached:
         return len(self.compared - self.handed)
 
 
-def name_of(part: Kept, case: Case) -> str:
-    return case.sides.names[part.tap]
+def name_of(part: Kept, case: Case, step: int | None = None) -> str:
+    """Return the name of a tap behind a pass, the first one that has it if none is told."""
+    names = case.sides.caches[part.tap]
+    return names[min(names) if step is None else step]
 
 
-def named(bug: Bug, parts: Sequence[Kept], where: str, case: Case, before: float) -> Named:
+def accuse(
+    bug: Bug,
+    parts: Sequence[Kept],
+    case: Case,
+    found: Cached,
+    *,
+    before: float = 1.0,
+    where: str = "",
+    step: int | None = None,
+) -> None:
+    """Name a bug that a cache shows, or say what it looks like if that is not looked for."""
+    if bug.id in case.faults:
+        found.bugs.append(named(bug, parts, where, case, before, step))
+        return
+    said = f"looks like {bug.id}, which was not looked for"
+    found.open.append(Unexplained(name_of(parts[0], case, step), before, 0.0, said, "", where))
+
+
+def named(
+    bug: Bug, parts: Sequence[Kept], where: str, case: Case, before: float, step: int | None
+) -> Named:
     """Return what is said of a bug that a cache shows."""
     fault = case.faults[bug.id]
     return Named(
         id=bug.id,
         variant=bug.variant or None,
-        taps=[name_of(part, case) for part in parts],
+        taps=[name_of(part, case, step) for part in parts],
         layers=sorted({part.layer for part in parts}),
         confidence=round(SURE / (1 + len(bug.also)), 3),
         residual_before=before,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.cached_bugs import Bug
-from lockstep.parity.explaining.cached_found import Arrays, Cached, name_of, named
+from lockstep.parity.explaining.cached_found import Arrays, Cached, accuse, name_of
 from lockstep.parity.explaining.cached_slots import Content
 from lockstep.parity.explaining.cached_taps import Kept
 from lockstep.parity.explaining.diagnosis import Unexplained
@@ -42,7 +42,7 @@ def judge_numbers(
     kind = rounding_of(truth, old, mark, case) if error > 4 * noise else None
     value, seen = in_order(part, arrays, truth, content, last=False)
     if kind is not None:
-        found.bugs.append(named(Bug(ROUNDING, kind), [part], "", case, error))
+        accuse(Bug(ROUNDING, kind), [part], case, found, before=error)
     elif not known:
         hand_on([part], {part.tap: value}, case, found, seen)
     elif error > noise:

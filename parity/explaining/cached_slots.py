@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 EMPTY, STRANGE, PAD = -1, -2, -3  # what is in a slot, if no token of the text: zeros, or anything
 CLOSE = 0.05  # how far from a token's own numbers, of their size, a slot may be
-Shape = tuple[int, ...]
+EQUAL = 1e-4  # how far tokens may be from a slot, and be equal
+AT_ONCE = 2**22  # distances that are held at once
 
 
-def laid_out(x: np.ndarray, batch: int, counts: Sequence[int], width: int) -> np.ndarray | None:
-    """Return a cache as (B, heads, S, D), None if no axes are heads and their width.
-
-    `counts` are the numbers of heads that there may be, the right one first.
-    """
-    if x.ndim == 3 and x.shape[0] == batch and x.shape[2] in [n * width for n in counts]:
-        return x.reshape(*x.shape[:2], -1, width).swapaxes(1, 2)
-    x = x[None] if x.ndim == 3 and batch == 1 else x
-    if x.ndim != 4 or x.shape[0] != batch or x.shape[3] != width:
-        return None
-    for count in counts:
-        if x.shape[1] == count:
-            return x
-        if x.shape[2] == count:
-            return x.swapaxes(1, 2)
-    return None
-
-
-def repeated(x: np.ndarray, groups: int) -> str:
-    """Say what lies in the heads of a cache that has one for each query head.
-
-    "each": every key head as often as queries read it; "again": all of them, one after another;
-    "zeros": nothing behind them; "": anything else.
-    """
-    times = x.shape[1] // groups
-    first, rest = x[:, :groups], x[:, groups:]
-    if not rest.any():
-        return "zeros"
-    if np.array_equal(x, np.repeat(x[:, ::times], times, axis=1)):
-        return "each"
-    return "again" if np.array_equal(x, np.tile(first, (1, times, 1, 1))) else ""
-
-
-def unmixed(x: np.ndarray) -> np.ndarray:
-    """Return (B, G, S, D) that was written as (B, S, G, D)."""
-    batch, groups, slots, width = x.shape
-    return x.reshape(batch, slots, groups, width).swapaxes(1, 2)
-
-
-def distances(found: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return how far each slot is from each token, of the token's size: (B, S, T)."""
+def distances(found: np.ndarray, right: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield how far each slot is from each token, of the token's size: (B, some of S, T)."""
     slots, tokens = (
-        one.swapaxes(1, 2).reshape(len(one), one.shape[2], -1).astype(np.float64)
+        one.swapaxes(1, 2).reshape(len(one), one.shape[2], one.shape[1] * one.shape[3])
         for one in (found, right)
     )
+    tokens = tokens.astype(np.float64)
     size = np.square(tokens).sum(axis=-1)[:, None, :]
-    far = np.square(slots).sum(axis=-1)[:, :, None] + size - 2 * slots @ tokens.swapaxes(1, 2)
-    with np.errstate(all="ignore"):
-        return np.sqrt(np.maximum(far, 0) / size)
+    some = max(AT_ONCE // max(size.size, 1), 1)
+    for begin in range(0, slots.shape[1], some):
+        each = slots[:, begin : begin + some].astype(np.float64)
+        far = np.square(each).sum(axis=-1)[:, :, None] + size - 2 * each @ tokens.swapaxes(1, 2)
+        with np.errstate(all="ignore"):
+            yield np.sqrt(np.maximum(far, 0) / size)
 
 
 @dataclass(frozen=True)
@@ -100,22 +66,48 @@ class Content:
         return kept and in_order and not self.strange
 
 
-def contents(far: np.ndarray, zeros: np.ndarray, known: np.ndarray, close: float) -> list[Content]:
-    """Find what is in the slots: `far` (B, S, T) to each token, `zeros` (B, S) where nothing is.
+def contents(
+    far: Iterable[np.ndarray], zeros: np.ndarray, known: np.ndarray, close: float
+) -> list[Content]:
+    """Find what is in the slots: `far` yields (B, some of S, T), how far they are from each token.
 
-    `known` (B, T) are the tokens of the text, not what fills up. Of two tokens that are alike, the
-    one is taken that a slot is the place of.
+    `zeros` (B, S) is where nothing is, `known` (B, T) are tokens of the text, not padding.
     """
-    far = np.where(known[:, None, :], far, np.inf)
+    fitting: list[list[np.ndarray]] = [[] for _ in zeros]
+    for some in far:
+        for row, one in enumerate(np.where(known[:, None, :], some, np.inf)):
+            fitting[row] += [alike(slot, close) for slot in one]
     found = []
-    for row, empty, real in zip(far, zeros, known, strict=True):
-        nearest = row.argmin(axis=1)
-        own = np.arange(len(row))
-        here = own[own < row.shape[1]]
-        nearest[here] = np.where(row[here, here] <= close, here, nearest[here])
-        slots = np.where(row[own, nearest] <= close, nearest, STRANGE)
+    for tokens, empty, real in zip(fitting, zeros, known, strict=True):
+        slots = each_its_own(tokens)
         slots = np.where(empty & (slots == STRANGE), EMPTY, slots)
-        pads = np.append(~real, np.zeros(max(len(row) - len(real), 0), bool))[: len(row)]
+        pads = np.append(~real, np.zeros(max(len(slots) - len(real), 0), bool))[: len(slots)]
         slots = np.where(pads & (slots < 0), PAD, slots)
-        found.append(Content(tuple(int(one) for one in slots), far.shape[2]))
+        found.append(Content(tuple(int(one) for one in slots), known.shape[1]))
     return found
+
+
+def alike(far: np.ndarray, close: float) -> np.ndarray:
+    """Return the tokens that a slot may hold: the nearest one, and those that are nearly equal."""
+    nearest = far.min()
+    if not nearest <= close:
+        return np.empty(0, int)
+    return np.flatnonzero(far <= min(2 * nearest + EQUAL, close))
+
+
+def each_its_own(tokens: Sequence[np.ndarray]) -> np.ndarray:
+    """Give each slot one of the tokens that it may hold, and no token twice if that can be.
+
+    Of equal ones the last slot gets the last token: what is dropped is dropped from the front.
+    """
+    slots, used = np.full(len(tokens), STRANGE), set()
+    choices = [place for place, some in enumerate(tokens) if len(some) > 1]
+    for place, some in enumerate(tokens):
+        if len(some) == 1:
+            slots[place] = some[0]
+            used.add(int(some[0]))
+    for place in reversed(choices):
+        free = (int(one) for one in tokens[place][::-1] if int(one) not in used)
+        slots[place] = next(free, tokens[place][-1])
+        used.add(int(slots[place]))
+    return slots

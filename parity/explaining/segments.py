@@ -257,6 +257,7 @@ def order(one: Hypothesis) -> tuple[int, str]:
     return one.order, one.variant
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
 def close_to(values: np.ndarray, port: np.ndarray, most: float) -> np.ndarray:
     """Return the rows (N, ...) that are so near to a value, relative to their own size."""
     rows = values.reshape(len(values), -1)

@@ -42,6 +42,7 @@ class Sample:
         return 0.02 + ERRORS / math.sqrt(2 * max(self.port.size, 1))
 
     @property
+    @np.errstate(all="ignore")  # its numbers may be too large to be squared
     def size(self) -> float | None:
         """Return the deviation of fresh random numbers that the port's are like, if any."""
         sizes = USUAL, 1 / math.sqrt(3 * self.inputs)  # of transformers, of torch

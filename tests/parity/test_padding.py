@@ -209,6 +209,48 @@ def test_rows_are_turned_by_hand():
     assert found[:, 0, 0].tolist() == [[1, 8, 9, 5], [2, 3, 4, 6]]
 
 
+def stored(lengths, side, fill, heads=2, swapped=False):
+    """Return a dump of a cache behind a prompt and behind a step, filled up with `fill`."""
+    longest = max(lengths)
+    draw, whole = np.random.default_rng(4), {}
+    slots = [draw.standard_normal((heads, one + 1, 4)).astype(np.float32) for one in lengths]
+    for step, name in enumerate((f"{LAYER}.cached_keys", f"step.1/{LAYER}.cached_keys")):
+        rows = []
+        for one, length in zip(slots, lengths, strict=True):
+            gap = (longest - length, 0) if side == "left" else (0, longest - length)
+            prompt = np.pad(one[:, :length], [(0, 0), gap, (0, 0)], constant_values=fill)
+            rows.append(np.concatenate([prompt, one[:, length : length + step]], axis=1))
+        keys = np.stack(rows)
+        whole[name] = np.swapaxes(keys, 1, 2) if swapped else keys
+    rows = [[*range(1, length + 1)] for length in lengths]
+    about = {"batch": json.dumps(rows), "padding": side, "batch_decoded": json.dumps([[5], [6]])}
+    return Dump(Path(side), {n: x.shape for n, x in whole.items()}, whole.__getitem__, about)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(("lengths", "swapped"), [
+    ([2, 1], False), ([3, 1], False), ([1, 3], False), ([3, 1], True), ([4, 2], True),
+])  # fmt: skip
+def test_key_heads_are_not_taken_for_tokens(lengths, swapped, side):
+    """By law: what fills up may be anything, with as many key heads as the longest row too."""
+    ours, theirs = (stored(lengths, where, fill, swapped=swapped)
+                    for where, fill in (("right", 7.0), (side, 0.0)))  # fmt: skip
+    found = diff(ours, theirs)
+    assert found.verdict == "parity" and found.compared == 2
+    whole = {name: theirs.read(name).copy() for name in theirs.shapes}
+    whole[f"step.1/{LAYER}.cached_keys"][0, -1, -1] += 1  # a real slot: row 0 or its last is
+    assert diff(ours, replace(theirs, read=whole.__getitem__)).verdict != "parity"
+
+
+def test_the_axis_of_slots_by_hand():
+    padding = Padding((2, 1))
+    keys = f"step.1/{LAYER}.cached_keys"
+    assert padding.mask(keys, (2, 2, 3, 4)).tolist() == [[True] * 3, [True, False, True]]
+    assert padding.mask(keys, (2, 3, 1, 4)).tolist() == [[True] * 3, [True, False, True]]
+    assert padding.axis(f"step.1/{LAYER}.q_rope", (2, 2, 1, 4)) == 2
+    assert padding.axis(f"{LAYER}.q_rope", (2, 2, 8, 4)) == 1
+
+
 def test_words_on_rows():
     assert rows_named([1], 3) == "in row 1; " and rows_named([0, 2], 3) == "in rows 0, 2; "
     assert rows_named([0, 1, 2], 3) == rows_named([], 3) == ""

@@ -12,6 +12,7 @@ from lockstep.parity.faults.mistake import Edit, Mistake
 Array = np.ndarray
 
 
+@np.errstate(all="ignore")  # what is infinite then cannot be drawn from
 def divided(logits: Array, history: Sequence[int], s: Any, uncounted: int = 0) -> Array:
     """Divide every logit, those below 0 too."""
     ids = sorted({*recent(history, s)})
@@ -33,6 +34,7 @@ def other_penalties(logits: Array, history: Sequence[int], s: Any, uncounted: in
     return penalised(logits, history, replace(s, repetition_penalty=1.0), uncounted)
 
 
+@np.errstate(all="ignore")  # what is infinite then cannot be drawn from
 def each_time(logits: Array, history: Sequence[int], s: Any, uncounted: int = 0) -> Array:
     """Apply the penalty once for each time that an id was there."""
     ids, counts = np.unique(np.array(recent(history, s), dtype=int), return_counts=True)

@@ -1,6 +1,7 @@
 """Choices drawn with numbers that nobody told: who is accused, and of what. From fixed seeds."""
 
 import runpy
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +9,24 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.chain.drawing import RATE, drawn_anyway, hotter, judge_drawn, needed
-from lockstep.parity.chain.likelihood import STRAY, likelihoods
+from lockstep.parity.chain.drawing import (
+    RATE,
+    drawn_anyway,
+    hotter,
+    judge_drawn,
+    needed,
+    of_interest,
+    right_samplers,
+)
+from lockstep.parity.chain.fitting import candidates
+from lockstep.parity.chain.likelihood import STRAY, firsts, likelihoods, sampler_of
 from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Sampler, Settings, Step
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining.diagnosis import Diagnosis
 from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding.sampling.candidates import Candidates
 from tests.parity.chain.test_choices import FREE, MODEL, TOKENS, dump, ids, stages
 
 SAMPLING = [one for one in mistakes() if one.family == "sampling"]
@@ -73,6 +84,53 @@ def test_all_chances_are_a_distribution():
     acting = total > 0
     np.testing.assert_allclose(total[acting], 1.0, rtol=1e-9)
     assert acting.sum() > 20
+
+
+@pytest.mark.parametrize("said", [{}, {"top_k": 5, "top_p": 0.8}, {"presence_penalty": 1.0}])
+def test_forms_are_asked_together_as_they_are_alone(said):
+    """By law: what is the same with these settings is asked once, and its chances are its own."""
+    run = answered(Settings(0.8, **said), count=4)
+    known = [one for one in candidates(SAMPLING) if of_interest(one)]
+    forms = [one.edits for one in right_samplers(known)] + [(one.edit,) for one in known]
+    together = likelihoods(run, forms)
+    alone = [likelihoods(run, [one]) for one in forms]
+    np.testing.assert_array_equal(together.logs, np.concatenate([one.logs for one in alone]))
+    np.testing.assert_array_equal(together.inside, np.concatenate([one.inside for one in alone]))
+    made = [sampler_of(run, one) for one in forms]
+    asked = {at for at, one in zip(firsts(made), made, strict=True) if one is not None}
+    assert 10 < len(asked) < 0.7 * sum(one is not None for one in made)
+
+
+def test_logits_are_sorted_once_for_all_rules(monkeypatch):
+    """By law: without penalties there is one order of a row, and one of the row before."""
+    sorts, sort = [], Candidates.best_first
+    monkeypatch.setattr(Candidates, "best_first", lambda one: sorts.append(one) or sort(one))
+    run = answered(Settings(0.8), count=1)
+    sorts.clear()
+    rules = [(one,) for one in EDITS.values() if one.step.startswith("rules")]
+    likelihoods(run, [(), *rules])
+    assert len(sorts) == 1 and len(rules) > 5
+
+
+def test_right_samplers_that_cannot_draw_accuse_nobody():
+    run = answered(Settings(1.0), count=20)
+    rows = [np.full(V, 1e307) for _ in run.source.found]
+    said = replace(run.settings, repetition_penalty=1e-6)
+    found = Diagnosis()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not judge_drawn(replace(run, source=Rows(rows), settings=said), SAMPLING, found)
+    assert not found.faults and not found.unexplained
+
+
+@pytest.mark.parametrize("id", ["rep-penalty-sign", "rep-penalty-per-occurrence"])
+def test_penalties_of_wide_logits_say_nothing(id):
+    settings = Settings(1.0, repetition_penalty=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        part = Sampler(settings, None, [EDITS[id, ""]]).parts["penalties"]
+        found = part(np.array([1e307, -1.0]), [0] * 60 + [1] * 60, settings, 0)
+    assert np.isposinf(found[0])
 
 
 RIGHT = (Settings(0.8, top_k=20, top_p=0.9), Settings(0.7), Settings(1.3, top_p=0.8, min_p=0.05))

@@ -1,5 +1,6 @@
 """Which of a dump's tensors are the logits that a choice was made from. By hand."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_the_head_is_before_its_softcap():
     np.testing.assert_array_equal(first, 2 * ROW[0])
     np.testing.assert_allclose(second, [0, 30 * np.tanh(1 / 30), 30 * np.tanh(-1), 30 * np.tanh(2)])
     np.testing.assert_array_equal(own(port)[1], ROW[0])
+
+
+def test_only_the_rows_of_choices_become_float64():
+    """By law: a hundred thousand rows of a prompt take no more memory than the last two."""
+    port = dump(lm_head=np.broadcast_to(ROW.astype(np.float32), (1, 100_000, 4)))
+    tracemalloc.start()
+    try:
+        (first,), before = OwnRows(port, 4, mapped={}, cap=30.0).rows([])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose([first, before], 30 * np.tanh(np.repeat(ROW, 2, axis=0) / 30))
+    assert most < 100_000  # of 3 MB
 
 
 def test_a_map_says_what_the_logits_are(tmp_path):

@@ -122,6 +122,7 @@ def test_nothing_to_warn_of(words, lockstep):
         ("top_k of sampling is 2.5, but should be a whole", {"sampling": {"top_k": 2.5}}),
         ("do_sample of sampling is 1, but should be true", {"sampling": {"do_sample": 1}}),
         ("repetition_penalty of sampling is 0, but", {"sampling": {"repetition_penalty": 0}}),
+        ("is 1e-308, but should be 1e-06 or", {"sampling": {"repetition_penalty": 1e-308}}),
         ("sampling: top_p=0, but should be above 0", {"sampling": {"top_p": 0}}),
         ("sampling: temperature=-1, but", {"sampling": {"temperature": -1}}),
         ("chat must be true, false or a JSON object", {"chat": 3}),
@@ -133,6 +134,28 @@ def test_nothing_to_warn_of(words, lockstep):
 def test_nonsense_is_refused(core, changed, words, refuses):
     refuses(core, "dump", "validate", words(**changed))
     refuses(core, "explain", DEMO, words(**changed))
+
+
+@pytest.mark.parametrize(
+    ("core", "sampling"),
+    [
+        (
+            "temperature of sampling is an integer of 1329 bits, but should be a number below 2^63",
+            '{"temperature": 1%s}' % ("0" * 400),
+        ),
+        ("but should be a number below 2^63", '{"temperature": -1%s}' % ("0" * 300)),
+        ("but should be a number below 2^63", '{"top_p": NaN}'),
+        ("should be a whole number below 2^63", '{"max_new_tokens": 1%s}' % ("0" * 400)),
+        ("sampling must be JSON, not", '{"max_new_tokens": 1%s}' % ("0" * 5000)),
+    ],
+)
+def test_numbers_without_end_in_a_trace_are_refused(core, sampling, tmp_path, refuses):
+    """By hand: JSON sets no limit to a number, and metadata is text."""
+    logits = np.asarray(reference.load(MODELS / "untied_float32").forward([[1, 2, 3]]))
+    about = {"format": "lockstep-trace", "version": "1", "tokens": "[1, 2, 3]",
+             "generated": "[4]", "sampling": sampling}  # fmt: skip
+    save_file({"logits": logits}, tmp_path / "port.safetensors", about)
+    refuses(core, "explain", MODELS / "untied_float32", tmp_path / "port.safetensors")
 
 
 def test_nothing_to_judge_is_refused(words, refuses):

@@ -15,6 +15,8 @@ import pytest
 from lockstep import reference
 from lockstep.parity.dump import Dump
 from lockstep.parity.explain import explain
+from lockstep.parity.explaining import cached_slots
+from lockstep.parity.explaining.cached_layouts import laid_out, layouts_of, repeated, unmixed
 from lockstep.parity.explaining.cached_slots import (
     EMPTY,
     PAD,
@@ -22,10 +24,8 @@ from lockstep.parity.explaining.cached_slots import (
     Content,
     contents,
     distances,
-    laid_out,
-    repeated,
-    unmixed,
 )
+from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import WITNESSES, ids, model_of
 
 FULL, RING, WINDOW = "models/untied_float32", "llama/mistral_window", 9
@@ -180,6 +180,89 @@ def test_another_layout_is_no_bug(told):
     assert (found.verdict, found.conventions) == ("clean", [told] * bool(told))
 
 
+@pytest.mark.parametrize("lengths", [[1], [2], [4], [2, 1, 1], [1, 1, 1, 1], [4, 1], [5, 1]])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_layout_is_one_for_all_passes(lengths, swapped, times):
+    """As many tokens as heads, of keys or of queries, tell nothing by themselves."""
+
+    def change(x, *rest):
+        x = np.repeat(x, times, axis=1)
+        return x.swapaxes(1, 2) if swapped else x
+
+    found = explained(FULL, lengths, change)
+    told = ("caches hold each key head as often as queries read it",
+            "caches hold heads behind tokens, (B, S, H, D)")  # fmt: skip
+    right = [one for one, is_so in zip(told, (times > 1, swapped), strict=True) if is_so]
+    assert (found.verdict, found.conventions) == ("clean", right)
+
+
+def test_a_cache_without_slots_is_told():
+    found = explained(FULL, [6, 1], lambda x, *rest: x[:, :, :0])
+    assert found.unexplained[0].shape == "it has no slots"
+
+
+@pytest.mark.parametrize("dtype", [np.int8, bool])
+def test_a_cache_of_integers_is_told_by_its_dtype(dtype):
+    found = explained(FULL, [6], lambda x, *rest: x.astype(dtype))
+    said = f"dtype {np.dtype(dtype)}, but should be one of floating point"
+    assert found.unexplained[0].shape == said
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_only_bugs_that_are_looked_for_are_named(bug):
+    dump = traced(FULL, [12, 1, 1, 1], BUGS[bug])
+    some = [one for one in catalogue() if one.id != bug.partition(":")[0]][:3]
+    found = explain(model_of(FULL), dump, faults=some)
+    assert found.verdict == "unknown" and found.unexplained
+    assert not ids(found) & {bug.partition(":")[0]}
+
+
+def test_a_later_layers_cache_is_named():
+    """By law: layer 0 holds what layer 1 keeps, which the catalogue has no word for."""
+    dump = traced(FULL, [12, 1, 1])
+    others = {name: name.replace("layers.0.", "layers.1.") if "cached" in name else name
+              for name in dump.shapes}  # fmt: skip
+    found = explain(
+        model_of(FULL),
+        Dump(Path("port"), dump.shapes, lambda name: dump.read(others[name]), dump.about),
+    )
+    assert [(one.id, one.variant, one.layers) for one in found.faults] == [
+        ("kv-of-other-layer", None, [0])
+    ]
+
+
+def test_equal_tokens_are_one_as_good_as_the_other():
+    """By law: values of a first layer know no place, so a text's equal tokens have the same."""
+    model, said = model_of(RING), [7, 9, 7, 7, 9, 3] * 2 + [7, 9, 7]
+    cache, taps = model.make_cache(), {}
+    for step, (begin, end) in enumerate([(0, 12), (12, 13), (13, 14), (14, 15)]):
+        model.forward(np.array([said[begin:end]]), cache=cache)
+        for layer, store in enumerate(cache.values):
+            path = f"model.layers.{layer}.self_attn.cached_values"
+            taps[f"step.{step}/{path}"] = store.arrays()[0][:, :, -9:]
+    about = {"tokens": json.dumps(said[:12]), "decoded": json.dumps(said[12:])}
+    shapes = {name: x.shape for name, x in taps.items()}
+    found = explain(model, Dump(Path("port"), shapes, taps.__getitem__, about))
+    assert (found.verdict, found.unexplained) == ("clean", [])
+
+
+def test_slots_are_compared_a_few_at_once(monkeypatch):
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 4))
+    (whole,) = distances(x, x[:, :, :5])
+    monkeypatch.setattr(cached_slots, "AT_ONCE", 30)
+    parts = [*distances(x, x[:, :, :5])]
+    assert [one.shape for one in parts] == [(2, 3, 5), (2, 3, 5), (2, 1, 5)]
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-6)
+
+
+def test_a_bug_is_seen_at_the_first_wrong_step():
+    change = BUGS["kv-cursor-not-advanced: later tokens in one slot"]
+    found = explained(FULL, [12, 1, 1, 1], change)
+    assert found.faults[0].where == "from step 2 on"
+    assert all(tap.startswith("step.2/") for tap in found.faults[0].taps)
+
+
 def test_keys_may_be_kept_before_their_turn():
     """By law: k_norm of the reference, put where its cached keys should be."""
     dump = traced(FULL, [12, 1, 1], level="all")
@@ -223,8 +306,15 @@ def test_a_cache_of_other_widths_is_told():
 def test_layouts_by_hand():
     x = np.arange(2 * 3 * 4.0).reshape(1, 2, 3, 4)
     for other in (x, x[0], x.swapaxes(1, 2), x.swapaxes(1, 2).reshape(1, 3, 8)):
-        np.testing.assert_array_equal(laid_out(other, 1, (2, 6), 4), x)
-    assert laid_out(x, 1, (5,), 4) is None and laid_out(x, 2, (2,), 4) is None
+        (layout,) = layouts_of([other.shape], 1, (2, 6), 4)
+        np.testing.assert_array_equal(laid_out(other, layout, 1, (2, 6), 4), x)
+    one = x.reshape(2, 1, 3, 4)
+    for other in (one, one[:, 0], one.swapaxes(1, 2)):
+        (layout,) = layouts_of([other.shape], 2, (1,), 4)
+        np.testing.assert_array_equal(laid_out(other, layout, 2, (1,), 4), one)
+    assert not layouts_of([x.shape], 1, (5,), 4) and not layouts_of([x.shape], 2, (2,), 4)
+    assert [*layouts_of([(1, 2, 2, 4)], 1, (2, 6), 4)] == [(0, False), (0, True)]
+    assert layouts_of([(1, 2, 2, 4), (1, 3, 2, 4)], 1, (2, 6), 4) == [(0, True)]
     mixed = np.array([x[0, head, token] for token in range(3) for head in range(2)])
     np.testing.assert_array_equal(unmixed(mixed.reshape(1, 2, 3, 4)), x)
     assert repeated(np.repeat(x, 2, axis=1), 2) == "each"
@@ -237,14 +327,14 @@ def test_slots_by_hand():
     """Tokens 1, 0, nothing, a stranger, and room; then a row whose first token is padding."""
     right = np.eye(4)[None, None, :3]
     found = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 5], [0, 0, 0, 0]])
-    far = distances(found[None, None].astype(float), right)
+    (far,) = distances(found[None, None].astype(float), right)
     zeros = ~found[None].any(axis=2)
-    (content,) = contents(far, zeros, np.ones((1, 3), bool), 0.05)
+    (content,) = contents([far], zeros, np.ones((1, 3), bool), 0.05)
     assert content.slots == (1, 0, EMPTY, STRANGE, EMPTY)
     assert (content.tokens, content.before, content.empty) == ([1, 0], (1, 0), 0)
-    (content,) = contents(far, zeros, np.array([[False, True, True]]), 0.05)
+    (content,) = contents([far], zeros, np.array([[False, True, True]]), 0.05)
     assert content.slots[:2] == (1, STRANGE)
-    (content,) = contents(far[:, ::-1], zeros[:, ::-1], np.array([[False, True, True]]), 0.05)
+    (content,) = contents([far[:, ::-1]], zeros[:, ::-1], np.array([[False, True, True]]), 0.05)
     assert content.slots[0] == PAD
 
 

@@ -1,5 +1,6 @@
 """Sets of bugs that explain the first token, found between the bottlenecks of a layer."""
 
+import warnings
 from collections.abc import Sequence
 from functools import cache
 
@@ -9,7 +10,7 @@ import pytest
 from lockstep.parity.explaining.case import moved
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses
 from lockstep.parity.explaining.search import Search
-from lockstep.parity.explaining.segments import Segments, bottlenecks, signature
+from lockstep.parity.explaining.segments import Segments, bottlenecks, close_to, signature
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.faults import catalogue
@@ -89,3 +90,9 @@ def test_an_explanation_moves_to_the_same_calls_of_another_layer():
     here = {1: 11, 2: 12}
     atoms = frozenset([Atom(every, frozenset({2})), Atom(alone, frozenset({2}))])
     assert moved(atoms, here) == {Atom(every, frozenset({12}))}
+
+
+def test_values_that_cannot_be_squared_are_compared_silently():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert close_to(np.ones((2, 3)), np.full(3, 1e300), 0.1).tolist() == []

@@ -1,8 +1,11 @@
 """Projections that were never loaded are known by their size and by nothing else. By law."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.untrained import Sample
 from tests.parity.explaining.ports import explained, port
 
 NAME = "models/untied_float32"
@@ -35,6 +38,12 @@ def test_random_numbers_of_a_fresh_module_are_named():
 def test_random_numbers_of_another_size_have_no_name(deviation):
     found = explained(NAME, projected(drawn(deviation)))
     assert "model.layers.1.mlp.gate_proj" in {one.tap for one in found.unexplained}
+
+
+def test_numbers_that_cannot_be_squared_have_no_size():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Sample(np.full((40, 40), 1e200), np.ones((40, 40)), 40).size is None
 
 
 def test_a_right_port_was_loaded():
