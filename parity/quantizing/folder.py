@@ -15,6 +15,7 @@ from lockstep.parity.quantizing.mlx_names import mlx_name
 from lockstep.parity.quantizing.packed_module import PackedModule
 from lockstep.parity.quantizing.recipe import Recipe
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
+from lockstep.reference.checkpoint.adapters import HEAD, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.config import CONFIG, CONFIG_LIMITS
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -25,7 +26,6 @@ from lockstep.reference.checkpoint.sharded import SINGLE
 from lockstep.reference.checkpoint.strict_json import read_json_object
 
 FLOATS = ("F32", "F16", "BF16")
-HEAD = "lm_head"
 NOT_IN_MLX_LM = ("wedlm",)
 
 
@@ -68,13 +68,11 @@ def check_dense(source: Checkpoint) -> None:
 def chosen(source: Checkpoint, recipe: Recipe) -> dict[str, Packing]:
     """Return how each module is packed that is. The table of a tied head goes by `lm_head` too."""
     modules = matrices(source)
-    tied = f"{HEAD}.weight" not in source.names
-    called = {HEAD: next(iter(modules))} if tied and modules else {}
-    recipe.check([*modules, *called])
+    table = tied_table(source)
+    recipe.check(modules if table is None else [*modules, HEAD])
     found, layers = {}, source.config.num_hidden_layers
     for module, shape in modules.items():
-        names = [module, *(alias for alias, meant in called.items() if meant == module)]
-        packing = recipe.packing(names, layers)
+        packing = recipe.packing((module, HEAD) if module == table else (module,), layers)
         if packing is not None and shape[-1] % packing.group_size == 0:
             found[module] = packing
     if not found:
