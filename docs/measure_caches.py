@@ -15,8 +15,8 @@ import numpy as np
 from lockstep import fast, reference
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import KINDS, ROTATING, TURBO_BITS
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 PAGE = Path(__file__).parent / "caches.md"
 MODEL = Path(__file__).parents[1] / "parity/demo/checkpoint"

@@ -13,9 +13,9 @@ from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
 from lockstep.reference.checkpoint.adapters import HEAD, Adapters, open_adapter, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from lockstep.reference.scheduling.batch import BatchRules, check_order, places_of
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.kinds import CacheOptions
-from lockstep.reference.tokenizer.batch import BatchRules, check_order, places_of
 
 Progress = Callable[[str], None]
 

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.parity.generating import Generation
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
-from lockstep.reference.tokenizer.common_prefix import common_prefix
+from lockstep.reference.scheduling.feeding import still_good
 
 
 class Chat:
@@ -70,11 +70,10 @@ class Chat:
         """Let the cache hold what the text begins with, but not all of it: the last token is read.
 
         A cache that cannot be cut back that far, as one of sliding windows, begins anew; so does
-        one whose text must not be read in parts.
+        one whose keys are those of a text that must not be read in parts.
         """
-        keep = min(common_prefix(self.held, tokens), len(tokens) - 1)
-        steady = steady_length(self.generation.model.config)
-        if self.cache is not None and keep and (steady is None or len(tokens) <= steady):
+        keep = still_good(self.held, tokens, steady_length(self.generation.model.config))
+        if self.cache is not None and keep:
             try:
                 self.cache.trim(len(self.held) - keep)
                 self.held = tokens[:keep]

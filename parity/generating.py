@@ -13,7 +13,7 @@ from lockstep.parity.timing import Clock
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.stop_strings import StopStrings
 
 STORED = {"BF16": "bfloat16", "F16": "float16"}

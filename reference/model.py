@@ -12,10 +12,10 @@ from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import NAMES, dtype_named
 from lockstep.reference.run import Run, Trace
+from lockstep.reference.scheduling.batch import BatchRules, check_order, places_of
 from lockstep.reference.shapes import Array, Positions, RowIndex
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.kinds import CacheOptions
-from lockstep.reference.tokenizer.batch import BatchRules, check_order, places_of
 
 NO_ADAPTERS = Adapters()
 

@@ -10,9 +10,13 @@ from lockstep.parity.bench.measure import spread
 from lockstep.parity.bench.prompts import Prompt
 from lockstep.parity.decoders.request import Decoder
 from lockstep.parity.generating import Generation
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
-PLAIN: dict[str, float | None] = {"tokens_per_forward": 1.0, "p_cache": 1.0}
+PLAIN: dict[str, float | None] = {
+    "tokens_per_forward": 1.0,
+    "p_cache": 1.0,
+    "acceptance": None,
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def row(prompt: Prompt, way: Way, runs: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def counts_of(said: dict[str, Any]) -> dict[str, float | None]:
-    """Return both ratios of a decoder, None where it does not tell; plain, a pass is a token."""
+    """Return the ratios of a decoder, None where it has none; plain, a pass is a token."""
     if said["name"] == "autoregressive":
         return PLAIN
     return {name: said.get(name) for name in PLAIN}

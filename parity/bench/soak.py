@@ -1,8 +1,9 @@
 """`python -m lockstep.parity.bench.soak MODEL`: many texts in flight for long, each one checked.
 
 Random prompts of unequal length come without end, half of them greedy, half drawn from numbers of
-their own. Each answer is held against its single run, token for token. Memory is looked at all
-along. Exit code 0 says that no answer was wrong or lost and that memory stayed flat.
+their own; one of sixteen is bad, and has to end alone with an error. Each answer is held against
+its single run, token for token. Memory is looked at all along. Exit code 0 says that no answer was
+wrong or lost and that memory stayed flat.
 """
 
 import argparse
@@ -19,14 +20,16 @@ import numpy as np
 
 from lockstep.parity.decoders.request import decoding
 from lockstep.parity.uniforms import seeded
-from lockstep.reference.tokenizer.in_flight import Prompt
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.in_flight import Prompt
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 DRAWN = SamplingOptions(0.9, top_p=0.95)
 LONGEST, MOST = 96, 64  # tokens of a prompt, and of an answer
 ROUNDING = 1e-4  # of what decides: a difference of logits over their spread, or of probabilities
 GROWTH = 1.1  # what memory may be at the end, of what it was at the start
 SHORTEST_S = 60.0  # less is too short to say that memory is flat
+BAD = 16  # one prompt of so many has an id beyond the vocabulary
 WARM = 0.1  # the part of the time after which memory is looked at first
 
 
@@ -38,6 +41,7 @@ class Soaked:
     tokens: int = 0
     equal: int = 0
     within_rounding: int = 0
+    refused: int = 0
     wrong: list[int] = field(default_factory=list)
     lost: int = 0
     seconds: float = 0.0
@@ -67,6 +71,8 @@ class Soak:
         tokens = rng.integers(0, self.model.config.vocab_size, rng.integers(1, LONGEST)).tolist()
         stop = rng.integers(0, self.model.config.vocab_size, 4).tolist()
         choose = self.sampling.greedy
+        if bad(number):
+            tokens.append(self.model.config.vocab_size)
         if number % 2:
             choose = self.sampling.Sampler(DRAWN, seeded(number), tokens)
         return Prompt(tokens, int(rng.integers(1, MOST)), frozenset(stop), choose)
@@ -77,10 +83,15 @@ class Soak:
         texts: dict[int, list[int]] = {}
         coming = self.coming(begin + seconds)
         for one in self.together(self.model, coming, slots=self.slots):
-            texts.setdefault(one.text, []).append(one.token)
+            made = texts.setdefault(one.text, [])
+            made += [] if one.token is None else [one.token]
             if not one.last:
                 continue
-            self.judge(one.text, texts.pop(one.text), found)
+            del texts[one.text]
+            if bad(one.text):
+                self.judge_bad(one.text, made, one.error, found)
+            else:
+                self.judge(one.text, made, found)
             found.seconds = time.monotonic() - begin
             found.memory_end = resident()
             if not found.memory_start and found.seconds >= WARM * seconds:
@@ -95,6 +106,17 @@ class Soak:
         while self.begun < self.slots or time.monotonic() < end:
             self.begun += 1
             yield self.prompt(self.begun - 1)
+
+    def judge_bad(
+        self, number: int, made: list[int], error: InputError | None, found: Soaked
+    ) -> None:
+        """A bad prompt has no answer, and an error that names its id."""
+        found.answers += 1
+        said = f"token id {self.model.config.vocab_size}," in str(error)
+        if said and not made:
+            found.refused += 1
+        else:
+            found.wrong.append(number)
 
     def judge(self, number: int, made: list[int], found: Soaked) -> None:
         """Hold an answer against the single run of its prompt."""
@@ -137,6 +159,10 @@ class Soak:
         return bool(np.abs(borders - uniform).min() < ROUNDING)
 
 
+def bad(number: int) -> bool:
+    return number % BAD == BAD - 1
+
+
 def resident() -> float:
     """Return how much memory the process has now, in MB; where no file tells, the most it had."""
     try:
@@ -161,6 +187,7 @@ def report(found: Soaked) -> str:
             f"tokens in {found.seconds:.0f} s, their single runs included: {rate:.0f} a second",
             f"equal to the single run  {found.equal}",
             f"other by rounding        {found.within_rounding}",
+            f"bad, and refused alone   {found.refused}",
             f"wrong                    {len(found.wrong)}{first(found.wrong)}",
             f"lost                     {found.lost}",
             f"memory                   {found.memory_start:.0f} MB at the start, "

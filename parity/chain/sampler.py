@@ -16,9 +16,10 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling.candidates import Candidates, candidates, shares
 from lockstep.reference.decoding.sampling.draw import draw
 from lockstep.reference.decoding.sampling.penalties import penalties
-from lockstep.reference.decoding.sampling.sample import check_top_k, stage
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.sampling_semantics import Semantics, semantics_named
+from lockstep.reference.decoding.sampling.sample import STAGES
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_semantics import Semantics, semantics_named
+from lockstep.reference.scheduling.sampling_stages import check_top_k
 
 Array = np.ndarray
 CUTS = ("top_k", "top_p", "min_p", "typical_p")
@@ -85,7 +86,7 @@ def penalised(logits: Array, history: Sequence[int], s: Settings, uncounted: int
 
 
 def right_stage(name: str) -> Callable[[Candidates, Settings], Candidates]:
-    return lambda left, s: stage(name, left, s)
+    return lambda left, s: STAGES.stage(name, left, s)
 
 
 def first_maximum(left: Candidates) -> int:

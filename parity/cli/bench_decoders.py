@@ -107,7 +107,7 @@ def check_fits(prompts: Sequence[Any], options: Namespace, model: Any) -> None:
         check_length(len(prompt.tokens(tokenizer)), options.max_tokens, model.checkpoint)
 
 
-HEAD = ("prompt", "decoder", "tokens a second", "", "", "tokens/forward", "p_cache",
+HEAD = ("prompt", "decoder", "tokens a second", "", "", "tokens/forward", "p_cache", "accepted",
         "tokenise", "prefill", "steps", "first token")  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def described(found: dict[str, Any]) -> str:
                 f"{rate['median']:.1f}",
                 f"{rate['low']:.1f}-{rate['high']:.1f}",
                 f"{one['ratio']:.2f}x",
-                *(share(one[name]) for name in ("tokens_per_forward", "p_cache")),
+                *(share(one[name]) for name in RATIOS),
                 *(milliseconds(one[name]) for name in TIMES),
             )
         )
@@ -134,9 +134,10 @@ def described(found: dict[str, Any]) -> str:
         f"{found['decoded']} tokens decoded greedily on {found['backend']}, {found['dtype']}, "
         f"{found['rounds']} rounds in turn after a warm-up"
     )
-    return "\n".join([table(rows, right=frozenset(range(2, 11))), "", told])
+    return "\n".join([table(rows, right=frozenset(range(2, 12))), "", told])
 
 
+RATIOS = ("tokens_per_forward", "p_cache", "acceptance")
 TIMES = ("tokenize_s", "prefill_s", "steps_s", "first_token_s")
 
 

@@ -22,6 +22,9 @@ EXAMPLE = """\
   echo "What is 2+2?" | lockstep chat MODEL --json talk.json"""
 
 
+CHUNK = 512  # a device computes a chunk in one go, and Ctrl-C has to wait for it
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--system", metavar="TEXT", help="a message of the system before the chat")
@@ -35,6 +38,7 @@ def run(options: Namespace) -> int:
     from lockstep.parity.cli.output import emit
     from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 
+    options.prefill_chunk = options.prefill_chunk or chunk_of(options)
     writing = Writing(options)
     tokenizer, variables = chat_tokenizer(options, load_tokenizer(writing.checkpoint.path))
     chat = Chat(
@@ -47,6 +51,17 @@ def run(options: Namespace) -> int:
         document = {"messages": chat.messages, "answers": answers}
         emit(options, lambda: document, lambda: "")
     return 0
+
+
+def chunk_of(options: Namespace) -> int | None:
+    """Return how much of a prompt is read at a time if nobody says: where that changes no token.
+
+    Caches that drop or code tokens look at how they come.
+    """
+    from lockstep.reference.stores.kinds import ROTATING, TURBO_BITS
+
+    told = options.decoder == "wedlm" or options.cache in (*ROTATING, *TURBO_BITS)
+    return None if told else CHUNK
 
 
 def talk(chat: Chat, options: Namespace, answers: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.parity.cli.arguments import NUMBER, number, refusal, whole
 
 if TYPE_CHECKING:
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 ENGINES = ("lockstep", "llama.cpp", "transformers", "mlx-lm", "vllm", "ember", "wedlm")
 BIAS = re.compile(rf"([0-9]{{1,18}}):({NUMBER.pattern}|-inf)")
@@ -72,7 +72,7 @@ def biases(text: str) -> tuple[tuple[int, float], ...]:
 
 def sampling_of(options: argparse.Namespace) -> SamplingOptions:
     """Return the sampler's settings. Raises: InputError that names the one that is wrong."""
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
     return SamplingOptions(
         temperature=options.temperature,

@@ -57,7 +57,8 @@ def add_writing(parser: ArgumentParser, *, max_tokens: int, caches: tuple[str, .
     )  # fmt: skip
     parser.add_argument(
         "--prefill-chunk", metavar="N", type=above_zero,
-        help="read the prompt N tokens at a time, which takes less memory (default: all at once)",
+        help="read the prompt N tokens at a time, which takes less memory (default: all at once; "
+        "in a chat 512, unless that could change a token)",
     )  # fmt: skip
     add_decoders(parser)
     add_adapter(parser)

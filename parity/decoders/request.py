@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 
 def decoding(model: Any, name: str) -> Any:

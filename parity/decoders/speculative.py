@@ -85,7 +85,10 @@ def check_same_tokens(model: Any, draft: Any) -> None:
 
 
 class Speculative:
-    """The decoder, and its draft, which is loaded with the first text."""
+    """The decoder, and its draft, which is loaded with the first text.
+
+    What the draft has read of one text it keeps for the next, as a chat's turns go on.
+    """
 
     beyond = 0  # a round never drafts what there is no room for
     in_order = True
@@ -95,10 +98,11 @@ class Speculative:
         self.draft, self.draft_tokens, self.ngram = draft, draft_tokens, ngram
         self.ignore_config = ignore_config
         self.loaded: Any = None
+        self.reader: Any = None  # the draft's, with the cache of the last text
         self.counted: Any = None
 
     def tokens(self, request: Request) -> Iterator[int]:
-        from lockstep.reference.tokenizer.speculating import Speculated
+        from lockstep.reference.scheduling.speculating import Speculated
 
         check_kind(request.cache.name)  # which may come from a file, whatever was asked for
         module = decoding(request.model, "speculative")
@@ -121,21 +125,42 @@ class Speculative:
     def made_draft(self, module: Any, request: Request) -> Any:
         vocabulary = request.model.config.vocab_size
         if self.draft == LOOKUP:
-            from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
+            from lockstep.reference.scheduling.prompt_lookup import LookupDraft
 
             return LookupDraft(vocabulary=vocabulary, longest=self.ngram)
         if self.loaded is None:
             self.loaded = loaded(self.draft, request.model, self.ignore_config)
-        return module.ModelDraft(
+        made = module.ModelDraft(
             self.loaded,
             vocabulary=vocabulary,
             sampling=request.sampling,
             uniforms=request.uniforms,
             chunk=request.chunk,
             watch=request.watch,
+            reader=self.kept_reader(request.tokens),
         )
+        self.reader = made.reader
+        return made
+
+    def kept_reader(self, tokens: list[int]) -> Any:
+        """Return the draft's reader, cut back to what this text has of the last, or None."""
+        from lockstep.reference.checkpoint.errors import InputError
+        from lockstep.reference.checkpoint.rope_scaling import steady_length
+        from lockstep.reference.scheduling.feeding import still_good
+
+        reader = self.reader
+        if reader is None or reader.torn:
+            return None
+        keep = still_good(reader.held, tokens, steady_length(self.loaded.config))
+        try:
+            reader.cut_back(keep)
+        except InputError:  # a window has dropped what would be needed
+            return None
+        return reader if keep else None
 
     def counts(self) -> dict[str, Any]:
+        from lockstep.parity.decoders.counting import ratio
+
         found = self.counted
         return {
             "name": "speculative",
@@ -144,8 +169,8 @@ class Speculative:
             "forwards": found.forwards,
             "drafted": found.drafted,
             "accepted": found.accepted,
-            "acceptance": found.acceptance,
-            "tokens_per_forward": found.tokens_per_forward,
+            "acceptance": ratio(found.accepted, found.drafted),
+            "tokens_per_forward": ratio(found.made, found.forwards),
         }
 
     def said(self) -> str:
@@ -154,7 +179,7 @@ class Speculative:
             return ""
         return (
             f"{found.accepted} of {found.drafted} drafted tokens kept, "
-            f"{found.tokens_per_forward:.2f} tokens a forward pass"
+            f"{found.made / found.forwards:.2f} tokens a forward pass"
         )
 
 

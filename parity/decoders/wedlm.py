@@ -13,9 +13,9 @@ from lockstep.parity.decoders.request import Request
 
 if TYPE_CHECKING:
     from lockstep.reference.checkpoint.checkpoint import Checkpoint
-    from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions
-    from lockstep.reference.tokenizer.diffusion_window import Step
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
+    from lockstep.reference.scheduling.diffusion_window import Step
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 OPTIONS = ("wedlm", "window", "threshold", "position_penalty", "penalty", "mask_id", "steps")
 VARIANTS = ("tencent", "mlx-port")
@@ -69,7 +69,7 @@ class Wedlm:
     from_prompt = 0
 
     def __init__(self, options: DiffusionOptions, sampling: SamplingOptions, *, steps: bool):
-        from lockstep.reference.tokenizer.diffusion_window import Counts
+        from lockstep.parity.decoders.counting import Counts
 
         self.options, self.sampling = options, sampling
         self.beyond = 2 * options.window
@@ -77,7 +77,7 @@ class Wedlm:
         self.counted, self.kept = Counts(), 0
 
     def tokens(self, request: Request) -> Iterator[int]:
-        from lockstep.reference.tokenizer.diffusion_window import Counts
+        from lockstep.parity.decoders.counting import Counts
 
         self.counted, self.kept = Counts(), 0
         self.steps = None if self.steps is None else []
@@ -147,7 +147,7 @@ def decoder(options: Namespace) -> Wedlm:
 
 def diffusion_of(options: Namespace, mask: int) -> DiffusionOptions:
     """Return the settings, those of the variant where none are given."""
-    from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions, variant_named
+    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions, variant_named
 
     way = variant_named(options.wedlm or VARIANTS[0])
     threshold = way.threshold if options.threshold is None else options.threshold
@@ -191,8 +191,8 @@ def mask_of(given: int | None, checkpoint: Checkpoint) -> int:
     beyond the vocabulary.
     """
     from lockstep.reference.checkpoint.errors import InputError
+    from lockstep.reference.scheduling.diffusion_options import MASK_ID
     from lockstep.reference.stores.kinds import layer_kinds
-    from lockstep.reference.tokenizer.diffusion_options import MASK_ID
 
     name, size = checkpoint.architecture, checkpoint.config.vocab_size
     own = checkpoint.generation.mask_token_id

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from lockstep.parity.cli.output import table
-from lockstep.reference.tokenizer.diffusion_window import Step
+from lockstep.reference.scheduling.diffusion_window import Step
 
 HEAD = ("step", "input", "positions", "committed", "filled in", "window after")
 

@@ -20,7 +20,7 @@ from lockstep.parity.progress import Progress
 from lockstep.parity.trace_file import TraceFile
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.model import load as load_reference
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 
 HERE = Path(__file__).parent

@@ -18,8 +18,8 @@ import numpy as np
 from lockstep.parity.cli.arguments import whole
 from lockstep.parity.decoders.request import Request
 from lockstep.parity.decoders.wedlm import Wedlm, add_arguments, diffusion_of
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.held_positions import HeldPositions
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 
 ENTROPIES = (0.1, 0.9, 0.3, 0.35, 0.8, 0.2, 0.5, 0.05, 0.6, 0.39)  # in nats, by the last digit
 FIRST, VOCABULARY, MASK = 100, 256, 255

@@ -26,7 +26,7 @@ RULES = {
         (
             *("numpy", "ml_dtypes", "mlx", "lockstep.fast"),
             *("lockstep.reference.checkpoint", "lockstep.reference.tokenizer"),
-            "lockstep.reference.stores",
+            *("lockstep.reference.stores", "lockstep.reference.scheduling"),
         )
     ),
     "parity": Rule(
@@ -161,6 +161,7 @@ def test_a_forbidden_import_is_found(tmp_path, package, line):
         ("reference", "import os.path\nfrom . import rope\nfrom ..shapes import Array"),
         ("fast", "from lockstep.reference.checkpoint.errors import InputError"),
         ("fast", "from lockstep.reference.stores.growing import Growing"),
+        ("fast", "from lockstep.reference.scheduling.reader import Reader"),
         ("parity", "def f():\n    import torch\n    from lockstep import fast"),
         ("parity", "if TYPE_CHECKING:\n    import mlx.core as mx"),
     ],
@@ -171,20 +172,40 @@ def test_an_allowed_import_is_let_through(tmp_path, package, line):
     assert forbidden(tmp_path, f"lockstep.{package}", RULES[package]) == []
 
 
-STORES = ROOT / "reference/stores"
-ROUNDS = {"exp", "sqrt", "log", "mean", "einsum", "dot", "matmul", "divide", "rint", "astype"}
+ROUNDS = {
+    *("exp", "sqrt", "log", "mean", "cumsum", "einsum", "dot", "matmul", "divide", "rint"),
+    *("subtract", "multiply", "float32", "float64", "astype"),
+}
+WHOLE = ("astype(np.int64)", "astype(np.int32)")  # between whole numbers nothing is lost
 
 
-def test_stores_do_not_round():
-    """What both sides share has no arithmetic of floats: no division, no product of arrays."""
+def rounding(source: str) -> list[str]:
+    """List the arithmetic of floats in a file: divisions, products of arrays, sums, casts."""
     found = []
-    for path in sorted(STORES.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.MatMult)
-            named = isinstance(node, ast.Attribute) and node.attr in ROUNDS
-            if divides or named:
-                found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
-    assert list(STORES.glob("*.py")) and not found, "\n".join(found)
+    tree = ast.parse(source)
+    whole = {node.func for node in ast.walk(tree)
+             if isinstance(node, ast.Call) and ast.unparse(node).endswith(WHOLE)}  # fmt: skip
+    for node in ast.walk(tree):
+        divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.MatMult)
+        named = isinstance(node, ast.Attribute) and node.attr in ROUNDS and node not in whole
+        if divides or named:
+            found.append(f"{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("name", ["stores", "scheduling"])
+def test_what_both_sides_share_does_not_round(name):
+    paths = sorted((ROOT / "reference" / name).glob("*.py"))
+    found = [f"{path.name}:{line}" for path in paths for line in rounding(path.read_text("utf-8"))]
+    assert len(paths) >= 10 and not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "line", ["a / b", "a @ b", "np.exp(x)", "np.cumsum(x)", "x.astype(kind)", "np.float64(x)"]
+)
+def test_arithmetic_of_floats_is_found(line):
+    assert len(rounding(f"n = len(x) // 2\ny = {line}")) == 1
+    assert rounding("x.astype(np.int64) + 1") == []
 
 
 NUMPY_ALONE = """

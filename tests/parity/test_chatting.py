@@ -2,20 +2,24 @@
 
 import json
 import shutil
+from argparse import Namespace
 
+import numpy as np
 import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.chatting import Chat
+from lockstep.parity.cli.chat import chunk_of
+from lockstep.parity.cli.writing import CACHES
 from lockstep.parity.decoders.autoregressive import Autoregressive
 from lockstep.parity.decoders.speculative import Speculative
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.chatml import CHATML, knows_thinking, with_template
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
-from tests.parity.conftest import DEMO
+from tests.parity.conftest import DEMO, MODELS
 
 GEMMA = DEMO.parent / "gemma4"
 SIDES = {
@@ -27,6 +31,10 @@ TURNS = ["What is 2+2?", "Tell me about a king.", "And what is 12 + 7?", "What i
 SHORTER = CHATML.replace(
     "message['content'] ", "(message['content'][:3] if not loop.last else message['content']) "
 )
+
+
+def asked(kind: str | None) -> Namespace:
+    return Namespace(decoder="autoregressive", cache=kind)
 
 
 class Alternating(Autoregressive):
@@ -120,6 +128,43 @@ def test_a_text_that_must_not_be_read_in_parts_begins_anew(monkeypatch):
     assert all(short or not cached for short, cached in kept)
 
 
+class Numbers:
+    """A tokenizer whose text is numbers, and whose template shows two of each earlier message."""
+
+    def encode_chat(self, messages, **variables) -> list[int]:
+        shown = [message["content"].split()[:2] for message in messages[:-1]]
+        return [
+            int(one) for part in (["3"], *shown, messages[-1]["content"].split()) for one in part
+        ]
+
+    def decode(self, tokens, *, special) -> str:
+        return " ".join(map(str, tokens))
+
+
+@pytest.mark.parametrize("name", ["llama_dynamic", "llama_longrope"])
+def test_keys_that_a_long_text_turned_are_not_kept_for_a_shorter_one(load, name):
+    """By law: what the cache holds is what a chat without the long turn holds, key for key.
+
+    Both models turn all keys farther once a text has more than 16 tokens.
+    """
+    model = load(MODELS.parent / "llama" / name)
+    long, short = " ".join(map(str, range(40, 60))), "7 8 9"
+    one, other = (Chat(Generation(model, SamplingOptions(), seeded(1), ignore_eos=True),
+                       Numbers(), system=None, variables={}) for _ in range(2))  # fmt: skip
+    first = one.answer(long, 4, lambda text: None)
+    assert first["prompt_tokens"] > 16 and len(one.held) > 16
+    other.messages = list(one.messages)
+    again, fresh = (side.answer(short, 4, lambda text: None) for side in (one, other))
+    assert again["prompt_tokens"] < 16 and again["tokens"] == fresh["tokens"]
+    assert again["cached_tokens"] == 0 and one.held == other.held
+    host = model.backend.host if hasattr(model, "backend") else np.asarray
+    for found, expected in zip(one.cache.state(), other.cache.state(), strict=True):
+        for mine, theirs in zip(found, expected, strict=True):
+            assert np.array_equal(host(mine[0]), host(theirs[0]))
+    third = one.answer("11 12", 3, lambda text: None)
+    assert third["cached_tokens"] > 0 and third["prompt_tokens"] <= 16  # short texts are gone on
+
+
 def test_a_decoder_that_changes_the_order_begins_anew():
     model = SIDES["cpu"](DEMO)
     assert held_against_no_cache(chat(model, decoder=Alternating()), chat(model)) == [0] * 4
@@ -140,6 +185,19 @@ def test_an_answer_can_be_stopped_and_the_chat_goes_on(load, calls):
     again, fresh = (side.answer(TURNS[1], 12, lambda text: None) for side in (one, other))
     assert again["tokens"] == fresh["tokens"]
     assert (again["cached_tokens"] > 0) == bool(answer["tokens"]) and not fresh["cached_tokens"]
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_a_long_prompt_is_stopped_after_the_chunk_that_is_computed(chunks):
+    """By hand, on MLX, which computes a chunk in one go: no evaluation follows the Ctrl-C."""
+    model = SIDES["mlx"](DEMO)
+    one, done = chat(model), []
+    one.generation.chunk = 16
+    evaluate = model.backend.evaluate
+    model.backend.evaluate = lambda *arrays: done.append(evaluate(*arrays))
+    answer = one.answer("king " * 70, 12, lambda text: None, stopped=lambda: len(done) == chunks)
+    assert answer["ended_by"] == "interrupted" and answer["tokens"] == []
+    assert answer["prompt_tokens"] > 70 and len(done) == chunks
 
 
 @pytest.mark.parametrize("calls", [8, 15, 18])
@@ -262,3 +320,21 @@ def test_no_template_and_no_marks_is_an_error(tmp_path):
 
 def test_who_knows_of_thinking():
     assert not knows_thinking(load_tokenizer(DEMO))
+
+
+@pytest.mark.parametrize("kind", [one for one in CACHES if chunk_of(asked(one)) is not None])
+def test_chunks_that_a_chat_reads_change_no_token(kind):
+    """By law: with every cache for which a chat reads its prompts in chunks by itself."""
+    model, texts = SIDES["cpu"](GEMMA if kind == "sliding" else DEMO), []
+    for chunk in (None, 7):
+        one = chat(model, cache=kind)
+        one.generation.chunk = chunk
+        texts.append([one.answer(turn, 12, lambda text: None)["tokens"] for turn in TURNS])
+    assert texts[0] == texts[1] and all(texts[0])
+
+
+def test_a_chat_reads_whole_what_looks_at_how_tokens_come():
+    for kind in ("rotating", "rotating-mlx-lm", "turbo4", "turbo2-mse"):
+        assert chunk_of(asked(kind)) is None
+    assert chunk_of(Namespace(decoder="wedlm", cache=None)) is None
+    assert chunk_of(asked(None)) == 512

@@ -143,9 +143,9 @@ def test_chatml_stands_in_for_a_template(document, typed, tmp_path):
 class Terminal:
     """A chat on a pseudo-terminal."""
 
-    def __init__(self, *more: str):
+    def __init__(self, *more: str, model=DEMO):
         self.end, theirs = pty.openpty()
-        command = [*LOCKSTEP, "chat", str(DEMO), "--backend", "reference", *more]
+        command = [*LOCKSTEP, "chat", str(model), "--backend", "reference", *more]
         environment = {**os.environ, "TERM": "dumb"}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment,
@@ -156,6 +156,17 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self.end, text.encode())
+
+    def ctrl_c(self) -> None:
+        """Interrupt all that a terminal would: the process and its children."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait_for_a_child(self) -> None:
+        deadline = time.monotonic() + 60
+        command = ["pgrep", "-P", str(self.process.pid)]
+        while subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def until(self, pattern: str) -> str:
         """Read until a pattern is there; return all up to it, and forget it."""
@@ -180,15 +191,42 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat():
         chat.until("> ")
         chat.type("What is 2+2?\n")
         chat.until(r"2 \+ 2 equals")
-        os.kill(chat.process.pid, signal.SIGINT)
+        chat.ctrl_c()
         assert re.search(r"\[\d+ tokens, .* s, interrupted\]", chat.until("> "))
         chat.type("Tell me about a king.\n")
         chat.until("king.\r\n")
         chat.until(r"\w")
-        os.kill(chat.process.pid, signal.SIGINT)
+        chat.ctrl_c()
         chat.until("interrupted]\r\n\r\n> ")
         chat.type("\x04")
         assert chat.close() == (0, b"")
+    finally:
+        chat.process.kill()
+
+
+def test_ctrl_c_while_the_template_is_at_work_stops_that_answer_alone(tmp_path):
+    """It has a process of its own, and is no part of what a terminal interrupts."""
+    folder = shutil.copytree(DEMO, tmp_path / "model")
+    template = (folder / "chat_template.jinja").read_text()
+    slow = "{% for _ in range(90000) %}{% endfor %}" * 4
+    (folder / "chat_template.jinja").write_text(slow + template)
+    chat = Terminal("--json", "/dev/stderr", model=folder)
+    try:
+        chat.until("> $")
+        chat.type("What is 2+2?\n")
+        chat.wait_for_a_child()
+        chat.ctrl_c()
+        chat.until(r"\[0 tokens, .*interrupted\]")
+        chat.until("> $")
+        chat.type("What is 2+2?\n")
+        chat.until(r"\w+[^\n]*\r\n\[\d+ tokens")
+        chat.until("> $")
+        chat.type("\x04")
+        code, error = chat.close()
+        found = json.loads(error)
+        assert code == 0 and [one["role"] for one in found["messages"]] == ["user", "assistant"] * 2
+        assert [one["ended_by"] for one in found["answers"]] == ["interrupted", "stop id"]
+        assert found["messages"][1]["content"] == "" != found["messages"][3]["content"]
     finally:
         chat.process.kill()
 
@@ -198,7 +236,7 @@ def test_ctrl_c_at_the_prompt_ends_the_chat():
     try:
         chat.until("> ")
         time.sleep(0.5)  # the prompt is written a moment before the terminal is listened to
-        os.kill(chat.process.pid, signal.SIGINT)
+        chat.ctrl_c()
         assert chat.close() == (0, b"")
     finally:
         chat.process.kill()

@@ -9,7 +9,7 @@ from lockstep.parity.generating import Generation, own_dtype, tokenizer_of
 from lockstep.parity.timing import Clock
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 
 def generation(model, *, ignore_eos=False, **options):

@@ -9,7 +9,7 @@ from lockstep import fast
 from lockstep.parity.chatting import Chat
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO
 

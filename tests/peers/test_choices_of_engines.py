@@ -22,7 +22,7 @@ from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Settings
 from lockstep.parity.explaining.diagnosis import Diagnosis
 from lockstep.parity.faults.around import mistakes
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.peers.test_sampling_peers import (
     VOCABULARY,
     by_llama_cpp,

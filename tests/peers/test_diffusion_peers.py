@@ -16,7 +16,7 @@ from lockstep.fast.decoding import diffusion as fast_diffusion
 from lockstep.fast.decoding import sampling as fast_sampling
 from lockstep.reference.decoding import diffusion as reference_diffusion
 from lockstep.reference.decoding import sampling as reference_sampling
-from lockstep.reference.tokenizer.diffusion_options import VARIANTS, DiffusionOptions
+from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionOptions
 from tests.diffusion_by_loop import BUILDS, Settings, checkpoint, simulated
 from tests.witnesses import build
 

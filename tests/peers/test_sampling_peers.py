@@ -19,8 +19,8 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 from lockstep.fast.decoding import sampling as fast
 from lockstep.reference.decoding import sampling as reference
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.sampling_semantics import ENGINES
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_semantics import ENGINES
 
 VOCABULARY = 60
 ROUNDS = 250

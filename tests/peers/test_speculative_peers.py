@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM
 from lockstep import fast, reference
 from lockstep.fast.decoding import speculative as fast_speculative
 from lockstep.reference.decoding import speculative
-from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.speculating import Speculated
+from lockstep.reference.scheduling.prompt_lookup import LookupDraft
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.speculating import Speculated
 from tests.peers.conftest import draw_config
 from tests.witnesses import build
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions
+from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
 
 
 def selected(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.fast.decoding.sampling.candidates import Candidates, candidates, shares
+from lockstep.fast.decoding.sampling.candidates import candidates, shares
 from lockstep.fast.decoding.sampling.draw import draw
 from lockstep.fast.decoding.sampling.greedy import greedy
 from lockstep.fast.decoding.sampling.logit_bias import logit_bias
@@ -19,8 +19,10 @@ from lockstep.fast.decoding.sampling.top_k import top_k
 from lockstep.fast.decoding.sampling.top_p import top_p
 from lockstep.fast.decoding.sampling.typical import typical
 from lockstep.fast.shapes import Array
-from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_stages import Stages, check_uniform
+
+STAGES = Stages(logit_bias, penalties, candidates, temperature, top_k, top_p, min_p, typical)
 
 
 def sample(
@@ -32,11 +34,11 @@ def sample(
     prompt: int = 0,
 ) -> int:
     """Draw a token from its logits (V,). `seen` are the tokens before it, for the penalties."""
-    if not 0 <= uniform < 1:
-        raise ValueError(f"uniform={uniform}, but should be at least 0 and below 1")
+    check_uniform(uniform)
+    best = greedy(logits)  # for its errors: a bias may hide what is wrong
     if options.is_argmax:
-        return greedy(logits)
-    left = remaining(logits, options, seen, prompt)
+        return best
+    left = STAGES.remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         return int(left.ids[left.logits == left.logits.max()].min())
     return draw(left, uniform, rule=options.rules.draws)
@@ -46,61 +48,10 @@ def probabilities(
     logits: Array, options: SamplingOptions, seen: Sequence[int] = (), prompt: int = 0
 ) -> Array:
     """Return each token's probability after all stages, (V,)."""
-    left = remaining(logits, options, seen, prompt)
+    greedy(logits)
+    left = STAGES.remaining(logits, options, seen, prompt)
     if options.temperature == 0:
         left = left.best_first().at(slice(1))
     out = np.zeros(len(logits))
     out[left.ids] = shares(left)
     return out
-
-
-def remaining(
-    logits: Array, options: SamplingOptions, seen: Sequence[int], prompt: int
-) -> Candidates:
-    """Apply the bias, the penalties and then the engine's stages in its order."""
-    greedy(logits)  # for its errors: a bias may hide what is wrong
-    if options.logit_bias:
-        logits = logit_bias(logits, options.logit_bias)
-    if options.looks_back:
-        logits = penalties(
-            logits,
-            seen,
-            repetition=options.repetition_penalty,
-            frequency=options.frequency_penalty,
-            presence=options.presence_penalty,
-            window=options.window,
-            uncounted=prompt if options.rules.counts == "answer" else 0,
-        )
-    left = candidates(logits)
-    if options.temperature == 0 and not options.rules.greedy_after_cuts:
-        return left
-    check_top_k(options, len(logits))
-    for name in options.rules.order:
-        left = stage(name, left, options)
-    return left
-
-
-def stage(name: str, left: Candidates, options: SamplingOptions) -> Candidates:
-    """Apply one stage as the engine understands it."""
-    rules = options.rules
-    match name:
-        case "temperature":
-            return left if options.temperature == 0 else temperature(left, options.temperature)
-        case "top_k":
-            return top_k(left, options.top_k, ties=rules.top_k_ties)
-        case "top_p":
-            share = options.share("top_p")
-            return top_p(left, share, ties=rules.top_p_ties, until=rules.top_p)
-        case "min_p":
-            return min_p(left, options.min_p)
-        case "typical_p":
-            return typical(left, options.share("typical_p"), until=rules.typical)
-    raise ValueError(f"{name} is no stage")
-
-
-def check_top_k(options: SamplingOptions, vocabulary: int) -> None:
-    """Refuse what the engine refuses of a `top_k` at or beyond the vocabulary."""
-    most = options.rules.most_top_k(vocabulary)
-    if options.top_k > most:
-        what = f"top_k={options.top_k}, but {options.semantics} takes at most {most} here"
-        raise InputError("sampling", what)

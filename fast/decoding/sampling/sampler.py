@@ -1,25 +1,13 @@
 """A sampler with a memory: it draws its random numbers, and knows the tokens so far."""
 
-from collections.abc import Iterator, Sequence
-
 from lockstep.fast.decoding.sampling.sample import sample
-from lockstep.fast.shapes import Array
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.memory import Memory
 
 
-class Sampler:
+class Sampler(Memory):
     """Called with the logits (V,) of one token after another of one text; returns their ids.
 
     `seen` is the prompt.
     """
 
-    def __init__(self, options: SamplingOptions, uniforms: Iterator[float], seen: Sequence[int]):
-        self.options, self.uniforms, self.seen = options, uniforms, list(seen)
-        self.prompt = len(self.seen)
-
-    def __call__(self, logits: Array) -> int:
-        """Choose the next token. Only a draw takes a number: at temperature 0 none is taken."""
-        uniform = next(self.uniforms) if self.options.temperature > 0 else 0.0
-        seen, prompt = self.seen, self.prompt
-        seen.append(sample(logits, self.options, uniform=uniform, seen=seen, prompt=prompt))
-        return self.seen[-1]
+    sample = staticmethod(sample)

@@ -1,6 +1,6 @@
 """In what engines that are right in their own way differ.
 
-Their orders and rules are those of `reference.tokenizer.sampling_semantics`.
+Their orders and rules are those of `reference.scheduling.sampling_semantics`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.parity.faults.sampling.settings import unsaid
 from lockstep.reference.decoding.sampling.candidates import Candidates, weights
-from lockstep.reference.tokenizer.sampling_semantics import ENGINES
+from lockstep.reference.scheduling.sampling_semantics import ENGINES
 
 
 def engine(name: str) -> Edit:

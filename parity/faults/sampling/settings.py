@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lockstep.parity.faults.mistake import Edit, Mistake
-from lockstep.reference.tokenizer.sampling_semantics import ENGINES
+from lockstep.reference.scheduling.sampling_semantics import ENGINES
 
 
 def setting(name: str, value: float) -> Edit:

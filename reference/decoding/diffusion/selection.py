@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
 from lockstep.reference.shapes import Array
-from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions
 
 
 def entropy(logits: Array, *, heat: float, floor: float) -> Array:

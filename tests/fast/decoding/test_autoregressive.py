@@ -15,7 +15,7 @@ from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.decoding.autoregressive import generate as reference_generate
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO, MODELS
 

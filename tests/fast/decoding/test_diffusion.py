@@ -15,8 +15,8 @@ from lockstep.fast.decoding import sampling as fast_sampling
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.decoding import diffusion as reference_diffusion
 from lockstep.reference.decoding import sampling as reference_sampling
-from lockstep.reference.tokenizer.diffusion_options import VARIANTS, DiffusionOptions
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.diffusion_by_loop import BUILDS, Settings, checkpoint, scored_by, simulated
 from tests.fast.decoding.test_autoregressive import Evaluations
 

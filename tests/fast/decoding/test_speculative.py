@@ -13,9 +13,9 @@ from lockstep.parity.uniforms import seeded
 from lockstep.reference.decoding import autoregressive as reference_autoregressive
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.decoding import speculative as reference_speculative
-from lockstep.reference.tokenizer.prompt_lookup import LookupDraft
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.speculating import Speculated
+from lockstep.reference.scheduling.prompt_lookup import LookupDraft
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.speculating import Speculated
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.fast.decoding.test_autoregressive import Evaluations
 from tests.parity.conftest import DEMO, MODELS

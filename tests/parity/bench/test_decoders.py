@@ -64,6 +64,25 @@ def test_other_decoders_too(lockstep):
     assert {row["decoder"] for row in rows} == {"autoregressive", "speculative"}
     drafted = [row for row in rows if row["decoder"] == "speculative"]
     assert all(row["tokens_per_forward"] >= 1 and row["p_cache"] is None for row in drafted)
+    for row in drafted:
+        counts = row["counts"]
+        share = counts["accepted"] / counts["drafted"] if counts["drafted"] else None
+        assert row["acceptance"] == share
+    assert all(row["acceptance"] is None for row in rows if row not in drafted)
+
+
+def test_what_is_accepted_by_kind_of_prompt(lockstep):
+    """By law: a model that is its own draft is believed, on every kind of prompt; in the table too.
+
+    Of 9 tokens the first is plain, and each of two rounds of three adds one.
+    """
+    said = lockstep("bench", DEMO, "--decoder", "speculative", "--draft", DEMO, "--rounds", 1,
+                    "--max-tokens", 9, "--draft-tokens", 3)  # fmt: skip
+    lines = said.out.splitlines()
+    assert said.code == 0 and "accepted" in lines[0]
+    for plain, drafted in ((1, 2), (3, 4), (5, 6)):
+        cells = [line.split("x  ")[1].split()[:3] for line in (lines[plain], lines[drafted])]
+        assert cells == [["1.00", "1.00", "-"], ["3.00", "-", "1.00"]]
 
 
 @pytest.mark.parametrize(

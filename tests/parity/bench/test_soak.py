@@ -7,6 +7,7 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.bench.soak import Soak, Soaked, main, report
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores.slots import Slots
 from tests.parity.conftest import DEMO, MODELS
 
@@ -17,7 +18,7 @@ def test_a_second_of_it_is_right(side):
     model = reference.load(path) if side == "reference" else fast.load(path, backend=side)
     found = Soak(model, slots=8, seed=1).run(1.0)
     assert found.right and not found.wrong and not found.lost
-    assert found.equal + found.within_rounding == found.answers >= 8
+    assert found.equal + found.within_rounding + found.refused == found.answers >= 8
     assert 0 < found.memory_start <= found.memory_peak
 
 
@@ -52,6 +53,23 @@ def test_answers_that_are_mixed_up_are_wrong():
     soak.together = mixed
     found = soak.run(0.3)
     assert found.wrong == [1] and not found.right
+
+
+@pytest.mark.parametrize("change", [{"error": None, "token": 3}, {"error": InputError("x", "y")}])
+def test_a_bad_prompt_that_is_answered_is_wrong(change):
+    """By hand: the 16th is bad; it has no answer, and its error names its id and no other."""
+    soak = Soak(fast.load(MODELS / "tied_bfloat16", backend="cpu"), slots=16, seed=1)
+    together, texts = soak.together, []
+
+    def answered(*arguments, **options):
+        for one in together(*arguments, **options):
+            texts.append(one.text)
+            yield one._replace(**change) if one.text == 15 else one
+
+    assert soak.run(0.01).refused == 1
+    soak.together = answered
+    found = soak.run(0.01)
+    assert found.wrong == [15] and not found.refused and not found.right and 15 in texts
 
 
 class Level:

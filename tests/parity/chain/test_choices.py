@@ -188,7 +188,7 @@ def test_a_drawn_answer(model, rows):
     """By law: drawn by the reference's own sampler, with a cut that the port leaves out."""
     from lockstep.reference.decoding.autoregressive import generate
     from lockstep.reference.decoding.sampling import sample
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
     numbers = iter(UNIFORMS)
     wide = SamplingOptions(temperature=1.0, top_k=6)

@@ -112,7 +112,7 @@ def best_of(*which):
 def test_a_port_of_another_generator_has_no_mistake(model):
     """By law: the reference's sampler, with other random numbers than those that are said."""
     from lockstep.reference.decoding.sampling import sample
-    from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+    from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
     warm, row = SamplingOptions(temperature=1.0, top_k=6), model.forward([TOKENS])[0, -1]
     for seed in range(12):

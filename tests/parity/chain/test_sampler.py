@@ -9,7 +9,7 @@ from lockstep.parity.faults.sampling import cuts, draws, penalties
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling import sample
 from lockstep.reference.decoding.sampling.candidates import candidates
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 THIRDS = np.log([1.0, 2.0, 4.0])  # probabilities 1/7, 2/7, 4/7
 

@@ -6,7 +6,7 @@ from lockstep import fast, reference
 from lockstep.parity.decoders.speculative import Speculative, loaded
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.parity.conftest import DEMO
 
 SIDES = {
@@ -42,3 +42,71 @@ def test_a_draft_can_be_stopped_and_reads_in_chunks(side):
         assert len(found["tokens"]) == 3
         prompt = (parts - 1) * (STAGES - 1) + STAGES  # eleven tokens, and twelve for the draft
         assert len(told) == prompt + prompt + STAGES
+
+
+def fed_by(draft) -> list[int]:
+    """Note how many tokens each pass of a draft is fed."""
+    fed, stages = [], draft.stages
+
+    def counted(tokens, **options):
+        fed.append(len(tokens[0]))
+        return stages(tokens, **options)
+
+    draft.stages = counted
+    return fed
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_draft_keeps_what_it_has_read_between_texts(side):
+    """By law: the same text, tokens and counts as with a draft that begins anew; less is read."""
+    model = SIDES[side](DEMO)
+    texts = [list(range(5, 25)), [*range(5, 23), 40, 41, 42], [7, 8, 9]]
+    found, fed = {}, {}
+    for keeps in (True, False):
+        one = Speculative(str(DEMO), draft_tokens=3, ngram=1)
+        made = Generation(model, SamplingOptions(), seeded(3), ignore_eos=True, decoder=one)
+        found[keeps], fed[keeps] = [], []
+        for text in texts:
+            one.reader = one.reader if keeps else None
+            numbers = [] if one.loaded is None else fed_by(one.loaded)
+            answer = made.run(text, 6, lambda piece: None)
+            found[keeps].append((answer["tokens"], answer["decoder"]))
+            fed[keeps].append(numbers[:1])
+    assert found[True] == found[False]
+    assert fed[False][1:] == [[len(texts[1]) + 1], [len(texts[2]) + 1]]  # one token is the model's
+    assert fed[True][1:] == [[4], [4]]  # 18 are the same; and none
+
+
+def test_a_draft_that_was_stopped_in_a_pass_begins_anew():
+    """By law: whatever the stage, the next text is that of a draft that has read nothing."""
+    model = SIDES["cpu"](DEMO)
+    expected = None
+    for calls in range(2 * STAGES + 1, 3 * STAGES, 2):
+        one = Speculative(str(DEMO), draft_tokens=3, ngram=1)
+        made = Generation(model, SamplingOptions(), seeded(3), ignore_eos=True, decoder=one)
+        told = iter(range(999))
+        torn = made.run(list(range(5, 25)), 9, lambda piece: None,
+                        stopped=lambda told=told, calls=calls: next(told) == calls)  # fmt: skip
+        assert torn["ended_by"] == "interrupted" and one.reader.torn
+        after = made.run(list(range(5, 25)), 9, lambda piece: None)["tokens"]
+        plain = Generation(model, SamplingOptions(), seeded(3), ignore_eos=True)
+        expected = expected or plain.run(list(range(5, 25)), 9, lambda piece: None)["tokens"]
+        assert after == expected
+
+
+def test_a_draft_with_a_window_that_has_passed_begins_anew():
+    """Gemma 4 in miniature slides by 16 tokens, so what 40 tokens leave cannot be cut to 5."""
+    gemma = DEMO.parent / "gemma4"
+    model = SIDES["cpu"](gemma)
+    one = Speculative(str(gemma), draft_tokens=3, ngram=1)
+    made = Generation(model, SamplingOptions(), seeded(3), ignore_eos=True, decoder=one)
+    made.run(list(range(5, 45)), 6, lambda piece: None)
+    one.reader.cache = one.loaded.make_cache("sliding")
+    one.reader.held = []
+    for length in (20, 38, 39, 40):  # what a pass has brought stays until the next one
+        one.reader.read(list(range(5, 5 + length)), rows=1)
+    assert one.kept_reader([5, 6, 7, 8, 9, 90]) is None
+    assert one.kept_reader([90, 91]) is None
+    one.reader = one.loaded = None
+    made.run(list(range(5, 45)), 6, lambda piece: None)
+    assert one.kept_reader([*range(5, 45), 90]) is not None

@@ -8,8 +8,8 @@ from lockstep.parity.decoders.speculative import LOOKUP, Speculative
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import AFFINE_BITS, ROTATING, TURBO_BITS
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from tests.parity.conftest import DEMO
 
 TEXT = "Tell me about a king. What is 12 + 7? Tell me about a king."

@@ -13,8 +13,8 @@ from lockstep.parity.demo.wedlm import MASK
 from lockstep.parity.generating import Generation
 from lockstep.parity.timing import Clock
 from lockstep.parity.uniforms import seeded
-from lockstep.reference.tokenizer.diffusion_options import VARIANTS, DiffusionOptions
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests import gguf_bytes
 from tests.diffusion_by_loop import Settings, checkpoint, scored_by, simulated
 from tests.parity.conftest import DEMO, MODELS

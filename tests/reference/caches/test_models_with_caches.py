@@ -6,6 +6,7 @@ import pytest
 from lockstep import fast, reference
 from lockstep.parity.generating import Generation
 from lockstep.parity.uniforms import seeded
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import (
     AFFINE_BITS,
     EXACT,
@@ -15,7 +16,6 @@ from lockstep.reference.stores.kinds import (
     TURBO_BITS,
     kept_whole,
 )
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
 from tests.parity.conftest import DEMO, MODELS
 
 WITNESSES = MODELS.parent

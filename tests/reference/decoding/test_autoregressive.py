@@ -15,6 +15,12 @@ from tests.parity.conftest import MODELS
 VOCABULARY = 10
 
 
+class Fed(list):
+    """What was fed, in the place of a cache that holds nothing."""
+
+    positions = SimpleNamespace(length=0)
+
+
 class Counter:
     """A model whose best next token is the last one plus one; it notes what it was fed."""
 
@@ -22,15 +28,15 @@ class Counter:
     config = SimpleNamespace(num_hidden_layers=0)
 
     def __init__(self):
-        self.fed, self.heads = [], 0
+        self.fed, self.heads = Fed(), 0
 
     def make_cache(self):
         return self.fed
 
-    def stages(self, tokens, *, cache, last_only):
-        assert last_only
+    def stages(self, tokens, *, cache, last_only=False):
         cache.append(list(tokens[0]))
         yield "model.embed_tokens", np.zeros((1, 1, 4), np.float32)
+        assert last_only
         self.heads += 1
         logits = np.zeros((1, 1, VOCABULARY), np.float32)
         logits[0, 0, (tokens[0][-1] + 1) % VOCABULARY] = 1

@@ -11,12 +11,13 @@ from lockstep.fast.backends.cpu import CpuBackend
 from lockstep.fast.backends.mlx import MlxBackend
 from lockstep.fast.decoding import diffusion as fast
 from lockstep.fast.decoding.sampling import greedy as fast_greedy
+from lockstep.parity.decoders.counting import Counts
 from lockstep.parity.demo.wedlm import FIRST, MASK, Scripted, unsure
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import diffusion as reference
 from lockstep.reference.decoding.sampling import greedy
-from lockstep.reference.tokenizer.diffusion_options import DiffusionOptions, variant_named
-from lockstep.reference.tokenizer.diffusion_window import Counts, Step
+from lockstep.reference.scheduling.diffusion_options import DiffusionOptions, variant_named
+from lockstep.reference.scheduling.diffusion_window import Step
 from tests.diffusion_by_loop import Settings, simulated
 
 PROMPT = [1, 2, 3]

@@ -15,7 +15,7 @@ from lockstep.fast.decoding import sampling as fast
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))  # probabilities 1/7, 2/7, 4/7

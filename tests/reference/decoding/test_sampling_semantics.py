@@ -11,8 +11,8 @@ from lockstep.fast.decoding import sampling as fast
 from lockstep.parity.cli.sampling import ENGINES as NAMES
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
-from lockstep.reference.tokenizer.sampling_semantics import ENGINES
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_semantics import ENGINES
 
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))

@@ -12,7 +12,7 @@ from lockstep.fast.decoding import sampling as fast
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 FIVE = np.log([0.5, 0.2, 0.15, 0.1, 0.05])  # entropy 1.3331
 WARM = {"temperature": 1.0}

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, fields
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.sampling_semantics import Semantics, semantics_named
+from lockstep.reference.scheduling.sampling_semantics import Semantics, semantics_named
 
 COLDEST, HOTTEST = 1e-6, 100.0
 HARDEST = 100.0  # the strongest penalty

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.sampling_options import SamplingOptions
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 NAN, INF = float("nan"), float("inf")
 

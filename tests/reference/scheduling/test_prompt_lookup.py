@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.reference.tokenizer.common_prefix import common_prefix
-from lockstep.reference.tokenizer.prompt_lookup import looked_up
+from lockstep.reference.scheduling.common_prefix import common_prefix
+from lockstep.reference.scheduling.prompt_lookup import looked_up
 
 TEXTS = st.lists(st.integers(0, 2), max_size=12)
 

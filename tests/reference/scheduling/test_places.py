@@ -5,7 +5,7 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.batch import Batch, places_of
+from lockstep.reference.scheduling.batch import Batch, places_of
 from tests.parity.conftest import MODELS
 
 TOKENS = np.zeros((2, 2), np.int64)

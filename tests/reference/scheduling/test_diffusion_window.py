@@ -5,12 +5,12 @@ import math
 import pytest
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.tokenizer.diffusion_options import (
+from lockstep.reference.scheduling.diffusion_options import (
     VARIANTS,
     DiffusionOptions,
     variant_named,
 )
-from lockstep.reference.tokenizer.diffusion_window import Window
+from lockstep.reference.scheduling.diffusion_window import Window
 
 
 def window(*, start=10, size=4, room=99, left=50, stop=()):

@@ -8,7 +8,7 @@ Source: Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; Chen et al. 2023, 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.reference.tokenizer.common_prefix import common_prefix
+from lockstep.reference.scheduling.common_prefix import common_prefix
 
 Judge = Callable[[list[int], list[int]], list[int]]
 Propose = Callable[[list[int], int], list[int]]
@@ -22,15 +22,6 @@ class Speculated:
     drafted: int = 0
     accepted: int = 0
     made: int = 0
-
-    @property
-    def acceptance(self) -> float | None:
-        """The part of the drafted tokens that was kept, None if none was drafted."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def tokens_per_forward(self) -> float | None:
-        return self.made / self.forwards if self.forwards else None
 
 
 def speculate(

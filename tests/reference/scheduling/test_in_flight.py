@@ -1,13 +1,13 @@
 """Which texts are in flight, and when. By hand, with rows that count."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.decoding.continuous import Batch
-from lockstep.reference.tokenizer.in_flight import Made, Prompt, in_flight
+from lockstep.reference.scheduling.in_flight import Made, Prompt, in_flight
+
+NOT_READ, NOT_FED, NOT_CHOSEN = (InputError("prompt", what) for what in ("bad", "full", "NaN"))
 
 
 class Counting:
@@ -16,17 +16,24 @@ class Counting:
     def __init__(self):
         self.done, self.rows = [], []
 
-    def read(self, prompt):
-        self.done.append(("read", prompt.tokens[-1]))
-        return prompt.tokens[-1] + 1, prompt.tokens[-1]
+    def read(self, prompts):
+        starts = [prompt.tokens[-1] for prompt in prompts]
+        self.done.append(("read", *starts))
+        return [
+            (place, NOT_READ if start == 404 else (start + 1, start))
+            for place, start in enumerate(starts)
+        ]
 
     def join(self, cache):
         self.rows.append(cache)
 
+    def refused(self, row, token):
+        return NOT_FED if token == 66 else None
+
     def step(self, tokens, prompts):
         assert [prompt.tokens[-1] for prompt in prompts] == self.rows
         self.done.append(("step", *tokens))
-        return [token + 1 for token in tokens]
+        return [NOT_CHOSEN if token == 55 else token + 1 for token in tokens]
 
     def leave(self, row):
         self.rows[row] = self.rows[-1]
@@ -49,7 +56,7 @@ def test_a_slot_that_is_free_is_the_next_prompts():
         Made(0, 14, True),
     ]  # fmt: skip
     assert rows.done == [
-        ("read", 10), ("read", 20), ("step", 11, 21), ("read", 30), ("step", 12, 31), ("step", 13),
+        ("read", 10, 20), ("step", 11, 21), ("read", 30), ("step", 12, 31), ("step", 13),
     ]  # fmt: skip
     assert rows.rows == []
 
@@ -81,9 +88,28 @@ def test_every_text_is_whole_for_any_number_of_slots(slots):
         assert texts[number] == wanted
 
 
-def test_what_is_refused():
+def test_a_text_that_fails_ends_alone():
+    """One is not read, one cannot be fed 66, of one nothing can be chosen after 55."""
+    rows = Counting()
+    prompts = [prompt(404, 9), prompt(64, 9), prompt(10, 4), prompt(54, 9), prompt(404, 9)]
+    made = list(in_flight(prompts, rows, slots=3))
+    assert made == [
+        Made(0, None, True, NOT_READ), Made(1, 65, False), Made(2, 11, False),
+        Made(3, 55, False), Made(1, 66, False), Made(2, 12, False), Made(3, None, True, NOT_CHOSEN),
+        Made(4, None, True, NOT_READ), Made(1, None, True, NOT_FED), Made(2, 13, False),
+        Made(2, 14, True),
+    ]  # fmt: skip
+    assert rows.rows == []
+
+
+def test_that_all_fail_is_no_end():
+    """Those who wait are taken when those in flight have failed."""
+    made = list(in_flight([prompt(65, 9), prompt(404, 9), prompt(8, 1)], Counting(), slots=1))
+    assert [(one.text, one.token, one.error) for one in made] == [
+        (0, 66, None), (0, None, NOT_FED), (1, None, NOT_READ), (2, 9, None),
+    ]  # fmt: skip
+
+
+def test_a_text_of_no_tokens_is_refused():
     with pytest.raises(ValueError, match="max_tokens=0, but should be 1 or more"):
-        next(in_flight([prompt(1, 0)], Counting(), slots=1))
-    model = SimpleNamespace(checkpoint=SimpleNamespace(path="model"))
-    with pytest.raises(InputError, match="the prompt has no tokens"):
-        Batch(model, 1, None).read(Prompt([], 1, (), lambda logits: 0))  # pyright: ignore
+        prompt(1, 0)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.batch import BatchRules
 from lockstep.reference.stores.held_positions import HeldPositions
-from lockstep.reference.tokenizer.batch import BatchRules
 
 RULES = BatchRules(Path("some/model"), vocab_size=10)
 
