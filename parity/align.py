@@ -29,12 +29,16 @@ class Alignment:
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return the tensor of a tap in `shape`, or as it was dumped if no move leads there."""
-        array = self.dump.read(self.names[tap])
+        array = self.raw(tap, shape)
         name = move_between(array.shape, shape) if shape is not None else None
         if name is None or shape is None:
             return array
         self.moved[name] += name != "none"
         return MOVES[name](array, shape)
+
+    def raw(self, tap: str, shape: Shape | None) -> np.ndarray:
+        """Return the tensor of a tap as it was dumped; `shape` is what is wanted of it."""
+        return self.dump.read(self.names[tap])
 
     @property
     def plan(self) -> list[str]:

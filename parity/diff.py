@@ -28,7 +28,6 @@ SAME = "every compared value is the same on both sides, to the bit"
 ZEROS = "zero everywhere on both sides, which shows nothing: {count}"
 FED = "the sides were fed other tokens after the prompt, from step {step} on"
 DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
-NO_BATCH = "is of a batch, and torch modules are compared over one prompt at a time"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
 
 
@@ -58,9 +57,7 @@ def diff(
     elif isinstance(model, str | Path):
         from lockstep.parity.diff_with_modules import with_modules
 
-        if rows is not None:
-            raise InputError(right.path, NO_BATCH)
-        sides = with_modules(result, left, right, model, tokens, dtype, progress)
+        sides = with_modules(result, left, right, model, tokens, dtype, progress, rows)
     else:
         sides = aligned(left, right, rows)
         with_oracle(result, *sides, model, tokens, dtype, progress, rows)

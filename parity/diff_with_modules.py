@@ -6,7 +6,8 @@ Every module runs on the port's own values, so own and inherited error stand apa
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,22 @@ from lockstep.parity.dump import Dump
 from lockstep.parity.metrics import difference, rms
 from lockstep.parity.names import is_tap, parted, step_of, tap_named, unwrapped
 from lockstep.parity.oracle import judged_tap, misshapen
+from lockstep.parity.padding import Padding, fed_in_steps
 from lockstep.parity.result import Result, Tap
+from lockstep.parity.torch_modules.batches import Stacked, row_of, stacked
 from lockstep.parity.torch_modules.loading import TorchModel, load, quiet
-from lockstep.parity.torch_modules.replays import Replayed, replayed
+from lockstep.parity.torch_modules.replays import Replayed, Replays
 from lockstep.parity.torch_modules.scaled_embedding import taken_as_scaled
+from lockstep.parity.torch_modules.steering import steered
 from lockstep.parity.torch_modules.survey import Survey, survey
+from lockstep.parity.torch_modules.wiring import told, wires
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import dtype_named
 
 Progress = Callable[[str], None]
 JUDGED_BY = "judged by the torch modules of transformers; noise is what {count} show: {names}"
 FAR = 100  # times the error of transformers' own way: rounding does no such thing
+TURNED = "{count} of experts within rounding of a tie: taken as the port made them"
 OTHER_ROWS = "its rows are not the tokens"
 
 
@@ -42,44 +48,157 @@ def with_modules(
     tokens: list[int] | None,
     dtype: str,
     progress: Progress,
+    rows: list[list[int]] | None = None,
 ) -> tuple[Alignment, Alignment]:
     """Judge every tap of `right` that a module of the model hands out; return how both align.
 
+    `rows` are the prompts of a batch, each of which the modules run alone.
     Raises: InputError if the prompt is not known or the model cannot be loaded.
     """
-    if not tokens:
+    prompts = rows or [tokens or []]
+    if not all(prompts):
         raise InputError(right.path, NO_TOKENS)
-    later = right.fed or left.fed
-    last = last_step_reached(right, later)
-    with quiet(), np.errstate(all="ignore"):  # what a broken port dumps may overflow anywhere
-        model = load(path, dtype=dtype)
-        check_tokens(model, tokens, "the prompt")
-        check_tokens(model, [token for one in later for token in one], "decoded")
-        found = survey(model.module, tokens, later, last)
-        bare = aligned(right, found)
-        scaled = taken_as_scaled(model.module, bare, found.fed)
-        port, taps, ways = judgement(model, found, scaled, tokens, progress)
-        if scaled is not bare and any(map(is_wrong, taps)):  # or it forgets the scale
-            other = judgement(model, found, bare, tokens, progress)
-            port, taps, ways = min(other, (port, taps, ways), key=lambda one: wrong_in(one[1]))
-    sides = aligned(left, found), port
-    for number in range(len(found.fed)):
-        of_step = [against(tap, sides[0], fit(port, tap))
-                   for tap in taps if step_of(tap.name) == number]  # fmt: skip
-        result.taps += with_heritage(of_step, result.first_divergence)
-    told = JUDGED_BY.format(count=counted(ways, "legal way"), names=", ".join(ways))
-    result.notes += [told, *model.warnings]
+    padding = None if rows is None else Padding(tuple(map(len, rows)))
+    later = later_of(left, right, len(prompts), rows is not None)
+    last = last_step_reached(right, later[0], batch=rows is not None)
+    with quiet(), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
+        # What a broken port dumps may overflow anywhere.
+        model, parts = load(path, dtype=dtype), []
+        for row, prompt in enumerate(prompts):
+            check_tokens(model, prompt, "the prompt")
+            check_tokens(model, [token for one in later[row] for token in one], "decoded")
+            found = survey(model.module, prompt, later[row], last)
+            both = sides_of(left, right, found, padding, row)
+            home = Path(folder) / str(row)
+            parts.append(part_of(model, found, both, prompt, home, progress))
+        result.wiring = wiring(model, parts)
+        sides, taps = parts[0].sides, parts[0].taps
+        if padding is not None:
+            sides = together(parts, padding, left, right)
+            taps = list(judged_together(parts, sides[1], padding, model.dtype))
+        for number in range(last + 1):
+            of_step = [against(tap, sides[0], fit(sides[1], tap), padding)
+                       for tap in taps if step_of(tap.name) == number]  # fmt: skip
+            result.taps += with_heritage(of_step, result.first_divergence)
+    ways = list(parts[0].replay.ways)
+    by = JUDGED_BY.format(count=counted(ways, "legal way"), names=", ".join(ways))
+    result.notes += [by, *model.warnings]
     return sides
 
 
+def wiring(model: TorchModel, parts: Sequence[Part]) -> list[str]:
+    """Say which modules are fed with another value than they should be, by the first wrong row."""
+    for part in parts:
+        if wrong := [tap.name for tap in part.taps if is_wrong(tap) and tap.ratio is not None]:
+            return told(wires(model, part.found, part.sides[1], part.replay, wrong))
+    return []
+
+
+def sides_of(
+    left: Dump, right: Dump, found: Survey, padding: Padding | None, row: int
+) -> tuple[Alignment, Alignment]:
+    """Align both sides, and of a batch take a row. One that says no batch is like the other."""
+    ours, theirs = aligned(left, found), aligned(right, found)
+    if padding is None:
+        return ours, theirs
+    said = left if left.batch else right, right if right.batch else left
+    return row_of(ours, said[0], padding, row), row_of(theirs, said[1], padding, row)
+
+
+def later_of(left: Dump, right: Dump, count: int, batch: bool) -> list[list[list[int]]]:
+    """Return what each prompt is fed in each step after it."""
+    if not batch:
+        return [right.fed or left.fed]
+    steps = fed_in_steps(left, right)
+    return [[step[row].tolist() for step in steps] for row in range(count)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One prompt: what the modules make of it, both sides, the replays, and the judged taps."""
+
+    found: Survey
+    sides: tuple[Alignment, Alignment]
+    replay: Replayed
+    taps: list[Tap]
+
+
+def part_of(
+    model: TorchModel,
+    found: Survey,
+    sides: tuple[Alignment, Alignment],
+    tokens: list[int],
+    home: Path,
+    progress: Progress,
+) -> Part:
+    """Judge one prompt, by an embedding that is scaled behind its module if that is better."""
+    left, right = sides
+    scaled = taken_as_scaled(model.module, right, found.fed)
+    part = judgement(model, found, (left, scaled), tokens, home / "scaled", progress)
+    if scaled is not right and any(map(is_wrong, part.taps)):  # or it forgets the scale
+        other = judgement(model, found, (left, right), tokens, home / "bare", progress)
+        return min(other, part, key=lambda one: wrong_in(one.taps))
+    return part
+
+
 def judgement(
-    model: TorchModel, found: Survey, port: Alignment, tokens: list[int], progress: Progress
-) -> tuple[Alignment, list[Tap], list[str]]:
-    """Replay a port and judge it; return the port, its taps and the names of the legal ways."""
-    with tempfile.TemporaryDirectory() as folder:
-        replay = replayed(model, port, found, Path(folder), progress)
-        taps = list(judged(found, port, replay, tokens, model.dtype))
-    return port, taps, [way.path.name for way in replay.ways]
+    model: TorchModel,
+    found: Survey,
+    sides: tuple[Alignment, Alignment],
+    tokens: list[int],
+    home: Path,
+    progress: Progress,
+) -> Part:
+    """Replay a port and judge it, with the choices of its own where rounding leaves them open."""
+    home.mkdir(parents=True)
+    left, port = sides
+    replays = Replays(model, port, found, home, progress)
+    replay = replays.all()
+    taps = list(judged(found, port, replay, tokens, model.dtype))
+    if wrong := [tap.name for tap in taps if is_wrong(tap)]:
+        replay, turned = steered(replays, replay, port, found, wrong)
+        if turned:
+            told = TURNED.format(count=counted(turned, "choice"))
+            port = replace(port, told=(*port.told, told))
+            taps = list(judged(found, port, replay, tokens, model.dtype))
+    return Part(found, (left, port), replay, taps)
+
+
+def together(
+    parts: Sequence[Part], padding: Padding, left: Dump, right: Dump
+) -> tuple[Alignment, Alignment]:
+    """Return both sides of a batch, their rows side by side."""
+    found = tuple(part.found for part in parts)
+
+    def side(number: int, dump: Dump) -> Alignment:
+        rows = tuple(part.sides[number] for part in parts)
+        first, told = rows[0], dict.fromkeys(line for row in rows for line in row.told)
+        return Stacked(dump, first.names, first.renamed, first.moved, tuple(told),
+                       rows=rows, found=found, padding=padding)  # fmt: skip
+
+    return side(0, left), side(1, right)
+
+
+def judged_together(
+    parts: Sequence[Part], port: Alignment, padding: Padding, dtype: str
+) -> Iterator[Tap]:
+    """Judge the rows of a batch as one, tap by tap: what fills them up is no part of that."""
+    for alone in parts[0].taps:
+        name = alone.name
+        if alone.status == "not judged":
+            yield alone
+            continue
+        every = [[part.replay.truth.read(name), part.replay.centre.read(name),
+                  *(way.read(name) for way in part.replay.ways.values())]
+                 for part in parts]  # fmt: skip
+        truth, centre, *ways = (stacked(row, padding) for row in zip(*every, strict=True))
+        value = port.read(name, centre.shape)
+        if value.shape != centre.shape or value.dtype.kind in "iubc":
+            yield next((tap for part in parts for tap in part.taps
+                        if tap.name == name and is_wrong(tap)), alone)  # fmt: skip
+        else:
+            yield judged_tap(name, alone.op, value, truth, centre, sensible(ways, centre),
+                             dtype_named(dtype), padding)  # fmt: skip
 
 
 def is_wrong(tap: Tap) -> bool:
@@ -99,13 +218,17 @@ def check_tokens(model: TorchModel, tokens: list[int], whose: str) -> None:
             raise InputError(model.path, f"token id {token}, but should be 0..{size - 1}", where)
 
 
-def last_step_reached(right: Dump, later: list[list[int]]) -> int:
-    """Return the last step of a dump. Raises InputError if nobody says how to reach it."""
+def last_step_reached(right: Dump, later: list[list[int]], *, batch: bool = False) -> int:
+    """Return the last step of a dump. Raises InputError if nobody says how to reach it.
+
+    A row that is run alone would choose its own way, so of a batch all steps must be said.
+    """
     steps = {step_of(name) for name in right.shapes}
-    reached = max(len(later), len(steps - {0}))
+    reached = len(later) if batch else max(len(later), len(steps - {0}))
     if max(steps) > reached:
         what = f"holds step {max(steps)}, but only {reached} of the steps before it"
-        raise InputError(right.path, f"{what}; say what was fed, in the metadata: decoded")
+        key = "batch_decoded" if batch else "decoded"
+        raise InputError(right.path, f"{what}; say what was fed, in the metadata: {key}")
     return max(steps)
 
 
@@ -156,18 +279,18 @@ def judged(
                 else (not_judged(name, port.shape, OTHER_ROWS))
             )
         elif port.size:
-            spread = spread_of(replay, name, centre)
+            spread = sensible([way.read(name) for way in replay.ways.values()], centre)
             truth = replay.truth.read(name)
             yield judged_tap(name, made_by(name, found, right), port, truth, centre, spread,
                              dtype_named(dtype))  # fmt: skip
 
 
-def spread_of(replay: Replayed, name: str, centre: np.ndarray) -> list[np.ndarray]:
+def sensible(ways: Sequence[np.ndarray], centre: np.ndarray) -> list[np.ndarray]:
     """Return what the legal ways make of a tap, without one that is far from the first of them.
 
     A kernel that leaves something out, such as a cap, would hide every bug there as noise.
     """
-    first, *others = (way.read(name) for way in replay.ways)
+    first, *others = ways
     limit = FAR * rms(difference(first, centre))
     near = [one for one in others if not limit or rms(difference(one, centre)) <= limit]
     return [first, *near]

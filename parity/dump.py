@@ -15,6 +15,7 @@ from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 FORMAT, VERSION = "lockstep-trace", "1"
+LONGEST_ID = 2**63
 TEXTS = ("format", "version", "prompt", "dtype", "padding", "backend", "library")  # of a .json
 WORDS = JsonLimits(size=16 << 20, entries=2_000_000, depth=16)
 
@@ -102,7 +103,7 @@ class Dump:
             rows = json.loads(self.about[key])
         except (ValueError, RecursionError):
             rows = None
-        if not isinstance(rows, list) or not rows or not all(map(are_ids, rows)):
+        if not isinstance(rows, list) or not rows or not all(map(are_short_ids, rows)):
             what = f"{key} must be a JSON list of lists of token ids, not "
             raise InputError(self.path, what + show(self.about[key], 40), "__metadata__")
         return rows
@@ -122,6 +123,11 @@ class Dump:
 
 def are_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+
+
+def are_short_ids(value: object) -> bool:
+    """Say whether a value is ids that an array holds: JSON has numbers of any length."""
+    return isinstance(value, list) and are_ids(value) and max(value, default=0) < LONGEST_ID
 
 
 def open_dump(path: str | Path, *, words: bool = False) -> Dump:

@@ -161,10 +161,17 @@ def on_the_right(side: Alignment, other: Dump, padding: Padding) -> Alignment:
 
 
 def fed_in_steps(left: Dump, right: Dump) -> list[np.ndarray]:
-    """Return what the rows were fed in each step, (B, n), from whichever side says it."""
+    """Return what the rows were fed in each step, (B, n), from whichever side says it.
+
+    Raises: InputError if that is of more rows than the batch has, or of fewer.
+    """
     rows = right.rows("batch_decoded") or left.rows("batch_decoded") or []
+    prompts = shared_rows(left, right) or []
+    if rows and len(rows) != len(prompts):
+        what = f"batch_decoded has {len(rows)} rows, but batch has {len(prompts)}"
+        raise InputError(right.path, what, "__metadata__")
     count = min(map(len, rows), default=0)
-    lengths = right.ids("step_lengths") or left.ids("step_lengths") or [1] * count
+    lengths = right.step_lengths or left.step_lengths or [1] * count
     ends = np.cumsum(lengths)
     some = np.array([row[:count] for row in rows], int)
     return [some[:, end - n : end] for n, end in zip(lengths, ends, strict=True) if end <= count]

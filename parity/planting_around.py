@@ -26,6 +26,7 @@ SETTINGS = (
     Settings(),
     Settings(2.0),
     Settings(2.0, top_p=0.5),
+    Settings(2.0, logit_bias=tuple((token, 12.0) for token in range(5, 9))),
     Settings(2.0, given=frozenset({"temperature"})),
 )  # fmt: skip
 

@@ -47,6 +47,7 @@ def where_it_parts(result: Result) -> str:
     others = [tap.name for tap in result.taps if tap.status == first.status and tap is not first]
     if others:
         rows.append(("also wrong", grouped(others)))
+    rows += [("wiring", escape(line.removeprefix("wiring: "))) for line in result.wiring]
     return table(rows)
 
 

@@ -56,6 +56,7 @@ class Result(Reported):
     unmatched: list[str] = field(default_factory=list)
     conventions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    wiring: list[str] = field(default_factory=list)  # what is fed with another value, once each
     command: str = "diff"
 
     @property
@@ -78,7 +79,7 @@ class Result(Reported):
             "first_divergence": first and first.name,
             "compared": self.compared,
             "unmatched": self.unmatched,
-            "conventions": self.notes + self.conventions,
+            "conventions": self.wiring + self.notes + self.conventions,
             "taps": [tap.to_json() for tap in self.taps],
             "command": self.command,
             "left": self.left,

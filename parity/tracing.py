@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.cached import attentions, caches_behind
 from lockstep.parity.names import CACHED
+from lockstep.parity.padding import Padding
 from lockstep.parity.progress import Progress
 from lockstep.parity.taps import taps_of
 from lockstep.parity.trace_file import TraceFile
@@ -22,7 +23,7 @@ NAMED = "cached_"  # taps of caches grow with every step: they are written where
 
 def trace_run(
     model: Any,
-    tokens: Sequence[int],
+    tokens: Sequence[int] | Sequence[Sequence[int]],
     path: str | Path,
     *,
     globs: Sequence[str] | None,
@@ -30,17 +31,20 @@ def trace_run(
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
-    `globs` choose taps by name, None all. The run is the one that `generate` makes, and the file
-    appears when it is complete.
+    `tokens` is a prompt, or the prompts of a batch, which is filled up on the right. `globs` choose
+    taps by name, None all. The run is the one that `generate` makes, and the file appears when it
+    is complete.
     Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
     written.
     """
-    cache, fed, decoded = model.make_cache(), list(tokens), []
+    rows, batch = prompts_of(tokens)
+    padding = Padding(tuple(map(len, rows)))
+    cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
     about = {
         "model": escape(model.checkpoint.path.name),
         "backend": backend_of(model),
         "dtype": model.dtype,
-        "tokens": list(tokens),
+        **said_of(rows, batch),
     }
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
@@ -48,15 +52,42 @@ def trace_run(
     with TraceFile(path, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
-            logits = run_stages(model, fed, cache, file, globs, progress)
+            lengths = None if step or not batch else padding.lengths
+            logits = to_numpy(run_stages(model, fed, cache, file, globs, progress, lengths))
             if step < decode:
-                fed = [int(np.argmax(to_numpy(logits)[0, -1]))]
-                decoded += fed
+                last = [-1] * len(rows) if step else padding.last
+                fed = np.argmax(logits[np.arange(len(rows)), last], axis=-1)[:, None]
+                for row, chosen in zip(decoded, fed[:, 0].tolist(), strict=True):
+                    row.append(chosen)
         if file.count == 0:
             what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
             raise InputError("taps", f"{what}: its operations are fused")
-        file.writer.header["__metadata__"]["decoded"] = json.dumps(decoded)
-    return {**about, "decoded": decoded, "taps": file.count, "file": str(path)}
+        about |= with_decoded(file, decoded, batch)
+    return {**about, "taps": file.count, "file": str(path)}
+
+
+def prompts_of(
+    tokens: Sequence[int] | Sequence[Sequence[int]],
+) -> tuple[list[list[int]], bool]:
+    """Return prompts as rows, and whether they are a batch."""
+    batch = not all(isinstance(one, int | np.integer) for one in tokens)
+    rows: Any = tokens if batch else [tokens]
+    return [list(row) for row in rows], batch
+
+
+def said_of(rows: list[list[int]], batch: bool) -> dict[str, Any]:
+    """Return what a trace says of its prompts."""
+    return {"batch": rows, "padding": "right"} if batch else {"tokens": rows[0]}
+
+
+def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
+    """Say in a trace what its rows were fed after their prompts; return that."""
+    said = {"batch_decoded": decoded} if batch else {"decoded": decoded[0]}
+    metadata = file.writer.header["__metadata__"]
+    metadata |= {key: json.dumps(one) for key, one in said.items()}
+    if batch:
+        del metadata["tokens"]  # which the writer always begins with
+    return said
 
 
 def backend_of(model: Any) -> str:
@@ -79,11 +110,12 @@ def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
 
 def run_stages(
     model: Any,
-    tokens: Sequence[int],
+    tokens: np.ndarray,
     cache: Any,
     file: TraceFile,
     globs: Sequence[str] | None,
     progress: Progress,
+    lengths: Sequence[int] | None,
 ) -> Any:
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
 
@@ -91,8 +123,8 @@ def run_stages(
         if globs is None or any(fnmatchcase(name, glob) for glob in globs):
             file(name, value)
 
-    logits = None
-    for name, value in model.stages([tokens], cache=cache, trace=chosen):
+    logits, placed = None, {} if lengths is None else {"lengths": lengths}
+    for name, value in model.stages(tokens, cache=cache, trace=chosen, **placed):
         if globs is not None and any(NAMED in glob for glob in globs):
             for tap, held in caches_behind(name, cache):
                 chosen(tap, held)

@@ -135,7 +135,7 @@ def chance_of(
 def ranked_of(sampler: Sampler, step: Step, known: dict[Any, Candidates]) -> Candidates:
     """Return all candidates after the penalties, best first, once for all who have the same."""
     s, parts = sampler.settings, sampler.parts
-    key: tuple[Any, ...] = (id(parts["row"]),)
+    key: tuple[Any, ...] = (id(parts["row"]), s.logit_bias)
     if s.looks_back:
         key += (id(parts["history"]), id(parts["penalties"]), s.window, s.rules.counts)
         key += (s.repetition_penalty, s.presence_penalty, s.frequency_penalty)

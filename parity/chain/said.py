@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,9 @@ NUMBERS = (
 )  # fmt: skip
 COUNTS, FLAGS = ("top_k", "penalty_window", "max_new_tokens"), ("do_sample", "ignore_eos")
 LOOP = ("max_new_tokens", "do_sample", "ignore_eos")  # what a sampler does not see
-SETTINGS = (*NUMBERS, *COUNTS, *FLAGS, "semantics")
+SETTINGS = (*NUMBERS, *COUNTS, *FLAGS, "logit_bias", "semantics")
 MOST = 2**63 - 1  # JSON has numbers of any length
+WHOLE = re.compile(r"[0-9]{1,18}")
 OURS = ("self", "messages")  # no variables of a template: we give them
 
 
@@ -134,6 +137,8 @@ def settings_of(about: Mapping[str, str], path: Path) -> dict[str, Any] | None:
             raise InputError(path, f"sampling has {show(name)}, but may have {', '.join(SETTINGS)}",
                              PLACE)  # fmt: skip
         check_setting(name, value, path)
+    if "logit_bias" in found:
+        found["logit_bias"] = pairs_of(found["logit_bias"], path)
     try:
         SamplingOptions(**{name: one for name, one in found.items() if name not in LOOP})
     except InputError as error:
@@ -151,6 +156,8 @@ def temperature_of(settings: Mapping[str, Any] | None) -> float:
 
 def check_setting(name: str, value: Any, path: Path) -> None:
     """Raise InputError for a value of another kind than a setting is of."""
+    if name == "logit_bias":
+        return  # `pairs_of` takes it apart
     if name == "semantics":
         good, wanted = isinstance(value, str), "the name of an engine"
     elif name in FLAGS:
@@ -165,6 +172,22 @@ def check_setting(name: str, value: Any, path: Path) -> None:
     if not good:
         what = f"{name} of sampling is {show(value, 40)}, but should be {wanted}"
         raise InputError(path, what, PLACE)
+
+
+def pairs_of(value: Any, path: Path) -> tuple[tuple[int, float], ...]:
+    """Return what is added to the logits of which ids: {"id": number}, where false bans the id."""
+    wanted = 'a JSON object of token ids and numbers, or false: {"13": -2.5, "9": false}'
+    if not isinstance(value, dict):
+        what = f"logit_bias of sampling is {show(value, 40)}, but should be {wanted}"
+        raise InputError(path, what, PLACE)
+    pairs: list[tuple[int, float]] = []
+    for id, added in value.items():
+        fits = added is False or (is_number(added) and -MOST <= added <= MOST)
+        if not WHOLE.fullmatch(id) or not fits:
+            what = f"logit_bias of sampling has {show(id, 24)}: {show(added, 24)}, but should be "
+            raise InputError(path, what + wanted, PLACE)
+        pairs.append((int(id), -math.inf if added is False else float(added)))
+    return tuple(pairs)
 
 
 def is_number(value: Any) -> bool:

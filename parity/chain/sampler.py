@@ -15,6 +15,7 @@ from lockstep.parity.faults.mistake import Edit
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling.candidates import Candidates, candidates, shares
 from lockstep.reference.decoding.sampling.draw import draw
+from lockstep.reference.decoding.sampling.logit_bias import logit_bias
 from lockstep.reference.decoding.sampling.penalties import penalties
 from lockstep.reference.decoding.sampling.sample import STAGES
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
@@ -148,10 +149,12 @@ class Sampler:
         return self.cut_of(candidates(self.lowered(step)), len(step.logits), nudge=nudge)
 
     def lowered(self, step: Step) -> Array:
-        """Return the logits (V,) after the penalties."""
+        """Return the logits (V,) after the bias and the penalties."""
         logits = self.parts["row"](step)
         if logits is None:
             raise InputError("logits", "there is no row before the first")
+        if self.settings.logit_bias:
+            logits = logit_bias(logits, self.settings.logit_bias)
         if not self.settings.looks_back:
             return logits
         size = len(logits)

@@ -21,12 +21,13 @@ from lockstep.parity.cli.output import counted, emit, printable, warn
 HELP = "write a model's activations to a file"
 EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
-  lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors"""
+  lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors
+  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_prompt(parser)
+    add_prompt(parser, batch=True)
     add_backend(parser, default="reference", dtype="float32", also=("transformers",))
     parser.add_argument(
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
@@ -46,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from pathlib import Path
 
-    from lockstep.parity.cli.loading import load, prompt_tokens
+    from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
     from lockstep.parity.torch_modules.folder import require_reference
     from lockstep.parity.tracing import check_globs, trace_run
@@ -61,7 +62,7 @@ def run(options: Namespace) -> int:
     )
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     check_globs(checkpoint, globs)
-    tokens = prompt_tokens(options, checkpoint)
+    tokens = prompts(prompt_rows(options, checkpoint))
     model = load(options, options.backend, options.dtype or "float32")
     made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode)
     return report_on(options, made)
@@ -71,7 +72,7 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
     """Trace the torch modules of transformers."""
     from types import SimpleNamespace
 
-    from lockstep.parity.cli.loading import prompt_tokens
+    from lockstep.parity.cli.loading import prompt_rows
     from lockstep.parity.torch_modules.folder import checked_folder
     from lockstep.parity.torch_modules.loading import load, sizes_of
     from lockstep.parity.torch_modules.tracing import trace_modules
@@ -82,10 +83,16 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
             "--adapter", "does not go with transformers; `lockstep fuse` makes one model"
         )
     path = checked_folder(options.model)
-    tokens = prompt_tokens(options, SimpleNamespace(path=path, config=sizes_of(path)))
+    known = SimpleNamespace(path=path, config=sizes_of(path))
+    tokens = prompts(prompt_rows(options, known))
     model = load(path, dtype=options.dtype or "float32")
     warn(list(model.warnings))
     return trace_modules(model, tokens, options.out_file, globs=globs, decode=options.decode)
+
+
+def prompts(rows: list[list[int]]) -> list[int] | list[list[int]]:
+    """Return a prompt if there is but one, else those of a batch."""
+    return rows[0] if len(rows) == 1 else rows
 
 
 def report_on(options: Namespace, made: dict[str, Any]) -> int:
@@ -94,7 +101,11 @@ def report_on(options: Namespace, made: dict[str, Any]) -> int:
 
 
 def described(made: dict[str, Any]) -> str:
-    steps = f" and {len(made['decoded'])} decoded" if made["decoded"] else ""
+    if "batch" in made:
+        lengths = ", ".join(str(len(row)) for row in made["batch"])
+        prompt, decoded = f"a batch of {lengths} tokens", made["batch_decoded"][0]
+    else:
+        prompt, decoded = counted(made["tokens"], "token"), made["decoded"]
+    steps = f" and {len(decoded)} decoded" if decoded else ""
     run = f"{made['backend']} in {made['dtype']}"
-    taken = f"{counted(made['taps'], 'tap')} of {counted(made['tokens'], 'token')}"
-    return f"{taken}{steps}, {run} -> {made['file']}"
+    return f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"

@@ -110,8 +110,8 @@ def missing_x() -> Rewrite:
 FAULTS = (
     Fault(
         id="act-silu-vs-gelu",
-        wrong="silu(gate) * up, or a GELU where SiLU belongs",
-        right="gelu(gate) * up",
+        wrong="SiLU where a GELU belongs, or a GELU where SiLU belongs",
+        right="act(gate) * up, act as the config names it",
         symptom="garbage or noisy text",
         where="mlp.act_fn",
         fix="use the activation that the config names (hidden_activation, hidden_act)",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lockstep.parity.torch_modules.choices import Choices
 from lockstep.parity.torch_modules.rewriting import mode_class
 from lockstep.parity.torch_modules.walk import Walk, exchanged, handed_out
 
@@ -23,9 +24,9 @@ Port = Callable[[str, Any], Any]
 class ForcedWalk(Walk):
     """Calls `keep` with what each module makes of the port's values before it."""
 
-    def __init__(self, module: Any, port: Port, keep: Callable[[str, Any], None]):
+    def __init__(self, module: Any, port: Port, keep: Callable[[str, Any], None], choices: Choices):
         super().__init__(module, self.force)
-        self.port, self.keep = port, keep
+        self.port, self.keep, self.choices = port, keep, choices
 
     def force(self, name: str, made: Any) -> Any:
         if not self.again:
@@ -47,9 +48,11 @@ class ForcedWalk(Walk):
             return exchanged(output, instead)
         self.again = True
         try:
-            place = self.maker(module, args, kwargs)
+            with self.choices.again() as rewind:
+                place = self.maker(module, args, kwargs)
             if place is None:
                 return exchanged(output, instead)
+            rewind()
             with mode_class()(Counting(place, instead)):
                 return exchanged(module.forward(*args, **kwargs), instead)
         finally:

@@ -15,10 +15,11 @@ import numpy as np
 
 from lockstep.parity.align import Alignment
 from lockstep.parity.torch_modules.casting import held_exactly, nearby_frequencies, widened_to
+from lockstep.parity.torch_modules.choices import Choice, Choices, Wanted, as_made
 from lockstep.parity.torch_modules.forcing import ForcedWalk
 from lockstep.parity.torch_modules.loading import TorchModel
 from lockstep.parity.torch_modules.orders import orders
-from lockstep.parity.torch_modules.rewriting import exact, exchanging
+from lockstep.parity.torch_modules.rewriting import exact, exchanging, mode_class
 from lockstep.parity.torch_modules.survey import Survey
 from lockstep.parity.torch_modules.walk import Walk
 from lockstep.parity.trace_file import TraceFile
@@ -37,39 +38,73 @@ class Way:
 
 
 @dataclass(frozen=True)
+class Run:
+    """A file that holds the dumped taps as one run made them, and what the run chose."""
+
+    file: SafetensorsFile
+    choices: Mapping[int, Choice]
+
+    def read(self, name: str) -> np.ndarray:
+        return self.file.read(name)
+
+
+@dataclass(frozen=True)
 class Replayed:
-    """Files that hold the dumped taps: of the model's own run, the float64 replay, each way."""
+    """The model's own run, the float64 replay, and the replay in each legal way, by name.
 
-    truth: SafetensorsFile
-    centre: SafetensorsFile
-    ways: tuple[SafetensorsFile, ...]
+    The ways choose as the float64 replay does: what a mixture takes another expert for is no noise.
+    """
+
+    truth: Run
+    centre: Run
+    ways: Mapping[str, Run]
 
 
-def replayed(
-    model: TorchModel,
-    port: Alignment,
-    found: Survey,
-    folder: Path,
-    progress: Callable[[str], None],
-) -> Replayed:
-    """Run everything, one after another, and write it into files: no two runs are in memory."""
+class Replays:
+    """Makes the runs, one after another, each into a file: no two of them are in memory."""
 
-    def run(name: str, way: Way, *, forced: bool = True) -> SafetensorsFile:
-        walker = Walker(model, port, found, way.rounds, progress)
-        with way.setting(), TraceFile(folder / name) as file:
-            walker.run(file, forced=forced)
-        return SafetensorsFile(folder / name)
+    def __init__(
+        self,
+        model: TorchModel,
+        port: Alignment,
+        found: Survey,
+        folder: Path,
+        progress: Callable[[str], None],
+    ):
+        self.model, self.port, self.found = model, port, found
+        self.folder, self.progress = folder, progress
 
-    module = model.module
-    with held_exactly(module):
-        centre = Way(exact)
-        truth = run("truth", centre, forced=False)
-        around = run("centre", centre)
-        if model.dtype == "float64":
-            other = Way(lambda: both(exact(), exchanging(orders(model.dtype))))
-            return Replayed(truth, around, (run("orders", other),))
-    ways = dict(ways_of(module, model.dtype))
-    return Replayed(truth, around, tuple(run(name, way) for name, way in ways.items()))
+    def all(self) -> Replayed:
+        """Make all runs, each module choosing as its own scores say."""
+        with held_exactly(self.model.module):
+            truth = self.made("truth", Way(exact), forced=False)
+            centre = self.centre()
+        return Replayed(truth, centre, self.ways(centre))
+
+    def centre(self, wanted: Wanted | None = None) -> Run:
+        """Make the float64 replay, on weights that are held exactly, with choices that are wanted.
+
+        It takes the place of the one before.
+        """
+        return self.made("centre", Way(exact), wanted)
+
+    def ways(self, centre: Run) -> dict[str, Run]:
+        """Make the legal ways, which choose as the float64 replay does."""
+        module, dtype, wanted = self.model.module, self.model.dtype, as_made(centre.choices)
+        if dtype == "float64":
+            other = Way(lambda: both(exact(), exchanging(orders(dtype))))
+            with held_exactly(module):
+                return {"orders": self.made("orders", other, wanted)}
+        return {name: self.made(name, way, wanted) for name, way in ways_of(module, dtype)}
+
+    def made(
+        self, name: str, way: Way, wanted: Wanted | None = None, *, forced: bool = True
+    ) -> Run:
+        choices = Choices(wanted)
+        walker = Walker(self.model, self.port, self.found, way.rounds, self.progress)
+        with way.setting(), mode_class()(choices), TraceFile(self.folder / name) as file:
+            walker.run(file, choices, forced=forced)
+        return Run(SafetensorsFile(self.folder / name), choices.made)
 
 
 def ways_of(module: Any, dtype: str) -> Iterator[tuple[str, Way]]:
@@ -101,14 +136,14 @@ class Walker:
         self.model, self.port, self.found = model, port, found
         self.rounds, self.progress = rounds, progress
 
-    def run(self, file: TraceFile, *, forced: bool) -> None:
+    def run(self, file: TraceFile, choices: Choices, *, forced: bool) -> None:
         def keep(name: str, made: Any) -> None:
             if name in self.port.names:
                 file(name, self.rounded(made))
                 self.progress(name)
 
         module = self.model.module
-        walk = ForcedWalk(module, self.value, keep) if forced else Walk(module, keep)
+        walk = ForcedWalk(module, self.value, keep, choices) if forced else Walk(module, keep)
         fed: Sequence[Sequence[int]] = self.found.fed
         for number, tokens in enumerate(fed):
             walk.step(tokens, number, more=number + 1 < len(fed))
@@ -157,12 +192,3 @@ def both(*settings: AbstractContextManager[Any]) -> Iterator[None]:
         for setting in settings:
             stack.enter_context(setting)
         yield
-
-
-def values(replay: Replayed, name: str) -> Mapping[str, Any]:
-    """Return the replays of one tap."""
-    return {
-        "truth": replay.truth.read(name),
-        "centre": replay.centre.read(name),
-        "spread": [way.read(name) for way in replay.ways],
-    }

@@ -9,10 +9,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep.parity.torch_modules.choices import is_choice
 from lockstep.parity.torch_modules.rewriting import mode_class
 from lockstep.parity.torch_modules.walk import Walk
 
 Shape = tuple[int, ...]
+CHOICE = "choice "  # and its number: no module's path holds a space
 
 
 @dataclass
@@ -31,6 +33,16 @@ class Survey:
 
     def nearest(self, tap: str, dumped: Collection[str]) -> list[str]:
         """Return the dumped taps that a tap is replayed from, in the order of computation."""
+        found, _ = self.behind(tap, dumped)
+        return [name for name in self.shapes if name in found]
+
+    def choices(self, tap: str, dumped: Collection[str]) -> list[int]:
+        """Return the numbers of the choices that lie between a tap and what it is replayed from."""
+        _, passed = self.behind(tap, dumped)
+        return sorted(int(one.removeprefix(CHOICE)) for one in passed if one.startswith(CHOICE))
+
+    def behind(self, tap: str, dumped: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return the dumped taps that a tap is replayed from, and what lies between."""
         found: set[str] = set()
         seen, waiting = {tap}, [tap]
         while waiting:
@@ -40,7 +52,7 @@ class Survey:
                 elif source not in seen:
                     seen.add(source)
                     waiting.append(source)
-        return [name for name in self.shapes if name in found]
+        return found, seen
 
 
 def survey(
@@ -72,11 +84,15 @@ class Heritage:
 
     def __init__(self) -> None:
         self.known: dict[int, frozenset[str]] = {}
+        self.choices = 0
 
     def __call__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         inputs = {place_of(one) for one in tensors([args, kwargs])}
         made = func(*args, **kwargs)
         union = frozenset().union(*(self.known.get(place, frozenset()) for place in inputs))
+        if is_choice(func, args, made):
+            union |= {f"{CHOICE}{self.choices}"}
+            self.choices += 1
         for one in tensors([made]):
             self.known[place_of(one)] = union
         if any(one.alias_info and one.alias_info.is_write for one in func._schema.arguments):

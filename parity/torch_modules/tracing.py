@@ -5,27 +5,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from lockstep.parity.padding import Padding
 from lockstep.parity.progress import Progress
+from lockstep.parity.torch_modules.batches import stacked
 from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.loading import TorchModel, quiet
 from lockstep.parity.torch_modules.rewriting import exact
 from lockstep.parity.torch_modules.walk import Walk, names_of
 from lockstep.parity.trace_file import TraceFile
+from lockstep.parity.tracing import prompts_of, said_of, with_decoded
 from lockstep.reference.checkpoint.errors import InputError, escape, show
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 BACKEND = "transformers"
 
 
 def trace_modules(
     model: TorchModel,
-    tokens: Sequence[int],
+    tokens: Sequence[int] | Sequence[Sequence[int]],
     path: str | Path,
     *,
     globs: Sequence[str] | None,
@@ -33,8 +37,9 @@ def trace_modules(
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
-    One module's output is in memory at a time. float64 is computed as such throughout, though the
-    modules widen to float32 only.
+    `tokens` is a prompt, or the prompts of a batch: each is run alone, and they are then put side
+    by side, filled up on the right with zeros. One module's output is in memory at a time. float64
+    is computed as such throughout, though the modules widen to float32 only.
     Raises: InputError if a glob names no module, or the file cannot be written.
     """
     names = names_of(model.module)
@@ -42,26 +47,51 @@ def trace_modules(
         if not any(fnmatchcase(name, glob) for name in names):
             what = f"no module is named {show(glob)}; one is {names[len(names) // 2]}"
             raise InputError(model.path, what)
+    rows, batch = prompts_of(tokens)
     about = {
         "model": escape(model.path.name),
         "backend": BACKEND,
         "dtype": model.dtype,
-        "tokens": list(tokens),
+        **said_of(rows, batch),
     }
     with ExitStack() as stack:
         file = stack.enter_context(TraceFile(path, **about))
-        progress = stack.enter_context(Progress(len(names) * (decode + 1)))
+        progress = stack.enter_context(Progress(len(names) * (decode + 1) * len(rows)))
         stack.enter_context(quiet())
         if model.dtype == "float64":
             stack.enter_context(held_exactly(model.module))
             stack.enter_context(exact())
-        decoded = walked(model, tokens, file, progress, globs, decode)
+        if batch:
+            decoded = walked_side_by_side(model, rows, file, progress, globs, decode)
+        else:
+            decoded = [walked(model, rows[0], file, progress, globs, decode)]
         if file.count == 0:
             raise InputError(
                 "taps", f"{show(','.join(globs or []))} names nothing that is handed out"
             )
-        file.writer.header["__metadata__"]["decoded"] = json.dumps(decoded)
-    return {**about, "decoded": decoded, "taps": file.count, "file": str(path)}
+        about |= with_decoded(file, decoded, batch)
+    return {**about, "taps": file.count, "file": str(path)}
+
+
+def walked_side_by_side(
+    model: TorchModel,
+    rows: list[list[int]],
+    file: TraceFile,
+    progress: Progress,
+    globs: Sequence[str] | None,
+    decode: int,
+) -> list[list[int]]:
+    """Run the prompts of a batch, one after another, and write each tap of all of them."""
+    padding, decoded = Padding(tuple(map(len, rows))), []
+    with TemporaryDirectory() as folder:
+        homes = [Path(folder) / str(row) for row in range(len(rows))]
+        for tokens, home in zip(rows, homes, strict=True):
+            with TraceFile(home) as alone:
+                decoded.append(walked(model, tokens, alone, progress, globs, decode))
+        files = list(map(SafetensorsFile, homes))
+        for name in files[0].entries:
+            file(name, stacked([one.read(name) for one in files], padding))
+    return decoded
 
 
 def walked(

@@ -254,3 +254,22 @@ def test_the_axis_of_slots_by_hand():
 def test_words_on_rows():
     assert rows_named([1], 3) == "in row 1; " and rows_named([0, 2], 3) == "in rows 0, 2; "
     assert rows_named([0, 1, 2], 3) == rows_named([], 3) == ""
+
+
+@pytest.mark.parametrize(
+    ("core", "said"),
+    [
+        ("batch_decoded has 2 rows, but batch has 3", {"batch_decoded": [[5], [6]]}),
+        ("batch_decoded must be a JSON list of lists", {"batch_decoded": [[10**30], [1], [1]]}),
+        ("batch must be a JSON list of lists", {"batch": [[10**30], [1], [1]]}),
+        ("step_lengths '[0, 1]' must be from 1 on", {"step_lengths": [0, 1]}),
+    ],
+)
+def test_what_a_batch_is_said_to_be_fed_is_checked(core, said):
+    """By hand: ids that no array holds, and rows that there are none of."""
+    dump = traced(ROPE)
+    about = dict(dump.about) | {key: json.dumps(one) for key, one in said.items()}
+    port = replace(dump, about=about)
+    with pytest.raises(InputError) as caught:
+        diff(port, port, model=reference.load(WITNESSES / ROPE))
+    assert core in str(caught.value)

@@ -10,6 +10,7 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.arrays import to_numpy
+from lockstep.parity.diff import diff
 from lockstep.parity.dump import open_dump
 from lockstep.parity.taps import taps_of
 from lockstep.parity.tracing import check_globs, trace_run
@@ -66,6 +67,24 @@ def test_a_trace_holds_every_tap_that_the_backend_computes(tmp_path, folder, bac
     about = {"model": folder.name, "backend": backend, "dtype": "float32", "version": "1"}
     assert about.items() <= dump.about.items()
     assert dump.tokens == TOKENS
+
+
+def test_a_trace_of_a_batch_holds_what_each_row_gives_alone(tmp_path, backend):
+    """By law: a row does not depend on the others, nor on what fills it up."""
+    model, rows = load(WITNESS, backend), [TOKENS, [7, 5]]
+    made = trace_run(model, rows, tmp_path / "t", globs=None, decode=2)
+    dump = open_dump(tmp_path / "t")
+    assert (dump.batch, dump.padding, dump.tokens) == (rows, "right", None)
+    assert dump.rows("batch_decoded") == made["batch_decoded"]
+    for row, tokens in enumerate(rows):
+        alone = trace_run(model, tokens, tmp_path / "a", globs=None, decode=2)
+        assert alone["decoded"] == made["batch_decoded"][row]
+        one = open_dump(tmp_path / "a")
+        for name in ("model.layers.1", "logits", "step.2/model.layers.1.mlp.down_proj"):
+            kept = slice(None) if "step" in name else slice(len(tokens))
+            assert np.allclose(dump.read(name)[row, kept], one.read(name)[0], atol=1e-4)
+    result = diff(tmp_path / "t", tmp_path / "t", model=reference.load(WITNESS))
+    assert result.verdict == "parity" and result.compared > 50
 
 
 def test_globs_choose_taps_and_a_wrong_one_is_told_before_the_run(tmp_path, plain):

@@ -9,7 +9,7 @@ from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.scheduling.sampling_semantics import ENGINES
 
 
-def setting(name: str, value: float) -> Edit:
+def setting(name: str, value: Any) -> Edit:
     """Take another value for a setting."""
     return Edit("settings", lambda settings, said: replace(settings, **{name: value}))
 
@@ -78,6 +78,7 @@ MISTAKES = (
             "repetition penalty": setting("repetition_penalty", 1.0),
             "presence penalty": setting("presence_penalty", 0.0),
             "frequency penalty": setting("frequency_penalty", 0.0),
+            "logit bias": setting("logit_bias", ()),
         },
     ),
     Mistake(

@@ -30,6 +30,7 @@ CASES = {
     "penalty": Settings(1.0, repetition_penalty=2.5),
     "few": Settings(1.0, top_k=3, min_p=0.9),
     "flat": Settings(1.0, top_p=0.75),
+    "biased": Settings(1.0, logit_bias=((3, 4.0), (8, -np.inf))),
     "unsaid": Settings(1.0, given=frozenset({"temperature"})),
 }
 PROMPT = [*range(30), 1, 2, *range(30), 5, 7, *range(20)]  # longer than any window
@@ -200,6 +201,9 @@ def test_a_drawn_answer(model, rows):
     narrow = {**said, "top_p": 0.5}
     found = explain(model, dump(generated=answer, uniforms=UNIFORMS, sampling=narrow))
     assert ids(found) == ["sampler-setting-ignored"] and found.faults[0].variant == "top-p"
+    biased = {**said, "logit_bias": {str(answer[0]): False, "3": 1.5}}
+    found = explain(model, dump(generated=answer, uniforms=UNIFORMS, sampling=biased))
+    assert ids(found) == ["sampler-setting-ignored"] and found.faults[0].variant == "logit bias"
     unsaid = explain(model, dump(generated=answer, sampling=said))
     assert unsaid.verdict == "clean" and "judged by their likelihood" in unsaid.conventions[-1]
 

@@ -33,6 +33,18 @@ def test_without_a_mistake_it_is_the_references_sampler():
         assert choose(logits, u, **given) == wanted, given
 
 
+def test_a_bias_comes_before_the_penalties():
+    """By law: the reference has its own code for the same rules. By hand: a ban."""
+    draw = np.random.default_rng(1)
+    bias = ((2, 1.5), (7, -np.inf))
+    for _ in range(50):
+        logits, u = 3 * draw.standard_normal(30).round(1), draw.random()
+        given = {"temperature": 0.8, "repetition_penalty": 1.3, "logit_bias": bias}
+        made = Sampler(Settings(**given), [u], ()).choose(step(logits, [4], [2]))
+        assert made == sample(logits, SamplingOptions(**given), uniform=u, seen=[2, 4], prompt=1)
+    assert choose(THIRDS, 0.99, temperature=1.0, logit_bias=((2, -np.inf),)) == 1
+
+
 def test_penalties():
     """By hand: 2 / 1.2 and -2 * 1.2; then 0.5 for being there and 0.25 for each time."""
     logits = np.array([2.0, -2.0, 1.0])

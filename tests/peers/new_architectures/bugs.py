@@ -1,6 +1,6 @@
 """Bugs, each planted in one module of a torch model, and the tap whose own error they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,48 @@ def with_equal_weights(model: Any) -> None:
 def with_swapped_experts(model: Any) -> None:
     weights = layer(model).mlp.experts.down_proj.data
     weights[[0, 1]] = weights[[1, 0]]
+
+
+def with_a_biased_router(model: Any) -> None:
+    """One expert is chosen more often than it should be."""
+    layer(model).mlp.gate.weight.data[3] += 0.05
+
+
+def with_one_expert_less(model: Any) -> None:
+    layer(model).mlp.gate.top_k -= 1
+
+
+def without_the_best_expert(model: Any) -> None:
+    """The choice begins one place too late."""
+    gate = layer(model).mlp.gate
+    forward, count = gate.forward, gate.top_k
+
+    def later(x: torch.Tensor) -> Any:
+        logits = forward(x)[0]
+        weights, index = logits.softmax(-1).topk(count + 1, dim=-1)
+        weights = weights[:, 1:]
+        return logits, weights / weights.sum(-1, keepdim=True), index[:, 1:]
+
+    gate.forward = later
+
+
+def with_a_near_expert(model: Any, tokens: Sequence[int]) -> None:
+    """No bug: the token whose second and third expert are most nearly equal takes the third."""
+    gate = layer(model).mlp.gate
+    forward = gate.forward
+
+    def other(x: torch.Tensor) -> Any:
+        logits, weights, index = forward(x)
+        falling, order = logits.float().sort(dim=-1, descending=True)
+        gaps = falling[:, 1] - falling[:, 2]
+        token = min(tokens, key=lambda one: float(gaps[one]))
+        index, weights = index.clone(), weights.clone()
+        index[token] = order[token, [0, 2]]
+        scores = logits[token].float().softmax(-1)[index[token]]
+        weights[token] = (scores / scores.sum()).to(weights.dtype)
+        return logits, weights, index
+
+    gate.forward = other
 
 
 def with_a_residual_too_many(model: Any) -> None:

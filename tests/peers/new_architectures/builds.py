@@ -62,6 +62,12 @@ ALSO: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 32,
         "shared_expert_intermediate_size": 32,
     },
+    "Qwen3Moe": {
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "head_dim": 12,
+    },
     # No attention, or hardly any.
     "Mamba": {"state_size": 8},
     "RecurrentGemma": {
@@ -104,8 +110,8 @@ def spread(name: str, noise: torch.Tensor) -> torch.Tensor:
     return 0.3 * noise if "embed" in name else 1.5 * noise / noise.shape[-1] ** 0.5
 
 
-def loaded(folder: Path, dtype: str, attention: str = "eager") -> Any:
+def loaded(folder: Path, dtype: str, attention: str = "eager", **options: Any) -> Any:
     """Load a model as a port would that is made of torch modules."""
     return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=getattr(torch, dtype), attn_implementation=attention
+        folder, dtype=getattr(torch, dtype), attn_implementation=attention, **options
     ).eval()
