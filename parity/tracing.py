@@ -17,6 +17,7 @@ from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
+HEADER, ENTRY = 4096, 160  # bytes of what is said of the whole, and of a tap beside its name
 NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
 
@@ -45,7 +46,8 @@ def trace_run(
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
-    with TraceFile(path, **about) as file, Progress(stages) as progress:
+    room = header_room(model.checkpoint, globs, decode + 1)
+    with TraceFile(path, room=room, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             logits = run_stages(model, fed, cache, file, globs, progress)
@@ -57,6 +59,17 @@ def trace_run(
             raise InputError("taps", f"{what}: its operations are fused")
         file.writer.header["__metadata__"]["decoded"] = json.dumps(decoded)
     return {**about, "decoded": decoded, "taps": file.count, "file": str(path)}
+
+
+def header_room(checkpoint: Checkpoint, globs: Sequence[str] | None, steps: int) -> int:
+    """Return bytes in which a trace's header finds room: an entry for each tap that is meant."""
+    names = [tap["name"] for tap in taps_of(checkpoint)]
+    chosen = [name for name in names if globs is None or matched(name, globs)]
+    return HEADER + steps * sum(ENTRY + len(name) for name in chosen)
+
+
+def matched(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def backend_of(model: Any) -> str:
@@ -88,7 +101,7 @@ def run_stages(
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
 
     def chosen(name: str, value: Any) -> None:
-        if globs is None or any(fnmatchcase(name, glob) for glob in globs):
+        if globs is None or matched(name, globs):
             file(name, value)
 
     logits = None
