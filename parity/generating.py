@@ -10,6 +10,7 @@ from lockstep.parity.decoders.autoregressive import Autoregressive
 from lockstep.parity.decoders.request import Decoder, Request
 from lockstep.parity.progress import Progress
 from lockstep.parity.timing import Clock
+from lockstep.parity.tokenizer_once import tokenizer_once
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
@@ -235,9 +236,7 @@ class Text:
 
 def tokenizer_of(checkpoint: Checkpoint) -> Any:
     """Return the checkpoint's tokenizer, or None if it has none that can be read."""
-    from lockstep.reference.tokenizer.tokenizer import load_tokenizer
-
     try:
-        return load_tokenizer(checkpoint.path)
+        return tokenizer_once(checkpoint)
     except InputError:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.writers.lockstep_dump import TraceWriter
+from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.reference.checkpoint.errors import InputError
 
 TAGS = {
@@ -27,14 +27,15 @@ TAGS = {
 class TraceFile:
     """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in.
 
-    The file appears when the block ends well; otherwise nothing is left behind.
+    The file appears when the block ends well; otherwise nothing is left behind. `room` is how many
+    bytes its header may take: in that many it is written without a copy.
     Raises: InputError if it cannot be written.
     """
 
-    def __init__(self, path: str | Path, **about: Any):
+    def __init__(self, path: str | Path, *, room: int = 0, **about: Any):
         self.path, self.prefix, self.count = Path(path), "", 0
         try:
-            self.writer = TraceWriter(self.path, **about)
+            self.writer = InPlaceWriter(self.path, room=room, **about)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise self.unwritten(error) from None
 

@@ -18,6 +18,7 @@ from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
+HEADER, ENTRY = 4096, 160  # bytes of what is said of the whole, and of a tap beside its name
 NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
 
@@ -49,7 +50,8 @@ def trace_run(
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
-    with TraceFile(path, **about) as file, Progress(stages) as progress:
+    room = header_room(model.checkpoint, globs, decode + 1)
+    with TraceFile(path, room=room, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
@@ -90,6 +92,17 @@ def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict
     return said
 
 
+def header_room(checkpoint: Checkpoint, globs: Sequence[str] | None, steps: int) -> int:
+    """Return bytes in which a trace's header finds room: an entry for each tap that is meant."""
+    names = [tap["name"] for tap in taps_of(checkpoint)]
+    chosen = [name for name in names if globs is None or matched(name, globs)]
+    return HEADER + steps * sum(ENTRY + len(name) for name in chosen)
+
+
+def matched(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
 def backend_of(model: Any) -> str:
     return model.backend.name if hasattr(model, "backend") else "reference"
 
@@ -120,7 +133,7 @@ def run_stages(
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
 
     def chosen(name: str, value: Any) -> None:
-        if globs is None or any(fnmatchcase(name, glob) for glob in globs):
+        if globs is None or matched(name, globs):
             file(name, value)
 
     logits, placed = None, {} if lengths is None else {"lengths": lengths}

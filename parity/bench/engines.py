@@ -10,13 +10,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep.parity.bench.gguf_copy import Inexact, as_gguf
+from lockstep.parity.bench.choice import OURS
 from lockstep.parity.bench.llama_cpp import LlamaCpp
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.checkpoint.resolve import is_gguf
 
-OURS = ("reference", "mlx", "cpu")
-DTYPE = "float32"
+IMPORTS: dict[str, Callable[[], Any]] = {
+    "mlx-lm": lambda: import_module("mlx_lm"),
+    "transformers": lambda: import_module("transformers"),
+    "llama.cpp": lambda: import_module("llama_cpp"),
+}
 
 
 class Engine(Protocol):
@@ -48,14 +50,14 @@ class Ours:
 
 
 class MlxLm:
-    """A model of mlx-lm, its weights and activations in float32."""
+    """A model of mlx-lm, with activations, and what is no packed code, in one dtype."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, dtype: str):
         import mlx.core as mx
         from mlx_lm.utils import load_model
 
         self.model, _ = load_model(path)
-        self.model.set_dtype(mx.float32)
+        self.model.set_dtype(getattr(mx, dtype))
         mx.eval(self.model.parameters())
         self.cache: Any = None
 
@@ -75,9 +77,9 @@ class MlxLm:
 
 
 class Transformers:
-    """A model of transformers in float32, with its own choice of attention."""
+    """A model of transformers in one dtype, with its own choice of attention."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, dtype: str):
         import torch
         from transformers import AutoModelForCausalLM
         from transformers.utils.logging import disable_progress_bar, set_verbosity_error
@@ -85,7 +87,7 @@ class Transformers:
         disable_progress_bar()
         set_verbosity_error()  # its report of tensors that it ignores; ours has been given
         self.model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, local_files_only=True, trust_remote_code=False
+            path, dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False
         )
         self.cache: Any = None
 
@@ -110,57 +112,43 @@ class Transformers:
         return int(out.logits[0, -1].argmax())
 
 
-PEERS: dict[str, Callable[[Path], Engine]] = {
+PEERS: dict[str, Callable[[Path, str], Engine]] = {
     "mlx-lm": MlxLm,
     "transformers": Transformers,
-    "llama.cpp": LlamaCpp,
+    "llama.cpp": lambda path, form: LlamaCpp(path),
 }
-GGUF_READERS = ("llama.cpp",)  # that read nothing else
 
 
-def engine_named(name: str, path: Path, *, ignore_config: Collection[str]) -> Engine:
-    """Load a checkpoint on one engine, in float32.
-
-    Raises: InputError if the engine is unknown, is not installed, or cannot read the checkpoint.
-    """
-    check_known(name)
-    if name in OURS:
-        return Ours(loaded(name, path, ignore_config))
-    if is_gguf(path) and name not in GGUF_READERS:
-        raise InputError(name, f"is given folders, and {path.name} is a GGUF file")
+def check_installed(name: str) -> None:
+    """Import what an engine needs. Raises: InputError if a peer is not installed."""
     try:
-        engine = peer(name, path, ignore_config)
-        engine.prefill([0])  # one that loads may fail all the same
-        return engine
+        IMPORTS.get(name, lambda: None)()
     except ImportError as error:
         raise InputError(name, f"is not installed ({error.name})") from None
-    except Inexact as error:
-        raise InputError(name, f"reads GGUF, and {path.name} has no exact copy: {error}") from None
+
+
+def loaded(
+    name: str, path: Path, form: str, *, shown: str, ignore_config: Collection[str]
+) -> Engine:
+    """Load a checkpoint on one engine, in a dtype or in the type of a GGUF file.
+
+    Raises: InputError if a peer cannot read it, which calls it what is `shown`.
+    """
+    if name in OURS:
+        return Ours(own(name, path, form, ignore_config))
+    try:
+        engine = PEERS[name](path, form)
+        engine.prefill([0])  # one that loads may fail all the same
+        return engine
     except Exception as error:  # a peer fails in its own ways on what it cannot read
-        raise InputError(name, f"cannot run {path.name}: {show(str(error), 120)}") from None
+        raise InputError(name, f"cannot run {shown}: {show(str(error), 120)}") from None
 
 
-def peer(name: str, path: Path, ignored: Collection[str]) -> Engine:
-    """Load a checkpoint on a peer; one that reads GGUF alone is given a copy of a folder."""
-    if name not in GGUF_READERS:
-        return PEERS[name](path)
-    import_module("llama_cpp")  # where it is missing no copy is made
-    with as_gguf(path, ignore_config=ignored) as file:
-        return PEERS[name](file)
-
-
-def check_known(name: str) -> None:
-    """Raises: InputError if no engine has this name."""
-    if name not in OURS and name not in PEERS:
-        known = ", ".join((*OURS, *PEERS))
-        raise InputError("engine", f"{show(name)}, but should be one of {known}")
-
-
-def loaded(name: str, path: Path, ignored: Collection[str]) -> Any:
+def own(name: str, path: Path, dtype: str, ignored: Collection[str]) -> Any:
     if name == "reference":
         from lockstep.reference.model import load as load_reference
 
-        return load_reference(path, dtype=DTYPE, ignore_config=ignored)
+        return load_reference(path, dtype=dtype, ignore_config=ignored)
     from lockstep.fast.model import load as load_fast
 
-    return load_fast(path, dtype=DTYPE, ignore_config=ignored, backend=name)
+    return load_fast(path, dtype=dtype, ignore_config=ignored, backend=name)

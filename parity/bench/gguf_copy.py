@@ -1,7 +1,8 @@
-"""A folder's model as a GGUF file in float32, for an engine that reads nothing else.
+"""A folder's model as a GGUF file, for an engine that reads nothing else.
 
-Only what such a file holds exactly is written: no number is rounded but the divisors of Llama 3's
-frequencies, to float32. The rest is refused.
+Dense weights keep their type, and no number is rounded but the divisors of Llama 3's frequencies,
+to float32. MLX's packed weights have no type there: they are unpacked, and packed again in the
+type of GGUF with as many bits, which is another model of the same size. It says which it is.
 """
 
 # The gguf package is an extra, which a machine that checks types need not have.
@@ -17,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.bench.gguf_types import is_exact, nbytes, said, types_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.checkpoint.resolve import is_gguf
+from lockstep.reference.ops import dequantize
 
 ARCHITECTURES = {
     "llama": "LLAMA",
@@ -33,6 +36,7 @@ MOVED = ("llama", "mistral")
 QUERIES_OR_KEYS = ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias")
 SCALINGS = ("default", "linear", "yarn", "llama3")
 DIVISORS = "rope_freqs.weight"
+STORED = "as stored"
 
 
 class Inexact(ValueError):
@@ -40,24 +44,35 @@ class Inexact(ValueError):
 
 
 @contextmanager
-def as_gguf(path: Path, *, ignore_config: Collection[str]) -> Iterator[Path]:
-    """Give a GGUF file with the model of a path: itself, or a copy that is deleted afterwards.
+def as_gguf(
+    path: Path, form: str | None = None, *, ignore_config: Collection[str]
+) -> Iterator[tuple[Path, str]]:
+    """Give a GGUF file with the model of a path, and what it is: itself, or a copy of a folder.
 
+    Matrices of a copy have the type `form`, or else that of the folder. It is deleted afterwards.
     Raises: Inexact if there is no such copy; OSError if there is no room for it.
     """
     if is_gguf(path):
-        yield path
+        yield path, STORED
         return
     checkpoint = open_checkpoint(path, ignore_config=ignore_config)
     check(checkpoint)
+    types = types_of(checkpoint, form)
+    size = sum(nbytes(checkpoint.stored(name).shape, kind) for name, kind in types.items())
+    with room_for(size) as folder:
+        copy = folder / "model.gguf"
+        write(checkpoint, copy, types)
+        yield copy, said(types.values(), exact=is_exact(checkpoint, types))
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[Path]:
+    """Give a temporary folder for a copy. Raises: OSError if the disk has no room for it."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        copy = Path(folder) / "model.gguf"
-        size = 4 * sum(math.prod(checkpoint.stored(name).shape) for name in checkpoint.names)
         free = shutil.disk_usage(folder).free
         if size > free:
             raise OSError(f"its copy takes {size} bytes, and {free} are free in {folder}")
-        write(checkpoint, copy)
-        yield copy
+        yield Path(folder)
 
 
 def check(checkpoint: Checkpoint) -> None:
@@ -65,8 +80,6 @@ def check(checkpoint: Checkpoint) -> None:
     config, kind = checkpoint.config, checkpoint.architecture
     if kind not in ARCHITECTURES:
         raise Inexact(f"{kind} is not converted")
-    if any(checkpoint.stored(name).packed for name in checkpoint.names):
-        raise Inexact("MLX's packed weights have no type there")
     if getattr(config, "sliding_window", None) is not None:
         raise Inexact("llama.cpp has no sliding window for it")
     if kind == "gpt2":
@@ -98,8 +111,8 @@ def usual(scaling: Any) -> bool:
     return bounds == (32.0, 1.0, True) and math.isclose(scaling.attention_factor, factor)
 
 
-def write(checkpoint: Checkpoint, target: Path) -> None:
-    """Write the file, one tensor in memory at a time."""
+def write(checkpoint: Checkpoint, target: Path, types: dict[str, str]) -> None:
+    """Write the file, one tensor in memory at a time, each in its type."""
     import gguf
 
     kind = gguf.MODEL_ARCH[ARCHITECTURES[checkpoint.architecture]]
@@ -108,28 +121,37 @@ def write(checkpoint: Checkpoint, target: Path) -> None:
     add_config(writer, checkpoint)
     extra = divisors(checkpoint.config)
     if extra is not None:
-        announce(writer, DIVISORS, extra.shape)
+        announce(writer, DIVISORS, extra.shape, "F32")
     for name in checkpoint.names:
         stem, _, suffix = name.rpartition(".")
-        announce(writer, f"{names.get_name(stem)}.{suffix}", checkpoint.stored(name).shape)
+        shape = checkpoint.stored(name).shape
+        announce(writer, f"{names.get_name(stem)}.{suffix}", shape, types[name])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     if extra is not None:
         writer.write_tensor_data(extra)
     for name in checkpoint.names:
-        writer.write_tensor_data(in_order(name, checkpoint))
+        kind = gguf.GGMLQuantizationType[types[name]]
+        writer.write_tensor_data(gguf.quants.quantize(in_order(name, checkpoint), kind))
     writer.close()
 
 
-def announce(writer: Any, name: str, shape: tuple[int, ...]) -> None:
-    float32 = np.dtype(np.float32)
-    writer.add_tensor_info(name, shape, float32, float32.itemsize * math.prod(shape))
+def announce(writer: Any, name: str, shape: tuple[int, ...], kind: str) -> None:
+    """Say what comes. The shape of what is no float counts bytes."""
+    import gguf
+
+    size, of = nbytes(shape, kind), gguf.GGMLQuantizationType[kind]
+    if kind == "F32":
+        writer.add_tensor_info(name, shape, np.dtype(np.float32), size)
+        return
+    octets = (*shape[:-1], size // math.prod(shape[:-1]))
+    writer.add_tensor_info(name, octets, np.dtype(np.uint8), size, raw_dtype=of)
 
 
 def in_order(name: str, checkpoint: Checkpoint) -> np.ndarray:
     """Return a tensor in float32, with its rows as llama.cpp wants them."""
-    values = np.ascontiguousarray(checkpoint.tensor(name), np.float32)
+    values = in_float32(checkpoint.tensor(name))
     if checkpoint.architecture not in MOVED or not name.endswith(QUERIES_OR_KEYS):
         return values
     pairs = values.reshape(-1, 2, checkpoint.config.head_dim // 2, *values.shape[1:])
@@ -183,3 +205,12 @@ def divisors(config: Any) -> np.ndarray | None:
     rope = {"theta": config.rope_theta, "dims": config.head_dim}
     stretched = scaling.frequencies(ops, lengths=None, **rope)
     return np.asarray(ops.rope_frequencies(**rope) / stretched, np.float32)
+
+
+def in_float32(tensor: Any) -> np.ndarray:
+    """Return the numbers of a stored tensor; of packed ones what they stand for."""
+    if isinstance(tensor, np.ndarray):
+        return np.ascontiguousarray(tensor, np.float32)
+    if len(tensor.shape) > 2:
+        return np.stack([in_float32(tensor[index]) for index in range(tensor.shape[0])])
+    return dequantize(tensor, rows=slice(None), dtype=np.dtype(np.float32))

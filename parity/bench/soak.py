@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.bench.memory import peak_bytes
 from lockstep.parity.decoders.request import decoding
 from lockstep.parity.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
@@ -174,8 +175,7 @@ def resident() -> float:
 
 def peak() -> float:
     """Return the most memory that the process has had, in MB."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
+    return peak_bytes() / 1e6
 
 
 def report(found: Soaked) -> str:

@@ -14,7 +14,7 @@ from lockstep.parity.decoders import NAMES, add_options, decoder_of
 if TYPE_CHECKING:
     from lockstep.parity.bench.decoders import Way
 
-PLAIN = "autoregressive"
+PLAIN, DTYPE = "autoregressive", "float32"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,16 +44,16 @@ def refuse_options(options: Namespace) -> None:
 
 def run(options: Namespace, backend: str) -> int:
     from lockstep.parity.bench.decoders import measure_decoders
-    from lockstep.parity.bench.engines import DTYPE
     from lockstep.parity.bench.prompts import prompts_for
     from lockstep.parity.cli.loading import load
     from lockstep.parity.generating import tokenizer_of
     from lockstep.parity.progress import Progress
 
     ways = ways_of(options)
-    model = load(options, backend, DTYPE)
+    dtype = options.dtype or DTYPE
+    model = load(options, backend, dtype)
     vocabulary = model.config.vocab_size
-    prompts = prompts_for(tokenizer_of(model.checkpoint), vocabulary, options.prompt_tokens)
+    prompts = prompts_for(tokenizer_of(model.checkpoint), vocabulary, options.prompt_tokens[0])
     check_fits(prompts, options, model)
     with Progress(len(prompts) * len(ways) * (options.rounds + 1)) as progress:
         rows = measure_decoders(
@@ -63,7 +63,7 @@ def run(options: Namespace, backend: str) -> int:
     found = {
         "model": str(model.checkpoint.path),
         "backend": backend,
-        "dtype": DTYPE,
+        "dtype": dtype,
         "decoded": options.max_tokens,
         "rounds": options.rounds,
         "decoders": rows,

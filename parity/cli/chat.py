@@ -36,11 +36,11 @@ def run(options: Namespace) -> int:
     from lockstep.parity.chatting import Chat
     from lockstep.parity.cli.loading import chat_tokenizer
     from lockstep.parity.cli.output import emit
-    from lockstep.reference.tokenizer.tokenizer import load_tokenizer
+    from lockstep.parity.tokenizer_once import tokenizer_once
 
     options.prefill_chunk = options.prefill_chunk or chunk_of(options)
     writing = Writing(options)
-    tokenizer, variables = chat_tokenizer(options, load_tokenizer(writing.checkpoint.path))
+    tokenizer, variables = chat_tokenizer(options, tokenizer_once(writing.checkpoint))
     chat = Chat(
         writing.generation(chat=True), tokenizer, system=options.system, variables=variables
     )

@@ -9,15 +9,21 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
 
 
-def load(options: Namespace, backend: str, dtype: str) -> Any:
-    """Load MODEL on a backend, and say once what its files made remarkable."""
-    ignored, adapter = options.ignore_config, getattr(options, "adapter", None)
-    if backend == "reference":
-        from lockstep.reference.model import load as load_reference
+def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -> Any:
+    """Load MODEL on a backend, and say once what its files made remarkable.
 
-        model = load_reference(options.model, adapter, dtype=dtype, ignore_config=ignored)
+    A `checkpoint` of it that is open already is taken as it is.
+    """
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+    ignored, adapter = options.ignore_config, getattr(options, "adapter", None)
+    if checkpoint is None:
+        checkpoint = open_checkpoint(options.model, ignore_config=ignored)
+    if backend == "reference":
+        model = reference_of(checkpoint, dtype)
+        model = model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
     else:
-        model = load_fast(options.model, adapter, backend, dtype, ignored)
+        model = load_fast(checkpoint, adapter, backend, dtype, ignored)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
@@ -45,18 +51,26 @@ def half_precision(model: Any) -> list[str]:
     return [f"{what}: compare in float32"]
 
 
-def load_fast(path: str, adapter: str | None, backend: str, dtype: str, ignored: list[str]) -> Any:
-    from lockstep.fast.model import load
-    from lockstep.reference.checkpoint.adapters import open_adapter
-    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+def reference_of(checkpoint: Any, dtype: str) -> Any:
+    from lockstep.reference import ops
+    from lockstep.reference.model import Model
 
-    checkpoint = open_checkpoint(path, ignore_config=ignored)
+    return Model(checkpoint, dtype=dtype, ops=ops)
+
+
+def load_fast(
+    checkpoint: Any, adapter: str | None, backend: str, dtype: str, ignored: list[str]
+) -> Any:
+    from lockstep.fast.backends import backend_named
+    from lockstep.fast.model import Model
+    from lockstep.reference.checkpoint.adapters import open_adapter
+
+    chosen = backend_named(backend, dtype=dtype, device=None)
     if adapter is not None:  # a bad one is refused before gigabytes are read
         open_adapter(adapter, checkpoint, ignore_config=ignored)
     with Progress(len(checkpoint.names)) as progress:
-        return load(
-            path, adapter, dtype=dtype, ignore_config=ignored, backend=backend, progress=progress
-        )
+        model = Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)
+    return model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
 
 
 def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
@@ -67,9 +81,9 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     if options.tokens is not None:
         tokens = options.tokens
     else:
-        from lockstep.reference.tokenizer.tokenizer import load_tokenizer
+        from lockstep.parity.tokenizer_once import tokenizer_once
 
-        tokenizer = load_tokenizer(checkpoint.path)
+        tokenizer: Any = tokenizer_once(checkpoint)
         if getattr(options, "chat", False):
             tokenizer, variables = chat_tokenizer(options, tokenizer)
             message = {"role": "user", "content": options.prompt}

@@ -111,7 +111,7 @@ class Writing:
         options = self.options
         dtype = options.dtype or own_dtype(self.checkpoint, options.backend)
         return Generation(
-            load(options, options.backend, dtype),
+            load(options, options.backend, dtype, self.checkpoint),
             self.sampling,
             self.numbers,
             ignore_eos=options.ignore_eos,

@@ -39,6 +39,7 @@ MODULES = "model.embed_tokens,*_proj,*norm,*.act_fn,logits"  # and the layers
 EXCHANGED = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
 RIGHT, PORT = "model", "port"
 FILES = {"no bug": RIGHT, "two bugs": PORT}
+NUMPY = {"BF16": dtype_named("bfloat16"), "F16": np.dtype("f2"), "F32": np.dtype("f4")}
 TILE = 1 << 24  # numbers that are drawn at a time
 
 
@@ -52,22 +53,27 @@ class Cost:
     names: list[str]
 
 
-def write(folder: Path, config: Mapping[str, Any], *, wrong: bool = False) -> None:
-    """Write a checkpoint in bfloat16; a wrong one has another base, and gate and up exchanged."""
-    folder.mkdir(parents=True)
+def write(
+    folder: Path, config: Mapping[str, Any], *, wrong: bool = False, stored: str = "BF16"
+) -> None:
+    """Write a checkpoint; a wrong one has another base, and gate and up exchanged.
+
+    Its numbers are those of bfloat16, in whatever type they are `stored`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     config = {**config, "rope_theta": 1e4} if wrong else {**config}
     shapes, plan = weight_shapes(config), {}
     for name, shape in shapes.items():
         module = name.split(".")[-2]
         source = name.replace(module, EXCHANGED.get(module, module)) if wrong else name
-        plan[name] = Planned("BF16", shape, partial(drawn, source, shape))
+        plan[name] = Planned(stored, shape, partial(drawn, source, shape, stored))
     write_safetensors(
         folder / "model.safetensors", plan, metadata={"format": "pt"}, done=lambda name: None
     )
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
+def drawn(name: str, shape: tuple[int, ...], stored: str = "BF16") -> np.ndarray:
     """Draw a tensor by its name: gains around 1, matrices that keep the size of what they take."""
     rng, size = np.random.default_rng(crc32(name.encode())), int(np.prod(shape))
     centre, width = (1.0, 0.3) if len(shape) == 1 else (0.0, shape[-1] ** -0.5)
@@ -75,7 +81,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
     for start in range(0, size, TILE):
         part = found[start : start + TILE]
         part[:] = centre + width * rng.standard_normal(len(part), np.float32)
-    return found.reshape(shape)
+    return found.reshape(shape).astype(NUMPY[stored], copy=False)
 
 
 def lockstep(*words: str | Path) -> list[str]:

@@ -35,7 +35,7 @@ class TraceWriter:
         self.header: dict = {
             "__metadata__": {"format": "lockstep-trace", "version": "1", **strings}
         }
-        self.size = 0
+        self.size = self.start = 0  # where the tensors begin in the file of bodies
         unique = f"{os.getpid()}-{os.urandom(4).hex()}"
         self.bodies = self.path.with_name(f".{self.path.name}.lockstep-{unique}.tmp")
         self.whole = self.bodies.with_suffix(".whole.tmp")
@@ -68,8 +68,10 @@ class TraceWriter:
         self.size += len(data)
 
     def bytes_of(self, values, dtype):
-        if not isinstance(values, (list, tuple)):
-            return memoryview(values).tobytes()  # a buffer is taken to be little-endian
+        if not isinstance(values, (list, tuple)):  # a buffer is taken to be little-endian
+            view = memoryview(values)
+            plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
+            return view if plain else view.tobytes()
         if dtype not in CODES:
             raise ValueError(f"a list cannot be written as {dtype}; give its bytes")
         numbers = array(CODES[dtype], values)
@@ -85,6 +87,7 @@ class TraceWriter:
             header += b" " * (-len(header) % 8)
             with self.whole.open("xb") as out, self.bodies.open("rb") as body:
                 out.write(len(header).to_bytes(8, "little") + header)
+                body.seek(self.start)
                 while chunk := body.read(CHUNK):
                     out.write(chunk)
                 out.flush()

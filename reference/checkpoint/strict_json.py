@@ -21,6 +21,7 @@ from lockstep.reference.checkpoint.files import read_whole
 
 # Every legal integer of a checkpoint fits 64 bits, which is 20 digits, and a sign.
 INT_CHARS = 21
+ODD_INTEGER = re.compile(rb"-0(?![0-9])|[0-9]{20}")  # one that `_integer` may refuse, or a float
 FLOAT_CHARS = 64
 # The match always succeeds at a quote, terminated or not, so that the scan stays linear.
 STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
@@ -63,12 +64,14 @@ def parse_json(
     if len(data) > limits.size:
         raise InputError(path, f"{subject} of {len(data)} bytes is over the limit of {limits.size}")
     text = _decode(data, path, subject)
-    _check_complexity(data, path, subject, limits)
+    bare = STRING.sub(b"", data)
+    _check_complexity(bare, path, subject, limits)
+    odd = ODD_INTEGER.search(bare) is not None  # else int alone does, and far faster
     try:
         return json.loads(
             text,
             object_pairs_hook=partial(_object, path, on_duplicate),
-            parse_int=partial(_integer, path),
+            parse_int=partial(_integer, path) if odd else None,
             parse_float=partial(_float, path),
             parse_constant=partial(_constant, path),
         )
@@ -86,9 +89,8 @@ def _decode(data: bytes, path: Path, subject: str) -> str:
         raise InputError(path, f"{subject} is not UTF-8", f"byte {error.start}") from None
 
 
-def _check_complexity(data: bytes, path: Path, subject: str, limits: JsonLimits) -> None:
-    """Refuse what would be costly to build, before any of it is built."""
-    bare = STRING.sub(b"", data)
+def _check_complexity(bare: bytes, path: Path, subject: str, limits: JsonLimits) -> None:
+    """Refuse what would be costly to build, before any of it is built. Strings are cut out."""
     entries = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
     if entries > limits.entries:
         what = f"{subject} is too complex: {entries} entries, the limit is {limits.entries}"

@@ -6,8 +6,10 @@ is given has been checked here first. What is still wrong then becomes an InputE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from itertools import chain
+from operator import add, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,8 @@ def _check_bpe(model: dict[str, Any], vocabulary: dict[str, Any], path: Path) ->
 
 
 def _check_vocabulary(vocabulary: dict[str, Any], path: Path) -> None:
+    if _is_numbering(vocabulary.values()):
+        return
     owners: dict[int, str] = {}
     for token, number in vocabulary.items():
         # Not isinstance: true is an int to Python.
@@ -107,9 +111,21 @@ def _check_vocabulary(vocabulary: dict[str, Any], path: Path) -> None:
             )
 
 
+def _is_numbering(numbers: Collection[Any]) -> bool:
+    """Whether these are ids, each once: all at a time, since there are hundreds of thousands."""
+    return (
+        set(map(type, numbers)) == {int}
+        and min(numbers) >= 0
+        and max(numbers) <= MAX_ID
+        and len(set(numbers)) == len(numbers)
+    )
+
+
 def _check_merges(merges: object, vocabulary: dict[str, Any], path: Path) -> None:
     if not isinstance(merges, list):
         raise InputError(path, f"merges must be a list, not {show(merges, 40)}")
+    if _are_merges(merges, vocabulary):
+        return
     for rank, merge in enumerate(merges):
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_text, pair)):
@@ -118,6 +134,17 @@ def _check_merges(merges: object, vocabulary: dict[str, Any], path: Path) -> Non
             if token not in vocabulary:
                 what = f"merge refers to unknown token {show(token)}"
                 raise InputError(path, what, f"merge {rank}")
+
+
+def _are_merges(merges: list[Any], tokens: Container[str]) -> bool:
+    """Whether these are pairs of tokens that make a token: all at a time, too."""
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    if set(map(type, pairs)) - {list} or set(map(len, pairs)) - {2}:
+        return False
+    left, right = (list(map(itemgetter(side), pairs)) for side in (0, 1))
+    if set(map(type, chain(left, right))) - {str} or "" in left or "" in right:
+        return False
+    return all(map(tokens.__contains__, chain(left, right, map(add, left, right))))
 
 
 def _is_text(value: object) -> bool:

@@ -1,10 +1,13 @@
 """Distances between two tensors. By hand, and by law."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.parity.histogram import CHUNK
 from lockstep.parity.metrics import Distance, difference, distance, rms
 
 INF, NAN = np.inf, np.nan
@@ -65,3 +68,37 @@ def test_rms_of_nothing_of_zeros_and_of_huge_values():
     assert rms(np.array([])) == 0
     assert rms(np.zeros(3)) == 0
     assert rms(np.array([3e300, 4e300])) == pytest.approx(np.sqrt(12.5) * 1e300)
+
+
+def whole(port, truth):
+    """Return the figures from all numbers at once, as the definitions have them."""
+    port, truth = port.astype(np.float64).ravel(), truth.astype(np.float64).ravel()
+    size, own = (np.sqrt(np.mean(one**2)) for one in (truth, port))
+    overlap = np.mean(truth * port)
+    off = port - truth
+    return (np.abs(off).max(), np.sqrt(np.mean(off**2)) / size, overlap / size / own,
+            overlap / size**2)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("count", [1, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
+def test_parts_add_up_to_the_whole(dtype, count):
+    """By law: where a tensor is cut changes nothing."""
+    rng = np.random.default_rng(count)
+    truth = rng.standard_normal((1, count)).astype(dtype)
+    port = (1.25 * truth + 1e-2 * rng.standard_normal((1, count))).astype(dtype)
+    found = distance(port, truth)
+    figures = (found.max_abs, found.rms_rel, found.cosine, found.gain)
+    assert figures == pytest.approx(whole(port, truth), rel=1e-12)
+    assert found.histogram is not None
+    assert found.histogram.zero + sum(found.histogram.counts) == count
+
+
+def test_memory_does_not_grow_with_the_tensor():
+    """By law: of a tensor of 16 MB no copy is made."""
+    truth = np.ones((1 << 22,), np.float32)
+    tracemalloc.start()
+    distance(truth, truth)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < truth.nbytes / 2

@@ -14,6 +14,7 @@ from lockstep.parity.diff import diff
 from lockstep.parity.dump import open_dump
 from lockstep.parity.taps import taps_of
 from lockstep.parity.tracing import check_globs, trace_run
+from lockstep.parity.writers.lockstep_dump import TraceWriter
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -117,7 +118,7 @@ class Stream:
     """A model of many large taps, each made when it is asked for."""
 
     dtype = "float32"
-    checkpoint = SimpleNamespace(path=Path("stream"))
+    checkpoint = open_checkpoint(WITNESS)
 
     def __init__(self, stages: int):
         self.config = SimpleNamespace(num_hidden_layers=stages - 2)
@@ -161,3 +162,11 @@ def test_caches_are_written_where_a_glob_names_them(lockstep, tmp_path):
             assert said.code == 0 and "18 taps compared" in said.out
     said = lockstep("trace", model, "--tokens", "3", "--taps", "model.layers.0.*", "-o", paths[0])
     assert said.code == 0 and not [one for one in open_dump(paths[0]).shapes if "cached" in one]
+
+
+@pytest.mark.parametrize("globs", [None, ["*.mlp.up*", "logits"]])
+def test_no_tensor_is_written_twice(tmp_path, folder, backend, globs, monkeypatch):
+    """By law: the header finds the room that was kept for it, over steps too."""
+    monkeypatch.setattr(TraceWriter, "close", lambda self: 1 / 0)
+    trace_run(load(folder, backend), TOKENS, tmp_path / "t", globs=globs, decode=3)
+    assert open_dump(tmp_path / "t").shapes

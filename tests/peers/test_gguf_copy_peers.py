@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.bench.gguf_copy import as_gguf
+from lockstep.parity.bench.gguf_copy import as_gguf, in_float32
+from lockstep.parity.bench.shape import write_shape
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from tests.parity.bench.test_shape import TINY
 from tests.peers.test_gguf_peers import random_model
 from tests.peers.test_llama_cpp_peers import EXACT, TABLE_OF_GELU
 from tests.witnesses import build, build_gpt2, build_qwen3_moe, llama_cpp_runs
@@ -17,7 +19,8 @@ def check_copy(model, folder, tokens, bound, dtype="float32"):
     """The same config, the same tensors to every bit, and what llama.cpp makes of them."""
     source = open_checkpoint(build.save(model, folder, dtype=dtype))
     truth = build.truth(folder)
-    with as_gguf(folder, ignore_config=()) as path:
+    with as_gguf(folder, "F32", ignore_config=()) as (path, said):
+        assert said == "F32 copy"
         copy = open_checkpoint(path)
         told = {key: value for key, value in vars(source.config).items() if key not in STORED}
         assert {key: vars(copy.config)[key] for key in told} == told
@@ -53,3 +56,21 @@ def test_gpt2(tied, seed_for, tmp_path):
     model = build_gpt2.random_model(seed, **build_gpt2.SMALL | {"tie_word_embeddings": tied})
     tokens = build.prompts(seed, model.config.vocab_size)
     check_copy(model, tmp_path / "model", tokens, TABLE_OF_GELU)
+
+
+@pytest.mark.parametrize("form", ["BF16", "F16", "Q8_0", "Q4_0", "Q5_1"])
+def test_copies_in_other_types(form, tmp_path):
+    """By witness: the blocks are those that the gguf package makes, and llama.cpp runs them."""
+    import gguf
+
+    source = open_checkpoint(write_shape(TINY, tmp_path / "model", "float32"))
+    with as_gguf(tmp_path / "model", form, ignore_config=()) as (path, said):
+        assert said == f"{form} copy: not the same weights"
+        copy = open_checkpoint(path)
+        kinds = {one.name: one.tensor_type for one in gguf.GGUFReader(path).tensors}
+        for ours, theirs in (("mlp.up_proj", "ffn_up"), ("self_attn.o_proj", "attn_output")):
+            name, kind = f"model.layers.0.{ours}.weight", kinds[f"blk.0.{theirs}.weight"]
+            assert kind.name == form
+            rounded = gguf.quants.dequantize(gguf.quants.quantize(source.tensor(name), kind), kind)
+            np.testing.assert_array_equal(in_float32(copy.tensor(name)), rounded)
+        assert np.isfinite(llama_cpp_runs.logits(path, np.array([[1, 2, 3, 4]]))).all()

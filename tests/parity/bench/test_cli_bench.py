@@ -1,35 +1,47 @@
 """`lockstep bench` from the outside."""
 
 import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
 GGUF = Path(__file__).parents[2] / "witnesses/gguf/qwen3_tied.gguf"
+SHORT = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
 
 
-def test_the_table(lockstep, tied):
-    said = lockstep("bench", tied, "--rounds", 1, "--prompt-tokens", 4, "--max-tokens", 2)
+def test_the_tables(lockstep, tied):
+    said = lockstep("bench", tied, "--rounds", 1, "--prompt-tokens", 4, "--max-tokens", 2,
+                    "--dtype", "float32")  # fmt: skip
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["cpu", "mlx", "reference"]
-    assert lines[1].count("1.00x") == 2
-    assert "4 tokens of prompt, 2 decoded, float32, 1 rounds in turn" in said.out
+    assert lines[0].startswith("4 tokens of prompt  prefill") and "peak memory" in lines[0]
+    assert lines[1].count("1.00x") == 2 and lines[1].endswith("float32  as stored")
+    assert lines[5].startswith("the machine's limits  reads at")
+    assert [line.split()[0] for line in lines[6:9]] == ["cpu", "mlx", "reference"]
+    assert "2 decoded after each prompt, 1 rounds in turn" in said.out
     assert "other tokens" not in said.out
 
 
-def test_the_json(lockstep, tied):
-    short = ("--rounds", 2, "--prompt-tokens", 3, "--max-tokens", 1)
-    said = lockstep("bench", tied, "--backends", "reference,cpu", *short, "--json", "-")
+def test_the_json_of_two_prompts_and_the_picture(lockstep, tied, tmp_path):
+    picture = tmp_path / "speed.svg"
+    short = ("--rounds", 2, "--prompt-tokens", "5,3,5", "--max-tokens", 1, "--plot", picture)
+    said = lockstep("bench", tied, "--backends", "reference,cpu:bfloat16", *short, "--json", "-")
     found = json.loads(said.out)
-    assert (found["prompt_tokens"], found["decoded"], found["rounds"]) == (3, 1, 2)
-    assert [one["name"] for one in found["engines"]] == ["reference", "cpu"]
-    for one in found["engines"]:
-        rate = one["decode_tokens_per_second"]
+    assert (found["decoded"], found["rounds"], found["left_out"]) == (1, 2, [])
+    assert [(one["name"], one["dtype"]) for one in found["engines"]] == [
+        ("reference", "float32"), ("cpu:bfloat16", "bfloat16"),
+    ]  # fmt: skip
+    assert [run["prompt_tokens"] for run in found["runs"]] == [3, 5]
+    for one in (engine for run in found["runs"] for engine in run["engines"]):
+        rate, limits = one["decode_tokens_per_second"], one["limits"]
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
-        assert one["same_tokens"] is True
+        assert one["peak_bytes"] > 10e6
+        assert limits["decode_share"] == pytest.approx(
+            rate["median"] / limits["decode_tokens_per_second"]
+        )
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 
 
 @pytest.mark.parametrize(
@@ -47,18 +59,13 @@ def test_what_is_refused(refuses, tied, core, arguments):
     refuses(core, "bench", tied, *arguments)
 
 
-def test_a_folder_that_llama_cpp_cannot_be_given(lockstep, packed, monkeypatch):
-    """It is left out in one line, and the others run."""
-    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
-    short = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
-    said = lockstep("bench", packed, "--against", "llama.cpp", *short)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[-1].startswith("left out: llama.cpp: reads GGUF, and affine_mixed")
-
-
 def test_names_are_checked_before_anything_is_loaded(refuses, tied, monkeypatch):
-    monkeypatch.setattr("lockstep.parity.bench.engines.engine_named", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("lockstep.parity.bench.workers.Worker.load", lambda *a, **k: 1 / 0)
     refuses("'vllm', but should be one of", "bench", tied, "--against", "mlx-lm,vllm")
+
+
+def test_a_prompt_that_the_model_has_no_room_for(refuses, tied):
+    refuses("but the model's context is", "bench", tied, "--prompt-tokens", "8,999999")
 
 
 def test_a_peer_alone_that_cannot_run(refuses):
@@ -67,7 +74,13 @@ def test_a_peer_alone_that_cannot_run(refuses):
 
 
 def test_peers_are_left_out_of_a_gguf_file(lockstep):
-    short = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
-    said = lockstep("bench", GGUF, "--against", "mlx-lm,transformers", *short)
+    said = lockstep("bench", GGUF, "--against", "mlx-lm,transformers", *SHORT)
     assert said.code == 0
     assert said.out.count("is given folders, and qwen3_tied.gguf is a GGUF file") == 2
+
+
+def test_decoders_take_one_length_and_are_not_drawn(refuses, tied):
+    decoder = ("--decoder", "autoregressive")
+    refuses("is one number with --decoder", "bench", tied, *decoder, "--prompt-tokens", "3,4")
+    refuses("goes without --decoder", "bench", tied, *decoder, "--plot", "x.svg")
+    refuses("is no backend", "bench", tied, *decoder, "--backends", "cpu:float32")

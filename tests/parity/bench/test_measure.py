@@ -4,15 +4,18 @@ import itertools
 
 import pytest
 
-from lockstep.parity.bench import measure as module
-from lockstep.parity.bench.measure import document, measure, prompt_of, spread
+from lockstep.parity.bench import timing
+from lockstep.parity.bench.measure import compared, measure, prompt_of, spread
+from lockstep.parity.bench.timing import Round, timed
+
+TOLD = {"bytes_per_token": 10.0, "operations": 60.0}
 
 
 class Counted:
     """An engine whose calls take known times of a clock that nothing else moves."""
 
     def __init__(self, clock: list[float], prefill: float, step: float):
-        self.clock, self.costs, self.calls = clock, (prefill, step), []
+        self.clock, self.costs, self.calls, self.rates = clock, (prefill, step), [], []
 
     def prefill(self, tokens):
         self.calls.append(("prefill", tuple(tokens)))
@@ -24,32 +27,61 @@ class Counted:
         self.clock[0] += self.costs[1]
         return token + 1
 
+    def run(self, prompt, decode):
+        found = timed(self, prompt, decode)
+        return Round(found.prefill_s, found.decode_s, found.tokens, peak_bytes=len(self.calls))
+
+    def limits(self, tokens):
+        self.calls.append(("limits", tokens))
+        if not self.rates:
+            return None
+        read, made = self.rates.pop(0)
+        return TOLD | {
+            "bytes_per_second": read, "operations_per_second": made,
+            "decode": read / 10, "prefill": made / 60 * tokens,
+        }  # fmt: skip
+
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     return now
+
+
+def quiet(name):
+    pass
 
 
 def test_rates_are_tokens_over_seconds(clock):
     """By hand: 8 tokens in 2 s, then 3 steps of 0.5 s."""
     engines = {"slow": Counted(clock, 2.0, 0.5), "quick": Counted(clock, 1.0, 0.25)}
-    slow, quick = measure(engines, [7] * 8, decode=3, rounds=2, progress=lambda name: None)
+    ((slow, quick),) = measure(engines, [[7] * 8], decode=3, rounds=2, progress=quiet)
     assert (slow.prefill.median, slow.decode.median, slow.first_token_s) == (4.0, 2.0, 2.0)
-    found = document([slow, quick], model="m")["engines"]
+    found = compared([slow, quick])
     assert [(one["prefill_ratio"], one["decode_ratio"]) for one in found] == [(1, 1), (2, 2)]
-    assert found[1]["same_tokens"]
+    assert found[1]["same_tokens"] and found[1]["limits"] is None
 
 
 def test_engines_take_turns_and_the_first_round_is_no_round(clock):
-    """By hand: a warm-up and two rounds, each a prefill and two steps fed with what came before."""
+    """By hand: a warm-up and two rounds, each a prefill and two steps fed with what came before;
+    after each round that counts its limits."""
     order = []
     engines = {name: Counted(clock, 1.0, 1.0) for name in "ab"}
-    measure(engines, [5, 6], decode=2, rounds=2, progress=order.append)
+    measure(engines, [[5, 6]], decode=2, rounds=2, progress=order.append)
     assert order == ["a", "b"] * 3
     one_round = [("prefill", (5, 6)), ("step", 1), ("step", 2)]
-    assert engines["a"].calls == one_round * 3
+    assert engines["a"].calls == one_round + 2 * [*one_round, ("limits", 2)]
+
+
+def test_every_prompt_warms_up_before_any_counts(clock):
+    """By hand: two calls of warm-up for each prompt; memory is what it was then, here calls."""
+    engine = Counted(clock, 1.0, 1.0)
+    short, long = measure({"a": engine}, [[5], [5, 6]], decode=1, rounds=1, progress=quiet)
+    fed = [said for kind, said in engine.calls if kind == "prefill"]
+    assert fed == [(5,), (5, 6), (5,), (5, 6)]
+    assert (short[0].peak_bytes, long[0].peak_bytes) == (2, 4)
+    assert (short[0].prefill.median, long[0].prefill.median) == (1.0, 2.0)
 
 
 def test_the_warm_up_is_not_counted(clock):
@@ -57,8 +89,23 @@ def test_the_warm_up_is_not_counted(clock):
     engine = Counted(clock, 1.0, 1.0)
     costs = itertools.chain([100.0], itertools.repeat(1.0))
     engine.prefill = lambda tokens: clock.__setitem__(0, clock[0] + next(costs)) or 0
-    (one,) = measure({"a": engine}, [1], decode=1, rounds=3, progress=lambda name: None)
+    ((one,),) = measure({"a": engine}, [[1]], decode=1, rounds=3, progress=quiet)
     assert (one.prefill.low, one.prefill.high) == (1.0, 1.0)
+
+
+def test_shares_of_the_limits(clock):
+    """By hand: of 20, 40 and 30 bytes a second 30 is the middle, which is 3 tokens of 10 bytes a
+    second; 6 operations a second are 60 in 10 s, for a prompt of 4. One token a second is made, and
+    a prompt read in 20 s."""
+    engine = Counted(clock, 20.0, 1.0)
+    engine.rates = [(20, 9), (40, 6), (30, 3)]
+    ((one,),) = measure({"a": engine}, [[1] * 4], decode=5, rounds=3, progress=quiet)
+    (found,) = compared([one])
+    limits = found["limits"]
+    assert (limits["bytes_per_second"], limits["decode_tokens_per_second"]) == (30, 3)
+    assert (limits["operations_per_second"], limits["prefill_tokens_per_second"]) == (6, 0.4)
+    assert limits["decode_share"] == pytest.approx(1 / 3)
+    assert limits["prefill_share"] == pytest.approx(0.2 / 0.4)
 
 
 def test_spread():

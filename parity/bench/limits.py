@@ -1,0 +1,60 @@
+"""What this machine allows a model at most: to read its weights, and to multiply by them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from lockstep.parity.bench.reading import read_rate
+from lockstep.parity.bench.work import Work
+
+MOST_TOKENS = 1024  # rows of a product: more make it no faster
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Measured rates, and what a model would make of them: tokens a second in each phase."""
+
+    bytes_per_second: float
+    operations_per_second: float
+    decode: float
+    prefill: float
+
+
+def limits(work: Work, buffers: Sequence[np.ndarray], tokens: int) -> Limits:
+    """Read the buffers once; multiply once by a float32 matrix of each of the model's shapes."""
+    read, made = read_rate(buffers), product_rate(work, min(tokens, MOST_TOKENS))
+    seconds = work.operations(tokens) / made
+    return Limits(read, made, read / work.bytes_per_token, tokens / seconds)
+
+
+def product_rate(work: Work, tokens: int) -> float:
+    """Return the operations a second of NumPy's float32 products, by a model's mix of shapes."""
+    operations = seconds = 0.0
+    for (rows, columns), many in work.matrices.items():
+        took = product_seconds(tokens, rows, columns)
+        operations, seconds = (
+            operations + many * 2.0 * tokens * rows * columns,
+            seconds + many * took,
+        )
+    return operations / seconds
+
+
+def product_seconds(tokens: int, rows: int, columns: int) -> float:
+    x, weight, out = operands(tokens, rows, columns)
+    began = time.perf_counter()
+    np.matmul(x, weight.T, out=out)
+    return time.perf_counter() - began
+
+
+@cache
+def operands(tokens: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return activations, a matrix, and where their product goes, all touched before."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((tokens, columns), np.float32)
+    weight = rng.standard_normal((rows, columns), np.float32)
+    return x, weight, x @ weight.T

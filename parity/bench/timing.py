@@ -1,0 +1,28 @@
+"""One round of one engine by the clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of a prompt and of the steps after it. `tokens` are what was made, to see that all
+    engines did the same work; `peak_bytes` is the most memory so far, 0 if nobody looked."""
+
+    prefill_s: float
+    decode_s: float
+    tokens: list[int]
+    peak_bytes: int = 0
+
+
+def timed(engine: Any, prompt: list[int], decode: int) -> Round:
+    """Return what a prefill and `decode` greedy steps after it take."""
+    began = time.perf_counter()
+    tokens = [engine.prefill(prompt)]
+    first = time.perf_counter()
+    for _ in range(decode):
+        tokens.append(engine.step(tokens[-1]))
+    return Round(first - began, time.perf_counter() - first, tokens)

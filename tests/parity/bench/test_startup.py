@@ -1,0 +1,48 @@
+"""Start-up: nothing is read twice, and the script that measures it measures what it says."""
+
+import time
+
+import pytest
+
+from lockstep.parity.bench.startup import Steps, command, report
+from lockstep.reference.checkpoint import checkpoint
+from lockstep.reference.tokenizer import tokenizer
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_files_are_read_once(lockstep, demo, backend, monkeypatch):
+    """By law: one header, and one tokenizer, however many parts of the command ask for them."""
+    read = []
+
+    def counted(module, name):
+        made = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, **k: read.append(name) or made(*a, **k))
+
+    counted(tokenizer, "read_tokenizer")
+    counted(checkpoint, "Shards")
+    said = lockstep("generate", demo, "--prompt", "Hi", "--stop", "x", "--max-tokens", 2,
+                    "--backend", backend)  # fmt: skip
+    assert said.code == 0
+    assert sorted(read) == ["Shards", "read_tokenizer"]
+
+
+def test_the_steps_take_what_they_take():
+    """By law: who sleeps takes time of the clock, and none of a processor."""
+    took = Steps()
+    assert took("sleep", lambda: time.sleep(0.2) or 7) == 7
+    ((name, clock, processor),) = took.found
+    assert name == "sleep" and clock >= 0.2 and processor < clock
+
+
+def test_the_report_has_every_part(demo):
+    lines = report(str(demo), "cpu", rounds=1).splitlines()
+    for part in ("import numpy", "tokenizer", "weights", "first pass", "the command, median"):
+        assert any(line.startswith(part) for line in lines), part
+    assert all(float(line.split()[-1]) >= 0 for line in lines[1:])
+
+
+def test_a_command_that_fails_is_no_figure(tmp_path):
+    import subprocess
+
+    with pytest.raises(subprocess.CalledProcessError):
+        command(str(tmp_path), "cpu")
