@@ -17,6 +17,7 @@ from lockstep.parity.explaining.hypothesis import (
     borrowed,
     hypotheses,
 )
+from lockstep.parity.explaining.look import FAR
 from lockstep.parity.explaining.reach import shown_by_first_token
 from lockstep.parity.explaining.search import Explanation, Search
 from lockstep.parity.explaining.steps import Joined, fill_up, unseen_rows
@@ -99,7 +100,7 @@ class Case:
         """
         known: Counter[Hypothesis] = Counter()
         hopeless: dict[tuple[str, ...], int] = {}
-        waiting = sorted(self.wrong, key=lambda piece: len(self.candidates(piece)))
+        waiting = self.by_ease()
         while waiting:
             taught = len(known)
             for piece in waiting:
@@ -110,6 +111,20 @@ class Case:
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
         self.exchange()
+
+    def by_ease(self) -> list[Piece]:
+        """Return the wrong pieces: those of few candidates first; of like pieces the least wrong.
+
+        Where the error is small, each bug adds its own part to it: one shows beside the others.
+        """
+        least: dict[tuple[str, ...], int] = {}
+        errors: dict[int, float] = {}
+        for piece in self.wrong:
+            kind, error = self.graph.kind(piece), self.judged[piece.target].own_error
+            count = len(self.candidates(piece))
+            least[kind] = min(least.get(kind, count), count)
+            errors[piece.target] = error if error < FAR else FAR  # it may be no number
+        return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
     def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
         """Search for what explains one piece; say whether anything does."""
@@ -147,7 +162,7 @@ class Case:
             had = {frozenset(atom.hypothesis for atom in one.atoms) for one in explanations}
             for some in list(found[self.graph.kind(piece)])[:EXCHANGED]:
                 atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
-                if some not in had and len(some) > 1 and atoms and search.explains(atoms[0]):
+                if some not in had and len(some) > 1 and atoms and search.settles(atoms[0]):
                     explanations += search.told(atoms[:1])
 
     def candidates(self, piece: Piece) -> list[Atom]:

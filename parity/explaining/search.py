@@ -17,9 +17,11 @@ from lockstep.parity.explaining.atom_sets import (
     smallest,
     widest,
 )
+from lockstep.parity.explaining.earned import earned
 from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, borrowed, rewritten
 from lockstep.parity.explaining.look import FAR, Look
 from lockstep.parity.explaining.segments import Segments
+from lockstep.parity.explaining.stages import stages
 from lockstep.parity.explaining.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judge import Judgement
@@ -79,11 +81,16 @@ class Search:
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
         self.look_at(map(self.alone, self.atoms), None)
-        visible = [atom for atom in self.atoms if self.effect(atom, 0, None) > VISIBLE]
+        visible = [atom for atom in self.atoms if self.possible(atom)]
         deep = deep and not self.blind
         found = found or self.singles(visible) or self.of_known(known, taught)
         found = found or (self.sets(visible, known, taught) if deep else [])
         return self.told(self.with_siblings(found, visible))
+
+    def possible(self, atom: Atom) -> bool:
+        """Say whether a bug moves the piece, and not to what is no number if the port has some."""
+        effect = self.effect(atom, 0, None)
+        return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
 
     @property
     def blind(self) -> bool:
@@ -152,6 +159,13 @@ class Search:
         judgement = self.judged[atoms]
         return judgement is not None and judgement.passed
 
+    def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left, and each of the bugs is there for a reason."""
+        return self.explains(atoms, patient=patient) and self.earned(atoms)
+
+    def earned(self, atoms: Atoms) -> bool:
+        return earned(atoms, lambda some: self.look(some, None))
+
     def promising(self, atoms: Atoms, most: float) -> bool:
         """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
         found = self.look(atoms, None)
@@ -161,8 +175,8 @@ class Search:
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
         """Return the smallest of the sets that explained like pieces, where they do here."""
-        found = {self.needed(atoms): None for atoms in taught if self.explains(atoms, patient=True)}
-        return smallest(found)
+        found = (self.needed(atoms) for atoms in taught if self.explains(atoms, patient=True))
+        return smallest(filter(self.earned, found))
 
     def of_known(self, known: Sequence[Atom], taught: Sequence[Atoms]) -> list[Atoms]:
         """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
@@ -183,7 +197,7 @@ class Search:
         for size in range(2, min(len(here), DEEPEST) + 1):
             found = [
                 frozenset(some) for some in combinations(here, size)
-                if count(some) == size and not self.spent and self.explains(frozenset(some))
+                if count(some) == size and not self.spent and self.settles(frozenset(some))
             ]  # fmt: skip
             if found:
                 return found
@@ -191,7 +205,7 @@ class Search:
 
     def singles(self, visible: Sequence[Atom], *, patient: bool = False) -> list[Atoms]:
         alone = (frozenset([atom]) for atom in visible)
-        return [atoms for atoms in alone if self.explains(atoms, patient=patient)]
+        return [atoms for atoms in alone if self.settles(atoms, patient=patient)]
 
     def sets(
         self, visible: Sequence[Atom], known: Sequence[Atom], taught: Sequence[Atoms]
@@ -209,8 +223,8 @@ class Search:
                 self.budget = share * most if starts == ways[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
-                if found:
-                    return smallest(map(self.needed, found))
+                if needed := [*filter(self.earned, map(self.needed, found))]:
+                    return smallest(needed)
         return []
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
@@ -220,7 +234,7 @@ class Search:
         attention. Each stage goes on from the sets that explained the one before.
         """
         before = 0
-        for rows in self.stages():
+        for rows in stages(self.piece, self.trial.graph):
             shown = [atom for atom in visible if self.shows(atom, before, rows)]
             new = [atom for atom in shown if not before or self.effect(atom, 0, before) < VISIBLE]
             found = self.first(solutions, shown) if rows == 1 else []
@@ -268,19 +282,6 @@ class Search:
             if look is not None:
                 groups.setdefault(look.fingerprint(first, last), []).append(atom)
         return [one for group in groups.values() for one in picked(group)]
-
-    def stages(self) -> list[int | None]:
-        """Return how many tokens each stage looks at: one, as many as no window cuts off, those of
-        the prompt, all.
-        """
-        axis = self.trial.graph.token_axes[self.piece.target][0]
-        total = self.trial.graph.shapes[self.piece.target][axis]
-        windows = {
-            max(call.options["window"] - 1, 1) for call in self.trial.graph.calls
-            if call.op == "causal_mask" and call.options["window"] is not None
-        }  # fmt: skip
-        prompt = self.trial.graph.steps[:1]
-        return [rows for rows in sorted({1, *windows, *prompt}) if rows < total] + [None]
 
     def stage(
         self,
@@ -384,7 +385,7 @@ class Search:
                 for other in visible if len(atoms) == 1 else self.alike(atom, visible):
                     if other not in atoms and not self.spent:
                         sibling = atoms - {atom} | {other}
-                        if self.explains(sibling):
+                        if self.settles(sibling):
                             every.setdefault(sibling)
         return list(every)
 

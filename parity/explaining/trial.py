@@ -71,6 +71,10 @@ class Trial:
         for known in (self.centres, self.rounding, self.usual):
             known.clear()
 
+    def finite(self, target: int) -> bool:
+        """Say whether the port has a number everywhere."""
+        return bool(np.isfinite(self.dumped[target]).all())
+
     def port(self, target: int, rows: int | None = None) -> np.ndarray:
         return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
 

@@ -133,6 +133,32 @@ def test_a_mask_of_tiny_numbers_truly_is_no_mask_behind_routers_too(places):
     assert not are_alike(case, bug, "attn-scale-twice", "modules", places)
 
 
+@pytest.mark.parametrize(
+    ("build", "dtype", "bugs"),
+    [
+        ("qwen3_packed", "float32", ("norm-parallel-merge-wrong", "mask-sentinel-too-small")),
+        ("qwen3+dora", "bfloat16", ("lora-rslora-ignored (taken for granted)",)),
+    ],
+)
+def test_what_only_makes_noise_is_not_named_beside_a_bug(build, dtype, bugs, places):
+    """With the bugs alone one piece is just beyond the limits; with a rounding more it was not."""
+    case = Case("combination", build, 107_003_261, dtype, "sdpa", bugs, ("modules",))
+    (outcome,) = run(case, places, limit=LIMIT)
+    assert outcome["wrong"] == []
+    assert {*outcome["status"].values()} <= {"named", "tie"}
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype"), [("mistral", "bfloat16"), ("llama", "float16"), ("llama_linear", "float16")]
+)
+def test_random_numbers_behind_the_heads_are_named_from_the_layers(build, dtype, places):
+    """What lies between them and the layer's end is undone."""
+    bug = "strict-false-drops-tensors (a projection)"
+    case = Case("single", build, 107_003_261, dtype, "eager", (bug,), ("layers",))
+    (outcome,) = run(case, places, limit=LIMIT)
+    assert (outcome["status"], outcome["wrong"]) == ({bug: "named"}, [])
+
+
 def test_a_half_of_a_bug_is_not_named_for_another(places):
     """With its class taken out it is unknown: the norms before it are right."""
     bug = "rope-missing-on-layer-kind (full layers)"
