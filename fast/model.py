@@ -41,6 +41,7 @@ class Model:
             self.base[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
+        self.joined = backend.joined(self.base)
         self.weights = self.base  # or, with an adapter that holds whole weights, these among them
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
 
@@ -148,6 +149,7 @@ class Model:
             last=batch.last,
             trace=trace,
             adapters=self.adapters.modules,
+            joined=self.joined,
         )
         yield from self.architecture.stages(run, batch.tokens)
 

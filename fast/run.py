@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.fast.joined import Joined, Paths
 from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
 from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.stores.cache import Cache
@@ -29,6 +30,7 @@ class Run:
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
+    joined: Mapping[Paths, Joined]  # one matrix for several modules, by their paths
 
     @property
     def lengths(self) -> RowIndex:
@@ -57,6 +59,17 @@ class Run:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""
         bias = self.weights.get(f"{path}.bias")
         return self.tap(path, self.projected(x, self.weights[f"{path}.weight"], bias, path))
+
+    def linears(self, x: Array, *paths: str) -> list[Array]:
+        """Apply several projections to one input, in one product if their matrices lie in one."""
+        joined = self.joined.get(paths)
+        if joined is None or self.adapters or not joined.serves(self.weights):
+            return [self.linear(x, path) for path in paths]
+        y = self.ops.linear(x, joined.weight, joined.bias)
+        parts = [y[..., columns] for columns in joined.columns]
+        if self.trace is not None:  # whoever keeps one of them must not keep all
+            parts = [part.copy() for part in parts]
+        return [self.tap(path, part) for path, part in zip(paths, parts, strict=True)]
 
     def projected(self, x: Array, weight: Any, bias: Any, path: str) -> Array:
         """Multiply by a matrix and add its bias, and what an adapter makes of it."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from lockstep.fast import cpu, kernels
 from lockstep.fast.caches import quantizing_cpu, turbo_cpu
+from lockstep.fast.joined import Joined, Paths, join_all
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -36,6 +37,10 @@ class CpuBackend:
         narrow = not isinstance(tensor, Packed) and tensor.ndim > 1 and tensor.dtype.itemsize == 2
         widened_later = narrow and self.dtype == np.float32 and kernels.available()
         return tensor if isinstance(tensor, Packed) or widened_later else self.cast(tensor)
+
+    def joined(self, weights: dict[str, Any]) -> dict[Paths, Joined]:
+        """Put matrices of one input into one, where they are stored alike."""
+        return join_all(weights)
 
     def cast(self, tensor: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite

@@ -47,6 +47,10 @@ class MlxBackend:
             return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)
         return from_numpy(tensor).astype(self.dtype)
 
+    def joined(self, weights: dict[str, Any]) -> dict[Any, Any]:
+        """Leave matrices apart."""
+        return {}
+
     def adapter(self, adapter: Adapter) -> Adapter:
         """Copy an adapter over. It stays in float32, as mlx-lm and PEFT keep it."""
         lengths = None if adapter.magnitude is None else mx.array(adapter.magnitude)

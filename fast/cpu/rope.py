@@ -1,13 +1,21 @@
 import numpy as np
 
+from lockstep.fast import kernels
 from lockstep.fast.shapes import Frequencies, Positions, Queries
 
 
 def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: float) -> Queries:
     """Turn pairs of each head's dimensions by an angle that grows with the position.
 
-    Differs from `reference.ops.rope`: the pair is one complex number, turned by one product.
+    Differs from `reference.ops.rope`: cosines and sines are made once for all layers of a step;
+    without Numba the pair is one complex number, turned by one product.
     """
+    if kernels.available():
+        from lockstep.fast.kernels.turn import turned
+
+        found = turned(x, positions, frequencies, factor=factor)
+        if found is not None:
+            return found
     angle = positions[:, None, :, None] * frequencies[..., None, None, :]  # (B, 1, L, D/2)
     turn = (factor * np.exp(1j * angle)).astype(np.complex64)
     half = x.shape[-1] // 2

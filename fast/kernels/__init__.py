@@ -1,8 +1,9 @@
-"""What `fast/cpu` runs in machine code, through Numba: the products with packed matrices.
+"""What `fast/cpu` runs in machine code, through Numba: products, and most of what is between them.
 
 A kernel here is a loop that reads like the formula: over the rows of a matrix, over the groups of a
-row, sixteen numbers at a time (`lanes.py`). One storage format is one file. Without Numba nothing
-here is imported, and `fast/cpu` computes the same with NumPy alone.
+row, sixteen numbers at a time (`lanes.py`). One storage format is one file. Threads share the work
+piece by piece (`sharing.py`). Without Numba nothing here is imported, and `fast/cpu` computes the
+same with NumPy alone.
 """
 
 import sys

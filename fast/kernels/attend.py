@@ -1,7 +1,6 @@
 """Attention of one new token a row over all that the cache holds: no matrix of scores, no copy."""
 
 import numpy as np
-from numba import prange
 
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
@@ -11,6 +10,7 @@ from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
 BYTES = 4  # of a float32
+FOUR = 4  # vectors of a head that are averaged at once
 
 
 def attended(
@@ -28,31 +28,31 @@ def attended(
     seen = np.ascontiguousarray(np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0])
     out = np.empty((batch, heads, 1, width), np.float32)
     products = 2 * batch * heads * held * width
-    attend(products, queries[:, :, 0], *rows, seen, np.float32(scale), out[:, :, 0])
+    places = batch * heads
+    attend(products, places, queries[:, :, 0], *rows, seen, np.float32(scale), out[:, :, 0])
     return out
 
 
 @kernel
-def attend(queries, keys, values, seen, scale, out):
-    """Write the context of queries (B, H, D) over keys and values (B, G, S, D) to `out` (B, H, D).
+def attend(place, queries, keys, values, seen, scale, out):
+    """Write the context of a query of (B, H, D) over keys and values (B, G, S, D) to `out`.
 
     `seen` (B, S) says which keys a row may see; it sees one at least. D is a multiple of 16, and
     the last axis of all arrays is contiguous.
     """
-    batch, heads, width = queries.shape
+    heads, width = queries.shape[1:]
     groups, held = keys.shape[1], keys.shape[2]
     room = (held + WIDTH - 1) // WIDTH * WIDTH
-    for place in prange(batch * heads):
-        row, head = place // heads, place % heads
-        group = head // (heads // groups)
-        probs, query = np.empty(room, np.float32), np.empty(width, np.float32)
-        for index in range(width):
-            query[index] = queries[row, head, index] * scale
-        scored(query, keys, row, group, seen, probs)
-        share = np.float32(1) / weighed(probs)
-        for index in range(held):
-            probs[index] *= share
-        averaged(probs, values, row, group, seen, out, place * width)
+    row, head = place // heads, place % heads
+    group = head // (heads // groups)
+    probs, query = np.empty(room, np.float32), np.empty(width, np.float32)
+    for index in range(width):
+        query[index] = queries[row, head, index] * scale
+    scored(query, keys, row, group, seen, probs)
+    share = np.float32(1) / weighed(probs)
+    for index in range(held):
+        probs[index] *= share
+    averaged(probs, values, row, group, seen, out, place * width)
 
 
 @inlined
@@ -88,9 +88,26 @@ def weighed(scores):
 
 @inlined
 def averaged(probs, values, row, group, seen, out, to):
-    """Write the average of the values that are seen, weighted by `probs`."""
+    """Write the average of the values that are seen, weighted by `probs`.
+
+    Four sums go along the keys at once: one alone would wait for itself at each key.
+    """
     start, stride = start_of(values, row, group), values.strides[2] // BYTES
-    for index in range(0, values.shape[3], WIDTH):
+    whole = values.shape[3] // (FOUR * WIDTH) * FOUR * WIDTH
+    for index in range(0, whole, FOUR * WIDTH):
+        a = b = c = d = splat(np.float32(0))
+        for key in range(values.shape[2]):
+            if seen[row, key]:
+                prob, at = splat(scalar(probs, key)), start + key * stride + index
+                a = fma(prob, floats(values, at), a)
+                b = fma(prob, floats(values, at + WIDTH), b)
+                c = fma(prob, floats(values, at + 2 * WIDTH), c)
+                d = fma(prob, floats(values, at + 3 * WIDTH), d)
+        store(out, to + index, a)
+        store(out, to + index + WIDTH, b)
+        store(out, to + index + 2 * WIDTH, c)
+        store(out, to + index + 3 * WIDTH, d)
+    for index in range(whole, values.shape[3], WIDTH):
         lanes = splat(np.float32(0))
         for key in range(values.shape[2]):
             if seen[row, key]:

@@ -10,12 +10,12 @@ PER_LN_2 = np.float32(1.4426950408889634)
 LN_2, REST_OF_LN_2 = np.float32(0.693359375), np.float32(-2.12194440e-4)
 # 1 / n!, from the highest: the Taylor polynomial over half a power of two on either side of 0.
 TERMS = tuple(np.float32(term) for term in (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1, 1))
-SMALLEST = np.float32(-87)  # below it a result has no full float32
+SMALLEST = np.float32(-104)  # below it a result is nearer to 0 than to any float32
 
 
 @inlined
 def exp(power):
-    """Return e to powers of at most 0, to a few units of the last place; below -87 it is 0.
+    """Return e to powers of at most 0, to a few units of the last place; below -104 it is 0.
 
     By powers of two, as Cody and Waite do it: e**x = 2**k * e**(x - k ln 2).
     """

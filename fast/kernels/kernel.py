@@ -10,47 +10,71 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import config as numba_config
+import numpy as np
 from numba import njit
+
+from lockstep.fast.kernels.constants import Constants
+from lockstep.fast.kernels.helpers import SETTINGS, helpers
+from lockstep.fast.kernels.sharing import BODIES, run, serve
 
 SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
 TORN = (OSError, EOFError, pickle.UnpicklingError)  # by half a file, or a disk that is full
 UNUSED = 30 * 86400  # seconds after which the machine code of other sources is removed
-SETTINGS: Any = numba_config  # which has its settings from the environment
 STARTING = threading.Lock()
-_state = {"threads": False, "forked": False}
+NOTHING = (None,) * 8  # what `run` is given in place of arguments that a kernel does not have
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+_state = {"forked": False}
+_code: dict[str, Callable[..., Any]] = {}
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop that `prange` spreads over the cores: `start(products, *arguments)`.
+    """Compile the work at one place: `start(products, places, *arguments)` does it at all of them.
 
-    If there are few products, one core does it all. Else one kernel runs at a time: each takes all
-    cores, and not every threading layer of Numba may be entered twice. Machine code that cannot be
-    read or kept is thrown away and made anew, for this process alone.
+    The function takes the place, then the arguments. Where there are few products this thread does
+    it all; else the others help, with one kernel at a time. Machine code that cannot be read or
+    kept is thrown away and made anew, for this process alone.
     """
-    alone, together = compiled(function), compiled(function, parallel=True)
-
-    def attempt(products: int, *arguments: Any) -> Any:
-        if products < SMALL:
-            return alone(*arguments)
-        with STARTING:
-            return together(*arguments) if _state["threads"] else first(together, arguments)
+    work = Constants(format=function.__name__)
+    BODIES[function.__name__] = function
 
     @functools.wraps(function)
-    def start(products: int, *arguments: Any) -> Any:
-        nonlocal alone, together
+    def start(products: int, places: int, *arguments: Any) -> None:
         try:
-            return attempt(products, *arguments)
+            attempt(products, work, places, arguments)
         except TORN:  # before the kernel ran: none raises these
             shutil.rmtree(own_folder(), ignore_errors=True)
-            alone, together = unkept(function), unkept(function, parallel=True)
-            return attempt(products, *arguments)
+            _code.update(run=unkept(run), serve=unkept(serve))
+            attempt(products, work, places, arguments)
 
     return start
+
+
+def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, ...]) -> None:
+    arguments += NOTHING[len(arguments) :]
+    if not _code:
+        _code.update(run=compiled(run), serve=compiled(serve))
+    if products < SMALL:
+        _code["run"](work, helpers.board, 1, places, *arguments)
+        return
+    with STARTING:
+        pieces = helpers.pieces(places)
+        if pieces > 1:
+            helpers.call(served)
+        _code["run"](work, helpers.board, pieces, places, *arguments)
+
+
+def served(board: np.ndarray, looks: int) -> None:
+    """Do what a helper does, by machine code that can be read."""
+    try:
+        _code["serve"](board, looks)
+    except TORN:
+        _code["serve"] = unkept(serve)
+        _code["serve"](board, looks)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,30 +85,37 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(forceinline=True, error_model="numpy")(function)
 
 
-def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile for this processor when it is first called; machine code is kept between processes.
 
     It lies in a folder that is named after all sources here, since Numba itself would not see that
-    a file changed which a kernel is composed of; nor does it tell one core's code from that of all.
+    a file changed which a kernel is composed of.
     """
-    folder = own_folder() / ("together" if parallel else "alone")
-    if not writable(folder):  # then nowhere: Numba's own folders would mix these up
-        return unkept(function, parallel=parallel)
+    folder = own_folder()
+    if not writable(folder):  # then nowhere: Numba's own folder would mix these up
+        return unkept(function)
     before = SETTINGS.CACHE_DIR
     try:
         SETTINGS.CACHE_DIR = str(folder)
-        return njit(cache=True, **options(parallel))(function)
+        return named_apart(njit(cache=True, **OPTIONS)(function))
     finally:
         SETTINGS.CACHE_DIR = before
 
 
-def unkept(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+def named_apart(dispatcher: Any) -> Any:
+    """Give the files of this process names that no other process gives to its own.
+
+    Numba counts them. Two processes that compile at once would count alike, and the index of the
+    one would lead to the machine code of the other: for other types, or for another kernel.
+    """
+    files = dispatcher._cache._cache_file
+    files._data_name_pattern = f"{uuid.uuid4().hex}.{{number:d}}.nbc"
+    return dispatcher
+
+
+def unkept(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile for this processor and this process."""
-    return njit(**options(parallel))(function)
-
-
-def options(parallel: bool) -> dict[str, Any]:
-    return {"parallel": parallel, "nogil": True, "error_model": "numpy"}
+    return njit(**OPTIONS)(function)
 
 
 @functools.cache
@@ -127,26 +158,14 @@ def cache_folder(source: Path) -> Path:
     return root / "lockstep" / f"kernels-{digest.hexdigest()[:16]}"
 
 
-def first(found: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Start the threads. GNU's wait in a loop, by default for so long that BLAS starves."""
-    name, before = "GOMP_SPINCOUNT", os.environ.get("GOMP_SPINCOUNT")
-    os.environ.setdefault(name, "1000")
-    try:
-        return found(*arguments)
-    finally:
-        _state["threads"] = True
-        if before is None:
-            del os.environ[name]
-
-
 def usable() -> bool:
-    """Whether kernels may be started: not in a process that forked off one with threads."""
+    """Whether kernels may be started: not in a process forked off while another thread did so."""
     return not _state["forked"]
 
 
 def after_fork() -> None:
-    """A child has none of the threads, and a lock that another thread held stays shut for ever."""
-    _state["forked"] = _state["threads"] or STARTING.locked()
+    """A lock that another thread held stays shut for ever, and so may those of the compiler."""
+    _state["forked"] = STARTING.locked()
 
 
 os.register_at_fork(after_in_child=after_fork)

@@ -148,13 +148,20 @@ def rint(_: Any, lanes: Any) -> Any:
 
 @instruction
 def times_two_to(_: Any, lanes: Any, powers: Any) -> Any:
-    """Return `lanes * 2**powers` for whole powers from -126, made of the bits of a float."""
+    """Return `lanes * 2**powers` for whole powers from -252, made of the bits of two floats.
+
+    Two, since the result may lie below the smallest power that a full float32 has.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes, powers = arguments
-        exponents = builder.add(builder.fptosi(powers, vector(I32)), constant([127] * WIDTH))
-        two_to = builder.bitcast(builder.shl(exponents, constant([23] * WIDTH)), vector(FLOAT))
-        return builder.fmul(lanes, two_to)
+        whole = builder.fptosi(powers, vector(I32))
+        half = builder.ashr(whole, constant([1] * WIDTH))
+        for part in (half, builder.sub(whole, half)):
+            exponents = builder.add(part, constant([127] * WIDTH))
+            two_to = builder.bitcast(builder.shl(exponents, constant([23] * WIDTH)), vector(FLOAT))
+            lanes = builder.fmul(lanes, two_to)
+        return lanes
 
     return Floats(Floats, Floats), generate
 
@@ -171,3 +178,32 @@ def unless_below(_: Any, lanes: Any, limit: Any, otherwise: Any) -> Any:
         return builder.select(builder.fcmp_unordered("uno", lanes, lanes), lanes, result)
 
     return Floats(Floats, types.float32, Floats), generate
+
+
+@instruction
+def subtracted(_: Any, left: Any, right: Any) -> Any:
+    return Floats(Floats, Floats), lambda context, builder, sig, arguments: builder.fsub(*arguments)
+
+
+@instruction
+def divided(_: Any, left: Any, right: Any) -> Any:
+    return Floats(Floats, Floats), lambda context, builder, sig, arguments: builder.fdiv(*arguments)
+
+
+@instruction
+def magnitude(_: Any, lanes: Any) -> Any:
+    return Floats(Floats), lambda context, builder, sig, arguments: called(
+        builder, "fabs", *arguments
+    )
+
+
+@instruction
+def where_below(_: Any, lanes: Any, limit: Any, there: Any, elsewhere: Any) -> Any:
+    """Return `there` where `lanes` lies below the limit, `elsewhere` where not or NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes, limit, there, elsewhere = arguments
+        below = builder.fcmp_ordered("<", lanes, spread(builder, limit))
+        return builder.select(below, there, elsewhere)
+
+    return Floats(Floats, types.float32, Floats, Floats), generate

@@ -5,7 +5,6 @@ part in each step, with four rows that are unpacked into the first cache once fo
 """
 
 import numpy as np
-from numba import prange
 
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, multiplied, splat, total
@@ -20,17 +19,16 @@ COLUMNS = 1024  # of which four rows stay in the first cache: a multiple of ever
 
 
 @kernel
-def multiply(of, x, matrix, y):
-    """Write the products of x (M, K) with every row of a matrix (N, K) to y (M, N)."""
+def multiply(block, of, x, matrix, y):
+    """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N)."""
     tokens, rows = y.shape
-    for block in prange((rows + ROWS - 1) // ROWS):
-        first, last = block * ROWS, min(block * ROWS + ROWS, rows)
-        done = tokens // FOUR * FOUR
-        for start in range(0, done, TOKENS):
-            fours(of, x, matrix, y, first, last, start, min(start + TOKENS, done))
-        for row in range(first, last):
-            for token in range(done, tokens):
-                y[token, row] = dot(of, x, matrix, row, token)
+    first, last = block * ROWS, min(block * ROWS + ROWS, rows)
+    done = tokens // FOUR * FOUR
+    for start in range(0, done, TOKENS):
+        fours(of, x, matrix, y, first, last, start, min(start + TOKENS, done))
+    for row in range(first, last):
+        for token in range(done, tokens):
+            y[token, row] = dot(of, x, matrix, row, token)
 
 
 @inlined

@@ -8,7 +8,7 @@ from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
-from lockstep.fast.kernels.matmul import FOUR, multiply
+from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply
 from lockstep.fast.kernels.memory import SEEN_AS, seen
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
@@ -30,7 +30,9 @@ def product(x: Array, weight: Weight) -> Array | None:
         return None
     of, matrix = form
     out = np.empty((len(x), weight.shape[0]), np.float32)
-    multiply(x.size * weight.shape[0], of, interleaved(x, of.numbers.get("parts", 1)), matrix, out)
+    products, places = x.size * weight.shape[0], -(-weight.shape[0] // ROWS)
+    sorted_x = interleaved(x, of.numbers.get("parts", 1))
+    multiply(products, places, of, sorted_x, matrix, out)
     return out
 
 

@@ -81,8 +81,7 @@ def held(run: Run, keys: Array, values: Array, layer: int, sight: Sight) -> tupl
 def mlp(run: Run, x: Hidden, layer: int) -> Hidden:
     path = f"model.layers.{layer}.mlp"
     normed = run.rms_norm(x, f"model.layers.{layer}.pre_feedforward_layernorm")
-    gate = run.linear(normed, f"{path}.gate_proj")  # (B, L, F)
-    up = run.linear(normed, f"{path}.up_proj")
+    gate, up = run.linears(normed, f"{path}.gate_proj", f"{path}.up_proj")  # (B, L, F)
     return run.linear(run.ops.geglu(gate, up), f"{path}.down_proj")
 
 

@@ -12,9 +12,10 @@ from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
 
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
-    queries = heads(run, x, f"{path}.q_proj", config.num_attention_heads)  # (B, H, L, D)
-    keys = heads(run, x, f"{path}.k_proj", config.num_key_value_heads)  # (B, G, L, D)
-    values = heads(run, x, f"{path}.v_proj", config.num_key_value_heads)
+    queries, keys, values = run.linears(x, *(f"{path}.{one}_proj" for one in "qkv"))
+    queries = heads(run, queries, config.num_attention_heads)  # (B, H, L, D)
+    keys = heads(run, keys, config.num_key_value_heads)  # (B, G, L, D)
+    values = heads(run, values, config.num_key_value_heads)
 
     queries = run.rope(queries, f"{path}.q_rope", frequencies)
     keys = run.rope(keys, f"{path}.k_rope", frequencies)
@@ -26,14 +27,13 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) 
     return run.linear(context, f"{path}.o_proj")
 
 
-def heads(run: Run, x: Hidden, path: str, count: int) -> Queries:
-    return run.ops.heads_first(run.ops.split_heads(run.linear(x, path), heads=count))
+def heads(run: Run, x: Hidden, count: int) -> Queries:
+    return run.ops.heads_first(run.ops.split_heads(x, heads=count))
 
 
 def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     path = f"model.layers.{layer}.mlp"
-    gate = run.linear(x, f"{path}.gate_proj")  # (B, L, F)
-    up = run.linear(x, f"{path}.up_proj")
+    gate, up = run.linears(x, f"{path}.gate_proj", f"{path}.up_proj")  # (B, L, F)
     return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
 
 

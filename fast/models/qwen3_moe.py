@@ -14,9 +14,10 @@ FeedForward = Callable[[Run, Hidden, int], Hidden]
 
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
-    queries = normed_heads(run, x, f"{path}.q", config.num_attention_heads)  # (B, H, L, D)
-    keys = normed_heads(run, x, f"{path}.k", config.num_key_value_heads)  # (B, G, L, D)
-    values = run.linear(x, f"{path}.v_proj")
+    paths = (f"{path}.{one}_proj" for one in "qkv")
+    queries, keys, values = run.linears(x, *paths)  # (B, L, H*D), (B, L, G*D), (B, L, G*D)
+    queries = normed_heads(run, queries, f"{path}.q_norm", config.num_attention_heads)
+    keys = normed_heads(run, keys, f"{path}.k_norm", config.num_key_value_heads)  # (B, G, L, D)
     values = ops.heads_first(ops.split_heads(values, heads=config.num_key_value_heads))
 
     queries = run.rope(queries, f"{path}.q_rope", frequencies)
@@ -30,14 +31,13 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) 
 
 
 def normed_heads(run: Run, x: Hidden, path: str, heads: int) -> Queries:
-    projected = run.ops.split_heads(run.linear(x, f"{path}_proj"), heads=heads)  # (B, L, H, D)
-    return run.ops.heads_first(run.rms_norm(projected, f"{path}_norm"))
+    split = run.ops.split_heads(x, heads=heads)  # (B, L, H, D)
+    return run.ops.heads_first(run.rms_norm(split, path))
 
 
 def dense_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     path = f"model.layers.{layer}.mlp"
-    gate = run.linear(x, f"{path}.gate_proj")  # (B, L, F)
-    up = run.linear(x, f"{path}.up_proj")
+    gate, up = run.linears(x, f"{path}.gate_proj", f"{path}.up_proj")  # (B, L, F)
     return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
 
 

@@ -51,9 +51,19 @@ def test_one_query_over_a_cache(held, room, small, monkeypatch):
     assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, held))), kind="sum")
 
 
-def test_a_window_and_padding_hide_keys():
+@pytest.mark.parametrize("width", [16, 48, 64, 80, 128])
+def test_heads_of_every_width(width):
+    """By loop: of four vectors, of fewer, and of both."""
+    queries, keys, values = drawn(21, width)
+    mask = causal_mask(np.full((2, 1), 20), np.tile(np.arange(21), (2, 1)), window=None)
+    found = in_kernel(queries, keys, values, mask)
+    assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, 21))), kind="sum")
+
+
+@pytest.mark.parametrize("width", [32, 80])
+def test_a_window_and_padding_hide_keys(width):
     """By loop: rows of unequal length whose newest keys alone are seen."""
-    queries, keys, values = drawn(12)
+    queries, keys, values = drawn(12, width)
     positions = np.stack([np.arange(12), np.where(np.arange(12) < 9, np.arange(12), -1)])
     mask = causal_mask(np.array([[11], [8]]), positions, window=4)
     keys[1, :, 9:], values[1, :, 9:] = np.nan, np.nan  # what is hidden may hold anything

@@ -1,0 +1,225 @@
+"""How a piece of work is handed to other threads, and what one of them does about it.
+
+A job is the address of machine code and of its arguments. Its places are cut into pieces, which
+whoever is free takes one after another: a thread that comes late finds less to do or nothing, and
+is not waited for. So a core that is busy with other work delays nobody for longer than a piece.
+
+`board` is where jobs are posted: int64, each number on a line of the cache of its own. `LEFT` is
+written last and taken from by exchange, so whoever read of an older job gets no piece.
+"""
+
+import platform
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.compiler import Flags
+from numba.np.arrayobj import make_array
+
+from lockstep.fast.kernels.lanes import instruction
+
+LINE = 16  # numbers, of 8 bytes: two lines of the cache, since neighbours are fetched in pairs
+# What stands where: pieces that nobody took yet, with the number of the job above bit 32; pieces
+# that are done; and the job.
+LEFT, DONE, CODE, ARGUMENTS, PIECES, PLACES = (LINE * n for n in range(6))
+NUMBERS, LOW = (1 << 31) - 1, (1 << 32) - 1
+PATIENCE = 2000  # looks at a piece that another thread is at, before it is given the core
+I64, POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
+BODIES: dict[str, Any] = {}  # the functions of kernels, by their names
+
+
+def board() -> np.ndarray:
+    return np.zeros(6 * LINE, np.int64)
+
+
+def at(context: Any, builder: Any, array: Any, index: Any) -> Any:
+    """Return the pointer to an element of an array of int64."""
+    kind = types.Array(types.int64, 1, "C")
+    return builder.gep(make_array(kind)(context, builder, array).data, [index])
+
+
+@instruction
+def read(_: Any, board: Any, index: Any) -> Any:
+    """Read a number that another thread may be writing; what it wrote before is seen too."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(at(context, builder, *arguments), "acquire", 8)
+
+    return types.int64(board, types.intp), generate
+
+
+@instruction
+def write(_: Any, board: Any, index: Any, value: Any) -> Any:
+    """Write a number that another thread may be reading, after all that was written before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, value = arguments
+        builder.store_atomic(value, at(context, builder, array, index), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(board, types.intp, types.int64), generate
+
+
+@instruction
+def count(_: Any, board: Any, index: Any, more: Any) -> Any:
+    """Add to a number at once, whoever else does."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, more = arguments
+        builder.atomic_rmw("add", at(context, builder, array, index), more, "acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(board, types.intp, types.int64), generate
+
+
+@instruction
+def exchanged(_: Any, board: Any, index: Any, known: Any, new: Any) -> Any:
+    """Replace a number if it still is what is known of it; return whether it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, known, new = arguments
+        place = at(context, builder, array, index)
+        both = builder.cmpxchg(place, known, new, "acq_rel", "acquire")
+        return builder.extract_value(both, 1)
+
+    return types.boolean(board, types.intp, types.int64, types.int64), generate
+
+
+@instruction
+def pause(_: Any) -> Any:
+    """Tell the core that it waits for another one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() in ("x86_64", "AMD64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@instruction
+def step_aside(_: Any) -> Any:
+    """Let another thread have the core."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@instruction
+def job(_: Any, work: Any, arguments: Any) -> Any:
+    """Return the addresses of a kernel's code for places `first` to `last`, and of its arguments.
+
+    The arguments lie in the frame of the caller, which must not return before all is done.
+    """
+    given = [kind for kind in arguments.types if kind != types.none]
+    signature = types.void(types.intp, *given)
+
+    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        packed = cgutils.alloca_once_value(builder, values[1])
+        code = piece(context, builder, BODIES[work.format], signature, values[1].type)
+        pair = [builder.ptrtoint(code, I64), builder.ptrtoint(packed, I64)]
+        return context.make_tuple(builder, result, pair)
+
+    result = types.UniTuple(types.int64, 2)
+    return result(work, arguments), generate
+
+
+def piece(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
+    """Make the function `void (arguments, first, last)` that calls a body at each of the places."""
+    flags: Any = Flags()
+    flags.error_model, flags.forceinline, flags.nrt = "numpy", True, True
+    compiled = context.compile_subroutine(builder, body, signature, flags=flags)
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I64, I64])
+    function = ir.Function(builder.module, kind, f"{builder.function.name}.piece")
+    function.linkage = "internal"
+    inner = ir.IRBuilder(function.append_basic_block())
+    arguments, first, last = function.args
+    values = inner.load(inner.bitcast(arguments, packed.as_pointer()))
+    each = [inner.extract_value(values, index) for index in range(len(signature.args) - 1)]
+    with cgutils.for_range_slice(inner, first, last, ir.Constant(I64, 1)) as (place, _):
+        context.call_internal_no_propagate(inner, compiled.fndesc, signature, [place, *each])
+    inner.ret_void()
+    return function
+
+
+@instruction
+def call(_: Any, code: Any, arguments: Any, first: Any, last: Any) -> Any:
+    """Call a function that `job` gave the address of."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        code, arguments, first, last = values
+        kind = ir.FunctionType(ir.VoidType(), [POINTER, I64, I64])
+        function = builder.inttoptr(code, kind.as_pointer())
+        builder.call(function, [builder.inttoptr(arguments, POINTER), first, last])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@njit(forceinline=True)
+def take(board, ticket):
+    """Do a piece of the job that stood in `LEFT`, unless others took it meanwhile."""
+    left = ticket & LOW
+    code, arguments = read(board, CODE), read(board, ARGUMENTS)
+    pieces, places = read(board, PIECES), read(board, PLACES)
+    if exchanged(board, LEFT, ticket, ticket - 1):
+        index = pieces - left
+        call(code, arguments, places * index // pieces, places * (index + 1) // pieces)
+        count(board, DONE, 1)
+
+
+@njit(forceinline=True)
+def shared(board, code, arguments, pieces, places):
+    """Post a job, work at it, and wait until all pieces are done."""
+    number = ((read(board, LEFT) >> 32) + 1) & NUMBERS
+    write(board, CODE, code)
+    write(board, ARGUMENTS, arguments)
+    write(board, PIECES, pieces)
+    write(board, PLACES, places)
+    write(board, DONE, 0)
+    write(board, LEFT, number << 32 | pieces)
+    ticket = read(board, LEFT)
+    while ticket & LOW:
+        take(board, ticket)
+        ticket = read(board, LEFT)
+    looked = 0
+    while read(board, DONE) < pieces:
+        looked += 1
+        if looked < PATIENCE:
+            pause()
+        else:
+            step_aside()
+
+
+def run(work, board, pieces, places, a, b, c, d, e, f, g, h):
+    """Do a kernel's work at all places: in pieces that are shared, or here if there is one.
+
+    The arguments of the kernel come last, filled up with None. Numba is slow to see what a tuple of
+    any length holds.
+    """
+    code, packed = job(work, (a, b, c, d, e, f, g, h))
+    if pieces == 1:
+        call(code, packed, 0, places)
+    else:
+        shared(board, code, packed, pieces, places)
+
+
+def serve(board, looks):
+    """Help with whatever is posted, until nothing was for so many looks."""
+    idle = 0
+    while idle < looks:
+        ticket = read(board, LEFT)
+        if ticket & LOW:
+            take(board, ticket)
+            idle = 0
+        else:
+            pause()
+            idle += 1

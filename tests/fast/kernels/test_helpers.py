@@ -1,0 +1,130 @@
+"""Work that threads share: each place is done once, whoever comes, and nobody is waited for."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lockstep.fast.kernels import helpers as module
+from lockstep.fast.kernels import kernel
+from lockstep.fast.kernels.helpers import Helpers
+from lockstep.fast.kernels.kernel import kernel as kernel_of
+from lockstep.fast.kernels.sharing import DONE
+
+THREADS = 3
+
+
+@kernel_of
+def marked(place, marks, rounds):
+    """Count a visit of a place, after some work."""
+    kept = 0.0
+    for step in range(rounds):
+        kept += np.sqrt(step + place)
+    marks[place] += 1 if kept >= 0 else 2
+
+
+@pytest.fixture
+def crew(monkeypatch):
+    """Three threads, whatever the machine has."""
+    monkeypatch.setattr(kernel, "SMALL", 0)
+    monkeypatch.setattr(module.SETTINGS, "NUMBA_NUM_THREADS", THREADS)
+    crew = Helpers()
+    monkeypatch.setattr(kernel, "helpers", crew)
+    yield crew
+    crew.leave()
+
+
+@pytest.mark.parametrize("places", [0, 1, 2, 23, 24, 25, 1000])
+def test_every_place_is_done_once(places, crew):
+    """By hand: fewer places than pieces, as many, and more. Again and again, at any pace."""
+    for rounds in [0, 1, 500] * 20:
+        marks = np.zeros(places, np.int64)
+        marked(1, places, marks, rounds)
+        np.testing.assert_array_equal(marks, 1)
+    assert len(crew.threads) == (THREADS - 1 if places > 1 else 0)
+
+
+def test_threads_that_sleep_are_woken(crew):
+    """By hand: after a while without work all sleep, and the next job has them look again."""
+    marked(1, 24, np.zeros(24, np.int64), 1)
+    deadline = time.monotonic() + 60
+    while len(crew.asleep) < THREADS - 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    marks = np.zeros(24, np.int64)
+    marked(1, 24, marks, 10)
+    np.testing.assert_array_equal(marks, 1)
+
+
+def test_a_job_is_done_though_no_helper_comes(crew, monkeypatch):
+    """By hand: threads that never look for work are not waited for."""
+    monkeypatch.setattr(kernel, "served", lambda board, looks: None)
+    marks = np.zeros(100, np.int64)
+    marked(1, 100, marks, 10)
+    np.testing.assert_array_equal(marks, 1)
+
+
+def test_where_no_thread_can_be_started_one_does_it_all(crew, monkeypatch):
+    """By hand: as at the end of a process, or at a limit of the system."""
+
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    marks = np.zeros(100, np.int64)
+    marked(1, 100, marks, 10)
+    np.testing.assert_array_equal(marks, 1)
+    assert not crew.threads
+
+
+def test_helpers_do_take_part(crew, monkeypatch):
+    """By hand: sooner or later pieces are done while another thread looks for work."""
+    taken, help_out = [], kernel.served
+
+    def watched(board, looks):
+        before = board[DONE]
+        help_out(board, looks)
+        taken.append(board[DONE] - before)
+
+    monkeypatch.setattr(kernel, "served", watched)
+    deadline = time.monotonic() + 60
+    while not any(taken):
+        assert time.monotonic() < deadline
+        marked(1, 24, np.zeros(24, np.int64), 100000)
+
+
+def test_several_threads_of_a_program_may_start_kernels(crew):
+    """By hand: each has its own places, and each of them is done once."""
+    marks = [np.zeros(200, np.int64) for _ in range(4)]
+
+    def repeat(own):
+        for _ in range(50):
+            marked(1, 200, own, 20)
+
+    threads = [threading.Thread(target=repeat, args=(own,)) for own in marks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(marks, 50)
+
+
+ENDS = """
+import numpy as np
+from lockstep.fast.kernels import kernel
+from lockstep.fast.kernels.product import product
+kernel.SMALL = 0
+print(product(np.ones((1, 16), np.float32), np.ones((4096, 16), np.float16)).sum())
+"""
+
+
+def test_a_process_ends_while_its_helpers_look_for_work():
+    """By hand: without a word, and at once."""
+    environment = os.environ | {"NUMBA_NUM_THREADS": "4"}
+    run = [sys.executable, "-c", ENDS]
+    result = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "65536.0\n", "")
