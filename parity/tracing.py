@@ -60,7 +60,7 @@ def trace_run(
 
 
 def backend_of(model: Any) -> str:
-    return model.backend.name if hasattr(model, "backend") else "reference"
+    return model.runs_on
 
 
 def adapter_of(model: Any) -> Path | None:
