@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
 from lockstep.fast.run import Run, Trace
@@ -70,6 +72,15 @@ class Model:
         head = {} if table is None else {f"{HEAD}.weight": self.base[f"{table}.weight"]}
         return self.base | head | held
 
+    @property
+    def runs_on(self) -> str:
+        """The name of the backend: "mlx" or "cpu"."""
+        return self.backend.name
+
+    def put(self, array: np.ndarray) -> Array:
+        """Take a NumPy array to where this model computes, as it is."""
+        return self.backend.put(array)
+
     def make_cache(
         self,
         kind: str | None = None,
@@ -79,12 +90,9 @@ class Model:
         keep: int | None = None,
         recent: int | None = None,
     ) -> Cache:
-        """Return an empty key/value cache for one batch, of one of `stores.kinds.KINDS`.
+        """Return an empty key/value cache; without a `kind` it is "growing".
 
-        Without a `kind` it is "growing". `room` is how many tokens `kind="preallocated"`
-        makes room for. A rotating one holds `size` tokens, of which `keep` (or 0) are the first.
-        A turbo one leaves the newest `recent` (or 128) as they are.
-        Raises: InputError if there is no such kind, or an option is missing or not for it.
+        The arguments are those of `reference.model.Model.make_cache`.
         """
         options = CacheOptions(room, size, keep, recent)
         return make_cache(kind or "growing", self.config, options=options, backend=self.backend)

@@ -32,10 +32,10 @@ class TraceFile:
     Raises: InputError if it cannot be written.
     """
 
-    def __init__(self, path: str | Path, *, room: int = 0, **about: Any):
+    def __init__(self, path: str | Path, room: int = 0, /, **about: Any):
         self.path, self.prefix, self.count = Path(path), "", 0
         try:
-            self.writer = InPlaceWriter(self.path, room=room, **about)
+            self.writer = InPlaceWriter(self.path, room, **about)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise self.unwritten(error) from None
 

@@ -51,7 +51,7 @@ def trace_run(
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
-    with TraceFile(path, room=room, **about) as file, Progress(stages) as progress:
+    with TraceFile(path, room, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
@@ -104,7 +104,7 @@ def matched(name: str, globs: Sequence[str]) -> bool:
 
 
 def backend_of(model: Any) -> str:
-    return model.backend.name if hasattr(model, "backend") else "reference"
+    return model.runs_on
 
 
 def adapter_of(model: Any) -> Path | None:

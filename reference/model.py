@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from lockstep.reference.caches.make import make_cache
 from lockstep.reference.checkpoint.adapters import Adapters, open_adapter
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
@@ -22,6 +24,8 @@ NO_ADAPTERS = Adapters()
 
 class Model:
     """A checkpoint, an architecture's file, and the namespace of operations that they run on."""
+
+    runs_on = "reference"
 
     def __init__(
         self, checkpoint: Checkpoint, *, dtype: str, ops: Any, adapters: Adapters = NO_ADAPTERS
@@ -44,6 +48,10 @@ class Model:
         if adapter is not None:
             other.adapters = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
         return other
+
+    def put(self, array: np.ndarray) -> Array:
+        """Take a NumPy array to where this model computes: it is there already."""
+        return array
 
     def make_cache(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu, kernels
-from lockstep.fast.caches import quantizing_cpu, turbo_cpu
+from lockstep.fast.caches import affine_cpu, int8_cpu, turbo_cpu
 from lockstep.fast.joined import Joined, Paths, join_all
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import Packed
@@ -18,7 +18,8 @@ class CpuBackend:
 
     name = "cpu"
     ops = cpu
-    quantizing = quantizing_cpu
+    int8 = int8_cpu
+    affine = affine_cpu
     turbo = turbo_cpu
     zeros = staticmethod(np.zeros)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep.fast import ops
 from lockstep.fast.blocks.repack import AFFINE, repacked
-from lockstep.fast.caches import quantizing_mlx, turbo_mlx
+from lockstep.fast.caches import affine_mlx, int8_mlx, turbo_mlx
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.errors import InputError
@@ -21,7 +21,8 @@ class MlxBackend:
 
     name = "mlx"
     ops = ops
-    quantizing = quantizing_mlx
+    int8 = int8_mlx
+    affine = affine_mlx
     turbo = turbo_mlx
     zeros = staticmethod(mx.zeros)
 

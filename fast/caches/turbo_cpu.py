@@ -15,12 +15,6 @@ def coded(x: Array, bits: int, table: Tables) -> tuple[Array, Array]:
     return packed(nearest(y, levels(table, bits)), bits), lengths.astype(x.dtype)
 
 
-def decoded(words: Array, lengths: Array, bits: int, table: Tables, dtype: Any) -> Array:
-    """Return the values of `coded`."""
-    y = levels(table, bits)[unpacked(words, bits)]
-    return scaled(y @ rotation(table), lengths, dtype)
-
-
 def coded_keys(x: Array, bits: int, table: Tables) -> tuple[Array, Array, Array]:
     """Return words, lengths, and lengths of what is left, of (..., D), right on average."""
     y, lengths = turned_units(x, table)
@@ -30,6 +24,11 @@ def coded_keys(x: Array, bits: int, table: Tables) -> tuple[Array, Array, Array]
     words = np.concatenate([packed(codes, bits - 1), packed(signs, 1)], axis=-1)
     rest = np.sqrt(np.einsum("...d,...d->...", y, y))[..., None]
     return words, lengths.astype(x.dtype), rest.astype(x.dtype)
+
+
+def decoded(words: Array, lengths: Array, bits: int, table: Tables, dtype: Any) -> Array:
+    """Return the values of `coded`."""
+    return scaled(levels(table, bits)[unpacked(words, bits)], lengths, table, dtype)
 
 
 def decoded_keys(
@@ -42,15 +41,16 @@ def decoded_keys(
     signs -= 1
     y = signs @ projection(table)
     with np.errstate(invalid="ignore"):
-        y *= rest.astype(np.float32) * np.float32(np.sqrt(np.pi / 2) / table.width)
+        y *= rest.astype(np.float32) * np.float32(factor(table))
     y += levels(table, bits - 1)[unpacked(words[..., :split], bits - 1)]
-    return scaled(y @ rotation(table), lengths, dtype)
+    return scaled(y, lengths, table, dtype)
 
 
-def scaled(y: Array, lengths: Array, dtype: Any) -> Array:
+def scaled(y: Array, lengths: Array, table: Tables, dtype: Any) -> Array:
+    """Return what is turned and of length 1 as it was."""
     with np.errstate(invalid="ignore"):
         y *= lengths.astype(np.float32)
-        return y.astype(dtype, copy=False)
+    return turned_back(y, table).astype(dtype, copy=False)
 
 
 def turned_units(x: Array, table: Tables) -> tuple[Array, Array]:
@@ -59,7 +59,43 @@ def turned_units(x: Array, table: Tables) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.sqrt(np.einsum("...d,...d->...", wide, wide))[..., None]
         wide /= np.where(lengths == 0, np.float32(1), lengths)
-        return wide @ rotation(table).T, lengths
+        return turned(wide, table), lengths
+
+
+def turned(x: Array, table: Tables) -> Array:
+    """Return R x, in float32."""
+    with np.errstate(invalid="ignore"):
+        return x.astype(np.float32, copy=False) @ rotation(table).T
+
+
+def turned_back(y: Array, table: Tables) -> Array:
+    """Return R^T y, in float32."""
+    with np.errstate(invalid="ignore"):
+        return y.astype(np.float32, copy=False) @ rotation(table)
+
+
+def projected(y: Array, table: Tables) -> Array:
+    """Return S y: what is compared with signs."""
+    with np.errstate(invalid="ignore"):
+        return y @ projection(table).T
+
+
+def terms(table: Tables, bits: int) -> Array:
+    """Return what makes a level of the signs of its code's bits, (2^bits,), in float64.
+
+    With s = 1 for a bit that is set and -1 for another, a level is the sum over all sets of bits of
+    terms[set] times the product of their s. A set is the number that has those bits. Since the
+    levels mirror each other, only sets of an odd number of bits have a term.
+    """
+    sets = np.arange(2**bits)
+    clear = ~sets[:, None] & sets[None]  # of each code: which bits of each set are not set
+    signs = 1 - 2 * (np.bitwise_count(clear) & 1).astype(np.float64)
+    return table.levels(bits) @ signs / 2**bits
+
+
+def factor(table: Tables) -> float:
+    """Return what makes signs an estimate of what is left: sqrt(pi / 2) / D."""
+    return float(np.sqrt(np.pi / 2) / table.width)
 
 
 @lru_cache

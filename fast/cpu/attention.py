@@ -1,6 +1,7 @@
 import numpy as np
 
 from lockstep.fast import kernels
+from lockstep.fast.caches.held_codes import FEW, HeldCodes
 from lockstep.fast.cpu.attention_context import attention_context
 from lockstep.fast.cpu.attention_scores import attention_scores
 from lockstep.fast.cpu.softmax import POLICIES, softmax
@@ -15,18 +16,22 @@ def attention(
 ) -> Queries:
     """Attend: scores, softmax and weighted average, a block of queries at a time.
 
+    Keys and values may be what a cache holds as codes.
     Differs from `reference.ops.attention`: scores and probabilities stay in float32 between the
     parts; a masked NaN in the values does spoil the result, except where machine code goes along
     the keys of a single query.
     """
-    if queries.shape[2] == 1 and masked_row in POLICIES and kernels.available():
-        from lockstep.fast.kernels.attend import attended
+    if queries.shape[2] <= FEW and masked_row in POLICIES and kernels.available():
+        from lockstep.fast.kernels import attend, attend_codes
 
-        found = attended(queries, keys, values, mask, scale=scale)
+        kernel = attend_codes if isinstance(keys, HeldCodes) else attend
+        found = kernel.attended(queries, keys, values, mask, scale=scale)
         if found is not None:
             return found
+    if isinstance(keys, HeldCodes):
+        keys, values = keys.decoded(), values.decoded()
     wide = queries.astype(np.float32, copy=False)
-    out = np.empty_like(wide)
+    out = np.empty((*wide.shape[:3], values.shape[3]), np.float32)
     for start in range(0, queries.shape[2], BLOCK):
         part = slice(start, start + BLOCK)
         seen = Seen(mask.kind, mask.mask[:, :, part])

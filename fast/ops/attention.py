@@ -1,5 +1,7 @@
 import mlx.core as mx
 
+from lockstep.fast.caches.attend_turbo_mlx import attended
+from lockstep.fast.caches.held_codes import HeldCodes
 from lockstep.fast.masks import Seen
 from lockstep.fast.ops.softmax import MASKED_ROWS
 from lockstep.fast.shapes import Array, Keys, Queries, Values
@@ -10,12 +12,18 @@ def attention(
 ) -> Queries:
     """Attend in one kernel: no score matrix is ever written where the device has one.
 
+    Keys and values may be what a cache holds as codes.
     Differs from `reference.ops.attention`: on a GPU scores and probabilities stay in float32
     inside, on a CPU the query is scaled and rounded first; a masked NaN in the values does spoil
     the result.
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
+    if isinstance(keys, HeldCodes):
+        out = attended(queries, keys, values, mask, scale=scale)
+        if out is not None:
+            return out
+        keys, values = keys.decoded(), values.decoded()
     if not keys.shape[2]:  # MLX's softmax over no keys may never end
         return mx.zeros((*queries.shape[:-1], values.shape[-1]), queries.dtype)
     form = {"all": None, "causal": "causal"}.get(mask.kind, "some")

@@ -1,28 +1,29 @@
-"""Which model made a cache: a digest of its config, its tensors' formats and some of their rows."""
+"""Which model made a cache: a digest of its config and of every byte of its weights."""
 
 import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 
-ROWS = 3  # of each tensor: the first, the middle one and the last
+SPAN = 1 << 22  # weights that are in memory at a time, in each thread
+_found: WeakKeyDictionary[Checkpoint, bytes] = WeakKeyDictionary()  # of what is open
 
 
 def identity(model: Any) -> str:
     """Return 32 hex digits that another model, or another adapter, does not have.
 
-    Wherever the files lie. Of each tensor three rows are read: weights that differ elsewhere alone
-    are not told apart.
+    Wherever the files lie, and however they are cut into shards. All weights are read, once for
+    each checkpoint that is open.
     """
-    digest = hashlib.sha256()
     checkpoint, adapters = model.checkpoint, model.adapters
-    digest.update(repr((checkpoint.architecture, checkpoint.config)).encode())
-    for name in sorted(checkpoint.names):
-        stored = checkpoint.stored(name)
-        digest.update(repr((name, stored.dtype, stored.shape, stored.bits, stored.mode)).encode())
-        add(digest, rows_of(checkpoint, name))
+    digest = hashlib.sha256(of_checkpoint(checkpoint))
     for path in sorted(adapters.modules):
         digest.update(repr((path, adapters.modules[path].scale)).encode())
         add(digest, adapters.modules[path])
@@ -32,12 +33,37 @@ def identity(model: Any) -> str:
     return digest.hexdigest()[:32]
 
 
-def rows_of(checkpoint: Checkpoint, name: str) -> Any:
-    """Read a few rows of a tensor, packed as it is stored."""
-    rows = checkpoint.stored(name).shape[0] if checkpoint.stored(name).shape else 0
-    if not rows:
-        return checkpoint.tensor(name)
-    return checkpoint.tensor_at(name, sorted({0, rows // 2, rows - 1}))
+def of_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the digest of a base: its config, and the name, format and bytes of each tensor."""
+    if checkpoint not in _found:
+        whole = hashlib.sha256(repr((checkpoint.architecture, checkpoint.config)).encode())
+        names = sorted(checkpoint.names)
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # hashing leaves Python
+            for one in pool.map(lambda name: of_tensor(checkpoint, name), names):
+                whole.update(one)
+        _found[checkpoint] = whole.digest()
+    return _found[checkpoint]
+
+
+def of_tensor(checkpoint: Checkpoint, name: str) -> bytes:
+    """Return the digest of a tensor's name, format and bytes."""
+    stored = checkpoint.stored(name)
+    digest = hashlib.sha256(repr((name, stored.dtype, stored.shape, stored.bits, stored.mode))
+                            .encode())  # fmt: skip
+    for part in spans(checkpoint, name):
+        add(digest, part)
+    return digest.digest()
+
+
+def spans(checkpoint: Checkpoint, name: str) -> Iterator[Any]:
+    """Yield a tensor's rows, packed as they are stored, as many at a time as `SPAN` holds."""
+    shape = checkpoint.stored(name).shape
+    if not shape or prod(shape) <= SPAN:
+        yield checkpoint.tensor(name)
+        return
+    step = max(1, SPAN // prod(shape[1:]))
+    for start in range(0, shape[0], step):
+        yield checkpoint.tensor_rows(name, start, min(start + step, shape[0]))
 
 
 def add(digest: Any, tensor: Any) -> None:

@@ -1,6 +1,6 @@
 """What stands in a file of a prompt cache: the names of its tensors, and what each must be.
 
-positions, tokens           (B, S)      where each token stands, and its id
+positions, tokens           (B, S)      where each token stands (-2: forgotten), and its id
 rings.KIND.slots            (S',)       which tokens layers of a kind hold, if not all
 layers.N.keys.P             (B, G, S', ...)   part P of a layer's keys as they are held
 layers.N.values.P
@@ -13,8 +13,10 @@ import numpy as np
 
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.trace_file import TAGS
+from lockstep.reference.precision import dtype_named
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.kinds import heads_of
+from lockstep.reference.stores.ring import FORGOTTEN, PADDING
 
 FORMAT, VERSION = "lockstep-cache", "1"
 SIDES = ("keys", "values")
@@ -34,6 +36,20 @@ def parts(cache: Cache) -> Iterator[tuple[str, np.ndarray]]:
                 yield f"layers.{layer}.{side}.{number}", to_numpy(array)
 
 
+def in_order(positions: np.ndarray) -> bool:
+    """Tell whether each row's tokens count from 0, as far as they are not forgotten, (B, S)."""
+    forgotten = positions == FORGOTTEN
+    if (forgotten.any(axis=0) != forgotten.all(axis=0)).any():
+        return False
+    before = np.cumsum(forgotten[0])  # how many of a column and those before it are forgotten
+    for row in positions:
+        real = np.flatnonzero(row >= 0)
+        steps = np.diff(row[real], prepend=PADDING)
+        if (steps < 1).any() or (steps > 1 + np.diff(before[real], prepend=0)).any():
+            return False
+    return True
+
+
 def expected(model: Any, kind: str, options: dict[str, int | None]) -> dict[str, Any]:
     """Return the shape and tag of each part when a cache of this kind holds one token of one row.
 
@@ -45,15 +61,6 @@ def expected(model: Any, kind: str, options: dict[str, int | None]) -> dict[str,
     for layer in range(model.config.num_hidden_layers):
         if owns_keys(model.config, layer):
             heads, width = heads_of(model.config, layer)
-            blank = zeros(model, (1, heads, 1, width))
+            blank = model.put(np.zeros((1, heads, 1, width), dtype_named(model.dtype)))
             cache.update(model.ops, layer, blank, blank)
     return {name: (one.shape, TAG_OF[one.dtype.name]) for name, one in parts(cache)}
-
-
-def zeros(model: Any, shape: tuple[int, ...]) -> Any:
-    """Return zeros on the model's backend, in the dtype that it computes in."""
-    if hasattr(model, "backend"):
-        return model.backend.zeros(shape, model.backend.dtype)
-    from lockstep.reference.precision import dtype_named
-
-    return np.zeros(shape, dtype_named(model.dtype))

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.prompt_cache.identity import identity
-from lockstep.parity.prompt_cache.layout import FORMAT, VERSION, expected
+from lockstep.parity.prompt_cache.layout import FORMAT, VERSION, expected, in_order
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.stores.cache import Cache
+from lockstep.reference.stores.held_positions import HeldPositions
 from lockstep.reference.stores.kinds import CacheOptions, check_kind
-from lockstep.reference.stores.ring import PADDING, Ring
+from lockstep.reference.stores.ring import FORGOTTEN, PADDING, Ring
 
 SAID = ("model", "architecture", "dtype", "kind")
 COUNTS = ("room", "size", "keep", "recent")
@@ -83,9 +84,11 @@ def load_cache(path: str | Path, model: Any, *, room: int | None = None) -> Load
         own = min(options["room"], context_length(model.config))
         options["room"] = max(room or own, positions.shape[1])
     cache = model.make_cache(file.metadata["kind"], **options)
-    lengths = slots(file, cache, positions)
+    if (positions == FORGOTTEN).any() and not cache.positions.forgets:
+        raise InputError(path, f"positions hold {FORGOTTEN}, but should be -1 or more")
+    cache.positions.take(positions)
+    lengths = slots(file, cache)
     check_parts(file, cache, expected(model, cache.name, options), len(tokens), lengths)
-    cache.positions.array = positions
     fill(file, cache, model)
     return Loaded(cache, tokens, steady_length(model.config))
 
@@ -109,7 +112,7 @@ def rows(file: SafetensorsFile, model: Any) -> tuple[np.ndarray, np.ndarray]:
     found = []
     for name, low, high in (
         ("tokens", 0, model.config.vocab_size),
-        ("positions", PADDING, context_length(model.config)),
+        ("positions", FORGOTTEN, context_length(model.config)),
     ):
         entry = file.entries.get(name)
         if entry is None or entry.dtype != "I64" or len(entry.shape) != 2 or 0 in entry.shape:
@@ -123,15 +126,15 @@ def rows(file: SafetensorsFile, model: Any) -> tuple[np.ndarray, np.ndarray]:
     if tokens.shape != positions.shape:
         what = f"tokens are {tokens.shape}, but positions {positions.shape}"
         raise InputError(file.path, what)
-    real = positions >= 0
-    if (np.where(real, np.cumsum(real, axis=1) - 1, PADDING) != positions).any():
+    if not in_order(positions):
         raise InputError(file.path, "positions do not count the tokens of each row from 0")
     return tokens, positions
 
 
-def slots(file: SafetensorsFile, cache: Cache, positions: np.ndarray) -> dict[str, int]:
+def slots(file: SafetensorsFile, cache: Cache) -> dict[str, int]:
     """Fill the cache's rings from the file; return how many tokens layers of each kind hold."""
-    count, rings = positions.shape[1], {}
+    positions, rings = cache.positions, {}
+    count = positions.length
     for kind, ring in cache.positions.rings.items():
         name = f"rings.{kind}.slots"
         entry = file.entries.get(name)
@@ -139,6 +142,7 @@ def slots(file: SafetensorsFile, cache: Cache, positions: np.ndarray) -> dict[st
             raise InputError(file.path, f"{name} should be I64 of one axis")
         found = file.read(name).astype(np.int64)
         within = not len(found) or (found.min() >= 0 and found.max() < count)
+        within = within and np.isin(found, positions.numbers).all()
         if not within or len(np.unique(found)) != len(found):
             raise InputError(file.path, f"{name} should name tokens 0..{count - 1}, each once")
         rings[kind] = held(file, name, ring.holding(found), positions)
@@ -146,10 +150,14 @@ def slots(file: SafetensorsFile, cache: Cache, positions: np.ndarray) -> dict[st
     return {kind: len(ring.slots) for kind, ring in rings.items()}
 
 
-def held(file: SafetensorsFile, name: str, ring: Ring, positions: np.ndarray) -> Ring:
+def held(file: SafetensorsFile, name: str, ring: Ring, positions: HeldPositions) -> Ring:
     """Return the ring that `name` describes. Raises: InputError if the next token sees more."""
+    array = positions.array
+    assert array is not None  # a file has tokens
+    following = array.max(axis=1, initial=PADDING)[:, None] + 1
     try:
-        ring.check(positions, positions.max(axis=1, initial=PADDING)[:, None] + 1)
+        positions.check(following)
+        ring.check(array, following, positions.numbers)
     except InputError:
         raise InputError(file.path, f"{name} lack tokens that the next one sees") from None
     return ring
@@ -186,9 +194,8 @@ def check_parts(
 
 def fill(file: SafetensorsFile, cache: Cache, model: Any) -> None:
     """Put the file's parts into the stores, one layer at a time."""
-    put = model.backend.put if hasattr(model, "backend") else np.asarray
     for side, stores in (("keys", cache.keys), ("values", cache.values)):
         for layer, store in enumerate(stores):
             start = f"layers.{layer}.{side}."
             names = sorted(name for name in file.entries if name.startswith(start))
-            store.restore(model.ops, [put(file.read(name)) for name in names])
+            store.restore(model.ops, [model.put(file.read(name)) for name in names])

@@ -36,19 +36,18 @@ def load_mlx_lm_cache(path: str | Path, model: Any, tokens: Sequence[int]) -> Lo
         raise InputError(path, what)
     kind, told, slots = described_alike(file, names.pop(), tokens, model)
     cache = model.make_cache(kind, **told)
-    cache.positions.array = np.arange(len(tokens))[None]
+    cache.positions.take(np.arange(len(tokens))[None])
     for name, ring in cache.positions.rings.items():
-        ring = held(file, "its slots", ring.holding(slots), cache.positions.array)
+        ring = held(file, "its slots", ring.holding(slots), cache.positions)
         cache.positions.rings[name] = ring
     wanted = expected(model, kind, told)
-    put = model.backend.put if hasattr(model, "backend") else np.asarray
     for layer in range(layers):
         for side, store in enumerate((cache.keys[layer], cache.values[layer])):
             arrays = parts(file, f"{layer}.{side}", len(slots))
             start = f"layers.{layer}.{('keys', 'values')[side]}."
             ours = [one for name, one in wanted.items() if name.startswith(start)]
             check(file, f"{layer}.{side}", arrays, ours, len(slots))
-            store.restore(model.ops, [put(array) for array in arrays])
+            store.restore(model.ops, [model.put(array) for array in arrays])
     return Loaded(cache, np.array([tokens], np.int64), steady_length(model.config))
 
 

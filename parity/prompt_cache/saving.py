@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.prompt_cache.identity import identity
-from lockstep.parity.prompt_cache.layout import FORMAT, TAG_OF, VERSION, parts
+from lockstep.parity.prompt_cache.layout import FORMAT, TAG_OF, VERSION, in_order, parts
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.cooling import Cooling
-from lockstep.reference.stores.ring import PADDING
 
 
 def save_cache(path: str | Path, model: Any, cache: Cache, tokens: Any) -> None:
@@ -22,12 +21,11 @@ def save_cache(path: str | Path, model: Any, cache: Cache, tokens: Any) -> None:
     cache by their number, if they were not read in order, or if it cannot be written.
     """
     path, ids = Path(path), np.atleast_2d(np.asarray(tokens, np.int64))
-    held = cache.positions.array
+    held = cache.positions.whole()
     if held is None or held.shape != ids.shape:
         found = "nothing" if held is None else f"tokens of shape {held.shape}"
         raise InputError(path, f"the cache holds {found}, but tokens of shape {ids.shape} are said")
-    in_order = np.sort(np.where(held < 0, np.iinfo(np.int64).max, held), axis=1)
-    if (np.where(in_order == np.iinfo(np.int64).max, PADDING, in_order) != held).any():
+    if not in_order(held):
         raise InputError(path, "the cache cannot be saved: its tokens were not read in order")
     cache.settle(model.ops)
     tensors = {"tokens": ids, "positions": held}

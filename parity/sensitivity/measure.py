@@ -41,10 +41,7 @@ def packing_costs(
     checkpoint = model.checkpoint
     packings = packable(checkpoint, recipe)
     found = {kind: names for kind, names in kinds([*packings], by).items() if only(kind)}
-    packed = {
-        module: packed_weight(model, module, packings[module])
-        for module in dict.fromkeys(name for names in found.values() for name in names)
-    }
+    packed = packed_weights(model, [name for names in found.values() for name in names], packings)
     costs = {
         kind: Cost(kind, len(names), sum(size(checkpoint, module) for module in names))
         for kind, names in found.items()
@@ -79,11 +76,21 @@ def packable(checkpoint: Any, recipe: Recipe) -> dict[str, Packing]:
     return found
 
 
-def packed_weight(model: Any, module: str, packing: Packing) -> Any:
-    """Return a module's weight packed, as the model's backend holds it."""
-    checkpoint = model.checkpoint
-    packed = PackedModule(checkpoint, f"{table_of(checkpoint, module)}.weight", packing).tensor()
-    return model.backend.weight(packed)
+def packed_weights(
+    model: Any, modules: Sequence[str], packings: dict[str, Packing]
+) -> dict[str, Any]:
+    """Return modules' weights packed, as the model's backend holds them.
+
+    A table that is embedding and head is packed once, if both are packed alike.
+    """
+    tables = {module: (table_of(model.checkpoint, module), packings[module]) for module in modules}
+    made = {
+        (table, packing): model.backend.weight(
+            PackedModule(model.checkpoint, f"{table}.weight", packing).tensor()
+        )
+        for table, packing in dict.fromkeys(tables.values())
+    }
+    return {module: made[tables[module]] for module in modules}
 
 
 def with_weights(model: Any, changed: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ class InPlaceWriter(TraceWriter):
     """Keeps `room` bytes free before the tensors. A header that finds room there is written there,
     with spaces behind it, as the format allows; a longer one makes a copy, as ever."""
 
-    def __init__(self, path: Path, *, room: int, **about: Any):
+    def __init__(self, path: Path, room: int, /, **about: Any):
         super().__init__(path, **about)
         self.start = room - room % 8
         self.body.seek(self.start)

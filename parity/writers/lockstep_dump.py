@@ -27,7 +27,7 @@ CHUNK = 1 << 20
 class TraceWriter:
     """Collects tensors in a temporary file beside `path`; `close` puts the whole in place."""
 
-    def __init__(self, path, *, model="", backend="", dtype="float32", tokens=(), **extra):
+    def __init__(self, path, /, *, model="", backend="", dtype="float32", tokens=(), **extra):
         self.path = Path(path)
         listed = json.dumps([int(token) for token in tokens])
         about = {"model": model, "backend": backend, "dtype": dtype, "tokens": listed, **extra}

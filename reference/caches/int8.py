@@ -1,36 +1,12 @@
 """Keys and values as 8-bit whole numbers, with a scale for each group of a head's dimensions."""
 
-from typing import Any
-
 import numpy as np
 
 from lockstep.reference.precision import accumulator
-from lockstep.reference.shapes import Array, Keys, NewKeys
-
-GROUP = 64
+from lockstep.reference.shapes import Array
 
 
-class Int8:
-    """Codes (B, G, S, D) from -127 to 127, and scales (B, G, S, D / group) in the model's dtype.
-
-    The group is 64 dimensions, or the whole head where 64 does not divide it.
-    """
-
-    def fits(self, width: int) -> bool:
-        """Say yes: a head of any width is coded."""
-        return True
-
-    def encode(self, new: NewKeys) -> tuple[Array, Array]:
-        """Return codes and scales of new tokens."""
-        return absmax(new)
-
-    def decode(self, ops: Any, parts: list[Array], like: Array) -> Keys:
-        """Return the values of all codes."""
-        codes, scales = parts
-        return decoded(codes, scales)
-
-
-def absmax(x: Array) -> tuple[Array, Array]:
+def absmax(x: Array, group: int) -> tuple[Array, Array]:
     """Return codes and scales of (..., D): q = round(x / s) with s = max |x| / 127 of a group.
 
     Rounding: s to the dtype of `x`, then the quotient to the nearest whole number with
@@ -40,7 +16,6 @@ def absmax(x: Array) -> tuple[Array, Array]:
     below 0.0078 up to 127 * 2^-25 = 3.8e-6 are lost: 1.05e-5 comes back as 7.6e-6.
     """
     width, dtype = x.shape[-1], accumulator(x.dtype)
-    group = GROUP if width % GROUP == 0 else width
     wide = x.astype(dtype).reshape(*x.shape[:-1], width // group, group)
     scales = (np.abs(wide).max(axis=-1) / dtype.type(127)).astype(x.dtype)
     divisors = np.where(scales == 0, 1, scales).astype(dtype)[..., None]
@@ -50,7 +25,7 @@ def absmax(x: Array) -> tuple[Array, Array]:
         return codes.astype(np.int8).reshape(x.shape), scales
 
 
-def decoded(codes: Array, scales: Array) -> Array:
+def from_absmax(codes: Array, scales: Array) -> Array:
     """Return codes times scales, in the dtype of the scales: one rounding."""
     dtype = accumulator(scales.dtype)
     groups = codes.reshape(*scales.shape, codes.shape[-1] // scales.shape[-1]).astype(dtype)

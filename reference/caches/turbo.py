@@ -5,36 +5,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.precision import accumulator
-from lockstep.reference.shapes import Array, Keys, NewKeys
-from lockstep.reference.stores.turbo_tables import LEVELS, SEED, Tables, tables
-
-
-class Turbo:
-    """Codes of `bits` bits a coordinate, (B, G, S, bits * D / 32) words, and lengths (B, G, S, 1).
-
-    They are coded for the least squared error. An `unbiased` one has one bit less for that, and one
-    for the sign of a random projection of what is left, so that its product with any query is right
-    on average; the length of what is left is kept too.
-    """
-
-    def __init__(self, bits: int, *, unbiased: bool, seed: int = SEED) -> None:
-        self.bits, self.unbiased, self.seed = bits, unbiased, seed
-
-    def fits(self, width: int) -> bool:
-        """Tell whether there are levels for heads of this width."""
-        return width in LEVELS
-
-    def encode(self, new: NewKeys) -> tuple[Array, ...]:
-        """Return words and lengths of new tokens."""
-        table = tables(new.shape[-1], self.seed)
-        return coded_keys(new, self.bits, table) if self.unbiased else coded(new, self.bits, table)
-
-    def decode(self, ops: Any, parts: list[Array], like: Array) -> Keys:
-        """Return the values of all codes."""
-        table, dtype = tables(like.shape[-1], self.seed), like.dtype
-        if self.unbiased:
-            return decoded_keys(parts[0], parts[1], parts[2], self.bits, table, dtype)
-        return decoded(parts[0], parts[1], self.bits, table, dtype)
+from lockstep.reference.shapes import Array
+from lockstep.reference.stores.turbo_tables import Tables
 
 
 def coded(x: Array, bits: int, table: Tables) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.reference.stores.cache import Cache, Pair
-from lockstep.reference.stores.coded import Codec, Coded
+from lockstep.reference.stores.coded import Codec, Coded, Hold
 from lockstep.reference.stores.concatenating import Concatenating
 from lockstep.reference.stores.cooling import Cooling
 from lockstep.reference.stores.growing import Growing
@@ -30,12 +30,14 @@ from lockstep.reference.stores.store import Store, Zeros
 class Makers:
     """What a package has: the store of what is kept as it is, buffers on the backend, and codecs.
 
-    `codec` is told the kind of the cache, and whether it is for keys.
+    `codec` is told the kind of the cache, and whether it is for keys; `hold` says what attention is
+    given of codes.
     """
 
     plain: Callable[[], Store]
     zeros: Zeros
     codec: Callable[[str, bool], Codec]
+    hold: Hold
 
 
 def built(kind: str, config: Any, options: CacheOptions, makers: Makers) -> Cache:
@@ -64,9 +66,9 @@ def store(kind: str, options: CacheOptions, makers: Makers, *, keys: bool) -> St
     """Return an empty store for the keys or the values of a layer that drops nothing."""
     if kind in TURBO_BITS:
         recent = RECENT if options.recent is None else options.recent
-        return Cooling(makers.codec(kind, keys), makers.plain, recent)
+        return Cooling(makers.codec(kind, keys), makers.plain, makers.hold, recent)
     if kind in QUANTISED:
-        return Coded(makers.codec(kind, keys), makers.plain)
+        return Coded(makers.codec(kind, keys), makers.plain, makers.hold)
     if options.room is not None:
         return Preallocated(options.room, makers.zeros)
     if kind == "concatenating":

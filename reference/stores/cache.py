@@ -40,7 +40,8 @@ class Cache:
         self.name, self.options = name, options or CacheOptions()  # what `make_cache` was told
         self.keys, self.values = [one for one, _ in stores], [one for _, one in stores]
         self.kinds = kinds or ["full_attention"] * len(stores)
-        self.positions = HeldPositions(rings, self.options.room)
+        forgets = {*self.kinds} <= {*(rings or {})}
+        self.positions = HeldPositions(rings, self.options.room, forgets=forgets)
 
     def update(self, ops: Any, layer: int, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append one layer's new keys and values; return all that the layer holds.
@@ -60,10 +61,11 @@ class Cache:
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Return where the keys stand that layers of this kind are given, (B, S) or (B, L, S).
 
-        `queries` (B, L) and `keys` (B, all tokens) are places; what is hidden stands at -1.
+        `queries` (B, L) and `keys`, of all tokens that `positions` has, are places; what is hidden
+        stands at -1.
         """
         ring = self.positions.rings.get(kind)
-        return keys if ring is None else ring.given(queries, keys)
+        return keys if ring is None else ring.given(queries, keys[:, self.positions.at(ring.slots)])
 
     def trim(self, count: int) -> None:
         """Forget the last `count` tokens.

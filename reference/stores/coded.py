@@ -1,4 +1,4 @@
-"""A store of codes: each new token is coded once, and all are decoded for each step."""
+"""A store of codes: each new token is coded once."""
 
 from collections.abc import Callable
 from copy import copy
@@ -8,11 +8,10 @@ from lockstep.reference.stores.store import Array, Store
 
 
 class Codec(Protocol):
-    """How (B, G, L, D) becomes arrays of codes (B, G, L, ...) and comes back: this rounds."""
+    """How (B, G, L, D) becomes arrays of codes (B, G, L, ...) and comes back: this rounds.
 
-    def fits(self, width: int) -> bool:
-        """Tell whether heads of this width can be coded; others are kept as they are."""
-        ...
+    Heads are of a width that it has codes for: `stores.kinds.kept_whole` names the other layers.
+    """
 
     def encode(self, new: Array) -> tuple[Array, ...]:
         """Return the codes of new tokens, and whatever reads them."""
@@ -23,21 +22,31 @@ class Codec(Protocol):
         ...
 
 
+# Makes of codes, and of tokens behind them that are none, what attention takes: `held` is told the
+# codec, the operations, the codes, those tokens or None, and an array of the same dtype and width.
+Hold = Callable[[Codec, Any, list[Array], Array | None, Array], Any]
+
+
+def decoded(codec: Codec, ops: Any, codes: list[Array], recent: Array | None, like: Array) -> Array:
+    """Decode everything, and put behind it what is no code: (B, G, S, D)."""
+    held = codec.decode(ops, codes, like)
+    return held if recent is None else ops.concatenate(held, recent)
+
+
 class Coded:
     """Codes of all tokens, each part in a store of its own."""
 
-    def __init__(self, codec: Codec, make: Callable[[], Store]) -> None:
-        self.codec, self.make = codec, make
+    def __init__(self, codec: Codec, make: Callable[[], Store], hold: Hold) -> None:
+        self.codec, self.make, self.hold = codec, make, hold
         self.parts: list[Store] = []
 
     def append(self, ops: Any, new: Array, start: int) -> Array:
-        """Code `new`, put it behind the first `start` tokens, and return all, decoded."""
-        held = self.put(ops, new, start)
-        return self.codec.decode(ops, held, new) if self.codec.fits(new.shape[-1]) else held[0]
+        """Code `new`, put it behind the first `start` tokens, and return all."""
+        return self.hold(self.codec, ops, self.put(ops, new, start), None, new)
 
     def put(self, ops: Any, new: Array, start: int) -> list[Array]:
         """Code `new`, put it behind the first `start` tokens, and return all codes."""
-        codes = self.codec.encode(new) if self.codec.fits(new.shape[-1]) else (new,)
+        codes = self.codec.encode(new)
         parts = self.parts or [self.make() for _ in codes]
         held = [store.append(ops, code, start) for store, code in zip(parts, codes, strict=True)]
         self.parts = parts
@@ -50,7 +59,7 @@ class Coded:
         return other
 
     def arrays(self) -> list[Array]:
-        """Return the codes; or what is kept as it is."""
+        """Return the codes, room behind them included."""
         return [array for store in self.parts for array in store.arrays()]
 
     def state(self, count: int) -> list[Array]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
-from lockstep.reference.stores.coded import Codec, Coded
+from lockstep.reference.stores.coded import Codec, Coded, Hold
 from lockstep.reference.stores.concatenating import Concatenating
 from lockstep.reference.stores.store import Array, Store, check_dtype, check_start
 
@@ -17,12 +17,12 @@ class Cooling:
     stand is counted elsewhere, and goes on.
     """
 
-    def __init__(self, codec: Codec, make: Callable[[], Store], recent: int) -> None:
+    def __init__(self, codec: Codec, make: Callable[[], Store], hold: Hold, recent: int) -> None:
         self.recent, self.coded = recent, 0
-        self.cold, self.hot = Coded(codec, make), Concatenating()
+        self.cold, self.hot = Coded(codec, make, hold), Concatenating()
 
     def append(self, ops: Any, new: Array, start: int) -> Array:
-        """Keep the first `start` tokens, put `new` behind them, and return all, decoded.
+        """Keep the first `start` tokens, put `new` behind them, and return all.
 
         Raises: ValueError for a gap or another dtype. Nothing is coded then.
         """
@@ -30,7 +30,9 @@ class Cooling:
         check_dtype(new, self.hot.held)
         self.settle(ops, start)
         hot = self.hot.append(ops, new, start - self.coded)
-        return ops.concatenate(self.values(ops, new), hot) if self.coded else hot
+        if not self.coded:
+            return hot
+        return self.cold.hold(self.cold.codec, ops, self.cold.state(self.coded), hot, new)
 
     @property
     def length(self) -> int:
@@ -50,10 +52,6 @@ class Cooling:
             return
         self.cold.put(ops, hot[:, :, :count], self.coded)
         self.hot.held, self.coded = hot[:, :, count:], stop
-
-    def values(self, ops: Any, like: Array) -> Array:
-        """Return what the codes say."""
-        return self.cold.codec.decode(ops, self.cold.state(self.coded), like)
 
     def branch(self) -> Self:
         """Return a store with the same tokens."""

@@ -8,6 +8,7 @@ import numpy as np
 from lockstep.reference.checkpoint.errors import InputError
 
 PADDING = -1  # the position of a token that nobody sees
+FORGOTTEN = -2  # in a file: of one that every layer has dropped
 Rule = Literal["window", "ring", "columns"]
 
 
@@ -49,15 +50,15 @@ class Ring:
     slots: np.ndarray = field(default_factory=none)
     move: Move = field(default_factory=Move)
 
-    def after(self, held: np.ndarray, new: np.ndarray) -> Self:
+    def after(self, held: np.ndarray, new: np.ndarray, numbers: np.ndarray, number: int) -> Self:
         """Return the ring once tokens at positions `new` (B, L) have come after `held` (B, S).
 
+        `numbers` (S,) are those of the tokens held, and `number` that of the first new one.
         Raises: InputError if one of them sees a token that was dropped.
         """
         if self.rule == "columns" and (new < 0).any():
             raise InputError("cache", "rows of unequal length, but mlx-lm's rule is of columns")
-        live = np.isin(self.slots, self.check(held, new))
-        number, count = held.shape[1], new.shape[1]
+        live, count = np.isin(self.slots, self.check(held, new, numbers)), new.shape[1]
         fresh = np.arange(number, number + count)
         stay = int(live.sum())
         if live[:stay].all():  # nothing leaves, or the last ones do
@@ -68,18 +69,18 @@ class Ring:
             slots = self.slots.copy()
             slots[at] = number
             return replace(self, slots=slots, move=Move(at, len(slots), len(live)))
-        return self.gathered(np.flatnonzero(live), held, fresh)
+        kept = numbers[(held < self.keep).any(axis=0)]
+        return self.gathered(np.flatnonzero(live), kept, fresh)
 
-    def gathered(self, live: np.ndarray, held: np.ndarray, fresh: np.ndarray) -> Self:
+    def gathered(self, live: np.ndarray, kept: np.ndarray, fresh: np.ndarray) -> Self:
         """Return the ring whose slots were put in the order of the text, with new ones among them.
 
-        A single token goes where a ring goes on: behind the tokens that are always kept.
+        A single token goes where a ring goes on: behind the tokens that are always `kept`.
         """
         live = live[np.argsort(self.slots[live])]
         at, past = len(live), len(self.slots)
         if len(fresh) == 1 and not self.in_order:
-            kept = (held[:, self.slots[live]] < self.keep).any(axis=0)
-            at = int(kept.sum())
+            at = int(np.isin(self.slots[live], kept).sum())
         before, behind = live[:at], live[at:]
         slots = np.concatenate([self.slots[before], fresh, self.slots[behind]])
         return replace(self, slots=slots, move=Move(at, len(slots), past, before, behind))
@@ -88,27 +89,24 @@ class Ring:
         """Return the ring with these tokens in its slots."""
         return replace(self, slots=slots, move=Move(0, len(slots), len(slots)))
 
-    def check(self, held: np.ndarray, new: np.ndarray) -> np.ndarray:
+    def check(self, held: np.ndarray, new: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return the numbers of the held tokens that new ones see. Raises: as `after`."""
-        needed = np.arange(held.shape[1])
+        needed = numbers
         if new.shape[1]:
-            lowest = np.where(new < 0, np.iinfo(np.int64).max, new).min(axis=1)[:, None]
-            seen = (held >= 0) & ((held < self.keep) | (lowest - held < self.size))
+            seen = (held >= 0) & ((held < self.keep) | (lowest_of(new) - held < self.size))
             needed = needed[seen.any(axis=0)]
         else:
             needed = np.intersect1d(needed, self.slots)
         dropped = needed[~np.isin(needed, self.slots)]
         if len(dropped):
-            what = f"token {dropped[0]} is needed again, but layers with a window have dropped it"
-            raise InputError("cache", what)
+            raise needed_again(int(dropped[0]))
         return needed
 
     def given(self, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Return where the held tokens stand, (B, S) of all; (B, L, S) if queries differ in sight.
+        """Return where the tokens of the slots stand, `keys` (B, S), for each query (B, L).
 
-        What a query does not see stands at -1 for it.
+        That is `keys`; or (B, L, S) if queries differ in sight. What one does not see stands at -1.
         """
-        keys = keys[:, self.slots]
         if self.rule == "window" or (self.rule == "columns" and queries.shape[1] == 1):
             return keys
         back = queries[:, :, None] - keys[:, None]  # (B, L, S)
@@ -118,3 +116,13 @@ class Ring:
             rows = columns[keys.shape[1] - queries.shape[1] :, None]
             hidden = np.broadcast_to(rows - columns >= self.size + self.keep, back.shape)
         return np.where(hidden, PADDING, keys[:, None]) if hidden.any() else keys
+
+
+def lowest_of(new: np.ndarray) -> np.ndarray:
+    """Return the lowest position of each row that is no padding, (B, 1)."""
+    return np.where(new < 0, np.iinfo(np.int64).max, new).min(axis=1)[:, None]
+
+
+def needed_again(number: int) -> InputError:
+    what = f"token {number} is needed again, but layers with a window have dropped it"
+    return InputError("cache", what)

@@ -117,7 +117,7 @@ TAP = 1 << 22  # bytes
 class Stream:
     """A model of many large taps, each made when it is asked for."""
 
-    dtype = "float32"
+    dtype, runs_on = "float32", "reference"
     checkpoint = open_checkpoint(WITNESS)
 
     def __init__(self, stages: int):

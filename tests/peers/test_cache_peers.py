@@ -14,12 +14,13 @@ from mlx_lm.models.cache import (
 
 from lockstep import fast, reference
 from lockstep.fast.backends.mlx import MlxBackend
-from lockstep.fast.caches.affine import Affine as FastAffine
+from lockstep.fast.caches.held_codes import HeldCodes
 from lockstep.parity.prompt_cache.mlx_lm import load_mlx_lm_cache
-from lockstep.reference.caches.affine import Affine
+from lockstep.reference.caches import affine
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores.cache import Cache
-from lockstep.reference.stores.coded import Coded
+from lockstep.reference.stores.codecs import AffineCodes
+from lockstep.reference.stores.coded import Coded, decoded
 from lockstep.reference.stores.concatenating import Concatenating
 from lockstep.reference.stores.growing import Growing
 from lockstep.reference.stores.ring import Ring
@@ -87,9 +88,10 @@ def test_affine_stores_hold_what_mlx_lms_quantised_cache_holds(bits, dtype):
     rng = np.random.default_rng(bits)
     theirs = QuantizedKVCache(group_size=64, bits=bits)
     backend = MlxBackend(dtype, "cpu")
-    stores = [(Coded(FastAffine(bits, backend.quantizing), lambda: Growing(mx.zeros)), fast.ops)]
+    codec = AffineCodes(bits, backend.affine)
+    stores = [(Coded(codec, lambda: Growing(mx.zeros), HeldCodes), fast.ops)]
     if dtype == "float32":
-        stores.append((Coded(Affine(bits), Concatenating), reference.ops))
+        stores.append((Coded(AffineCodes(bits, affine), Concatenating, decoded), reference.ops))
     start = 0
     for size in (255, 2, 43):
         new = mx.array(rng.standard_normal((1, 2, size, 128)).astype(np.float32))

@@ -11,6 +11,7 @@ import mlx_lm
 import numpy as np
 import pytest
 
+from lockstep import fast
 from lockstep.parity.quantizing import mixed, quantize, recipe_of
 from tests.peers.conftest import draw_wide
 from tests.peers.test_gemma4_peers import KINDS
@@ -106,6 +107,44 @@ def test_the_folder_is_that_of_mlx_lm(name, packing, seed_for, storage, tmp_path
     compare(tmp_path / "ours", theirs)
     logits = [mlx_lm.load(str(one))[0](mx.array(TOKENS)) for one in (tmp_path / "ours", theirs)]
     assert (logits[0] == logits[1]).all().item()
+
+
+EVERY = [(bits, group, "affine") for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
+EVERY += [(4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory) -> Path:
+    """A dense model whose matrices have rows of 128 and 256."""
+    config = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "vocab_size": 96}
+    folder = tmp_path_factory.mktemp("wide") / "dense"
+    build.save(build.random_model(3, **build.SMALL | config), folder, dtype="bfloat16")
+    build.write_tokenizer(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("bits", "group", "mode"), EVERY)
+def test_mlx_lm_writes_the_same_tokens_from_every_width(wide, bits, group, mode, tmp_path):
+    """By witness: each matrix as mlx.core.quantize packs it; and eight tokens, in float32."""
+    quantize(wide, tmp_path / "ours", recipe_of(bits, group, mode))
+    dense, found = (mx.load(str(one / "model.safetensors")) for one in (wide, tmp_path / "ours"))
+    packed = [name for name in found if name.endswith(".scales")]
+    assert len(packed) > 10
+    for name in packed:
+        stem, parts = name.removesuffix(".scales"), ("weight", "scales", "biases")
+        with mx.stream(mx.cpu):
+            theirs = mx.quantize(dense[f"{stem}.weight"], bits=bits, group_size=group, mode=mode)
+        for part, other in zip(parts, theirs, strict=False):
+            ours = found[f"{stem}.{part}"]
+            assert ours.dtype == other.dtype and (ours.view(mx.uint8) == other.view(mx.uint8)).all()
+    model, _ = mlx_lm.load(str(tmp_path / "ours"))
+    model.set_dtype(mx.float32)
+    text, own = [5, 9, 2], fast.load(tmp_path / "ours", backend="mlx")
+    for _ in range(8):
+        theirs, ours = model(mx.array([text]))[0, -1], own.forward([text])[0, -1]
+        assert mx.abs(theirs - ours).max().item() < 1e-4 * ours.std().item()
+        assert mx.argmax(theirs).item() == mx.argmax(ours).item()
+        text.append(int(mx.argmax(ours).item()))
 
 
 @pytest.mark.parametrize("recipe", ["mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"])

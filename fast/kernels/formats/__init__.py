@@ -8,6 +8,7 @@
 from lockstep.fast.kernels.formats import (
     affine,
     dense,
+    int8,
     q4_0,
     q4_1,
     q4_k,
@@ -16,6 +17,7 @@ from lockstep.fast.kernels.formats import (
     q5_k,
     q6_k,
     q8_0,
+    turbo,
 )
 
 FORMATS = {
@@ -29,4 +31,6 @@ FORMATS = {
     "Q4_K": q4_k,
     "Q5_K": q5_k,
     "Q6_K": q6_k,
+    "int8": int8,
+    "turbo": turbo,
 }

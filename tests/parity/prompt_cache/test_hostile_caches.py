@@ -67,7 +67,7 @@ TENSORS = [
     ("tokens", None, "tokens should be I64 of shape"),
     ("positions", lambda a: a + 1, "positions do not count the tokens of each row from 0"),
     ("positions", lambda a: 0 * a, "positions do not count the tokens of each row from 0"),
-    ("positions", lambda a: np.full_like(a, BIG), f"positions hold {BIG}, but should be -1"),
+    ("positions", lambda a: np.full_like(a, BIG), f"positions hold {BIG}, but should be -2"),
     (PART, None, f"tensor '{PART}' is missing"),
     (PART, lambda a: a[:, :, :-1], f"tensor '{PART}' is .* but should be"),
     (PART, lambda a: a[:, :1], f"tensor '{PART}' is .* but should be"),
@@ -106,6 +106,30 @@ def test_slots(whole, model, spoil, what, tmp_path):
     if spoil is not None:
         spoilt[name] = spoil(tensors[name])
     refused(tmp_path, spoilt, header, model, f"{name} {what}")
+
+
+FORGETTING = [  # 12 tokens; of those in a ring of 6, the first 2 stay
+    (lambda a: np.where(a == 3, -2, a), "should name tokens 0..11, each once"),
+    (lambda a: np.where(a == 3, -1, a), "positions do not count the tokens of each row from 0"),
+    (lambda a: np.where(a == 3, -3, a), "positions hold -3, but should be -2..255"),
+    (lambda a: np.where(a == 4, 3, a), "positions do not count the tokens of each row from 0"),
+    (lambda a: a - 2, "should name tokens|do not count the tokens"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "what"), FORGETTING, ids=range(len(FORGETTING)))
+@pytest.mark.parametrize("whole", ["rotating"], indirect=True)
+def test_positions_that_are_said_to_be_forgotten(whole, model, spoil, what, tmp_path):
+    tensors, header = whole
+    refused(tmp_path, tensors | {"positions": spoil(tensors["positions"])}, header, model, what)
+
+
+@pytest.mark.parametrize("whole", ["growing", "int8"], indirect=True)
+def test_a_cache_that_drops_nothing_forgets_nothing(whole, model, tmp_path):
+    tensors, header = whole
+    positions = np.where(tensors["positions"] == 3, -2, tensors["positions"])
+    what = "positions hold -2, but should be -1 or more"
+    refused(tmp_path, tensors | {"positions": positions}, header, model, what)
 
 
 @pytest.mark.parametrize("whole", ["turbo3"], indirect=True)

@@ -15,7 +15,7 @@ from lockstep.parity.sensitivity.measure import (
     batched,
     logits,
     packable,
-    packed_weight,
+    packed_weights,
     with_weights,
 )
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
@@ -68,14 +68,22 @@ def test_a_tied_table_is_two_kinds():
     """By hand: with the head packed the embedding is read as it was, and the other way round."""
     model = fast.load(WITNESSES / "models/tied_bfloat16", backend="cpu")
     table = "model.embed_tokens"
-    head, embedding = (
-        with_weights(model, {one: packed_weight(model, one, THREE.default)})
-        for one in ("lm_head", table)
-    )
+    both = ("lm_head", table)
+    packed = packed_weights(model, both, dict.fromkeys(both, THREE.default))
+    assert packed["lm_head"] is packed[table]  # and packed once
+    head, embedding = (with_weights(model, {one: packed[one]}) for one in both)
     taps = [taken(one) for one in (model, head, embedding)]
     assert (taps[1][table] == taps[0][table]).all() and (taps[2][table] != taps[0][table]).any()
     assert (taps[1]["logits"] != taps[0]["logits"]).any()
     assert (taps[1]["model.norm"] == taps[0]["model.norm"]).all()
+
+
+def test_a_tied_table_that_is_packed_in_two_ways_is_packed_twice():
+    """By hand."""
+    model = fast.load(WITNESSES / "models/tied_bfloat16", backend="cpu")
+    ways = {"lm_head": THREE.default, "model.embed_tokens": parse_packing("8/32")}
+    packed = packed_weights(model, [*ways], ways)
+    assert [packed[module].bits for module in ways] == [3, 8]
 
 
 def test_kinds_and_layers():

@@ -5,6 +5,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from lockstep.parity.dump import open_dump
+from lockstep.parity.trace_file import TraceFile
 from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 
@@ -12,7 +13,7 @@ from lockstep.parity.writers.lockstep_dump import TraceWriter
 @pytest.mark.parametrize("room", [0, 7, 64, 400, 1 << 16])
 def test_room_for_the_header_changes_nothing_but_the_gap(tmp_path, room):
     path = tmp_path / "port.safetensors"
-    with InPlaceWriter(path, tokens=[1, 2], room=room) as dump:
+    with InPlaceWriter(path, room, tokens=[1, 2]) as dump:
         dump.add("a", np.arange(6, dtype=np.uint8).data, shape=(2, 3), dtype="U8")
         dump.add("every other", np.arange(6, dtype=np.uint8)[::2].data, shape=(3,), dtype="U8")
         dump.add("b", [0.5, -1.5], shape=(2,))
@@ -25,9 +26,9 @@ def test_room_for_the_header_changes_nothing_but_the_gap(tmp_path, room):
 
 def test_a_header_that_finds_room_is_followed_by_no_copy(tmp_path, monkeypatch):
     monkeypatch.setattr(TraceWriter, "close", lambda self: 1 / 0)
-    with InPlaceWriter(tmp_path / "port.safetensors", room=4096) as dump:
+    with InPlaceWriter(tmp_path / "port.safetensors", 4096) as dump:
         dump.add("a", [1.0], shape=(1,))
-    other = InPlaceWriter(tmp_path / "other.safetensors", room=64)
+    other = InPlaceWriter(tmp_path / "other.safetensors", 64)
     with pytest.raises(ZeroDivisionError):
         other.close()
     other.discard()
@@ -36,8 +37,16 @@ def test_a_header_that_finds_room_is_followed_by_no_copy(tmp_path, monkeypatch):
 def test_after_an_error_nothing_is_left(tmp_path):
     with (
         pytest.raises(KeyError),
-        InPlaceWriter(tmp_path / "port.safetensors", room=4096) as dump,
+        InPlaceWriter(tmp_path / "port.safetensors", 4096) as dump,
     ):
         dump.add("a", [1.0], shape=(1,))
         raise KeyError
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_a_dump_says_of_itself_may_have_any_name(tmp_path):
+    """By hand: a dump that is written again has a note called `room`, as the option is."""
+    with TraceFile(tmp_path / "a", tokens=[1], room="a kitchen", path="a door") as file:
+        file("logits", np.zeros(2, np.float32))
+    about = open_dump(tmp_path / "a").about
+    assert (about["room"], about["path"]) == ("a kitchen", "a door")

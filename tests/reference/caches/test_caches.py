@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lockstep import reference
 from lockstep.fast.backends.cpu import CpuBackend
+from lockstep.fast.caches.held_codes import HeldCodes
 from lockstep.fast.caches.make import make_cache as make_fast
 from lockstep.parity.cli.generate import CACHES
 from lockstep.reference.caches.make import make_cache as make_reference
@@ -62,12 +63,17 @@ class Side:
         for number, sign in enumerate((1, -1)):
             parts = (self.native(sign * part) for part in (keys, values))
             held = self.cache.update(self.ops, number, *parts)
-        return [-to_numpy(part) for part in held]
+        return [-to_numpy(whole(part)) for part in held]
 
     def branch(self) -> "Side":
         other = object.__new__(Side)
         other.native, other.ops, other.cache = self.native, self.ops, self.cache.branch()
         return other
+
+
+def whole(held):
+    """Return keys or values that a cache gave, decoded where they are codes."""
+    return held.decoded() if isinstance(held, HeldCodes) else held
 
 
 @pytest.fixture(params=SIDES)

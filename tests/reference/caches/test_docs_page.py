@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.reference.stores.kinds import QUANTISED
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(
@@ -26,6 +27,23 @@ def test_the_table_is_what_is_measured():
             # What loses nothing differs by the order of sums, which a machine may choose.
             assert error < 5e-6 if figure < 5e-6 else error == pytest.approx(figure, rel=0.2), kind
         assert 100 * same == pytest.approx(shown[kind][5], abs=2)
+
+
+STEP = re.compile(r"^\| `([\w-]+)` " + r"\| ([\d.]+) " * 6 + r"\|$", re.M)
+
+
+def test_the_steps_are_measured_as_the_page_says():
+    """By hand: each kind of codes has its line, on two backends behind three histories.
+
+    Times are not held to figures, since other work may run; the script that makes them runs here.
+    """
+    shown = {row[0]: [float(figure) for figure in row[1:]] for row in STEP.findall(page())}
+    assert list(shown) == [*QUANTISED] and all(min(row) > 0 for row in shown.values())
+    script = runpy.run_path(str(ROOT / "docs/measure_caches.py"))
+    assert "`cpu`, 256 | `cpu`, 1024 | `cpu`, 4096 | `mlx`, 256" in page()
+    assert script["LENGTHS"] == (256, 1024, 4096)
+    made = script["ratios"]("mlx", 200, 1)
+    assert made["growing"] == 1 and made.keys() == {"growing", *QUANTISED}
 
 
 def page() -> str:

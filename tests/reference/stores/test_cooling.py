@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.reference import ops
-from lockstep.reference.caches.int8 import Int8, absmax, decoded
+from lockstep.reference.caches import int8
+from lockstep.reference.stores.codecs import Int8Codes
+from lockstep.reference.stores.coded import decoded
 from lockstep.reference.stores.concatenating import Concatenating
 from lockstep.reference.stores.cooling import Cooling
 from tests.draws import normal
@@ -17,15 +19,19 @@ operations = st.lists(
 )
 
 
+def cooling(recent: int) -> Cooling:
+    return Cooling(Int8Codes(int8), Concatenating, decoded, recent)
+
+
 def rounded(x: np.ndarray) -> np.ndarray:
-    return decoded(*absmax(x))
+    return int8.from_absmax(*int8.absmax(x, x.shape[-1]))
 
 
 @settings(max_examples=150, deadline=None)
 @given(operations=operations, recent=st.integers(0, 4))
 def test_each_token_is_coded_once_when_it_is_no_longer_recent(operations, recent):
     """By loop: beside the store goes a list of tokens, and how many of them are codes."""
-    store, tokens, coded = Cooling(Int8(), Concatenating, recent), np.zeros((1, 2, 0, 8)), 0
+    store, tokens, coded = cooling(recent), np.zeros((1, 2, 0, 8)), 0
     tokens = tokens.astype(np.float32)
     left = []
     for number, (what, count) in enumerate([*operations, ("step", 1)]):
@@ -41,7 +47,7 @@ def test_each_token_is_coded_once_when_it_is_no_longer_recent(operations, recent
             store.settle(ops, length)
         elif what == "file":
             store.settle(ops, length)
-            other = Cooling(Int8(), Concatenating, recent)
+            other = cooling(recent)
             other.restore(ops, store.state(length))
             store = other
         else:
@@ -62,7 +68,7 @@ def check(held, tokens, coded) -> None:
 
 
 def test_a_gap_or_another_dtype_is_refused():
-    store, tokens = Cooling(Int8(), Concatenating, 1), normal(0, 1, 1, 3, 8)
+    store, tokens = cooling(1), normal(0, 1, 1, 3, 8)
     store.append(ops, tokens, 0)
     with pytest.raises(ValueError, match="new tokens at 4, but the cache holds 3"):
         store.append(ops, tokens, 4)

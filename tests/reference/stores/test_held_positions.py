@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores.held_positions import HeldPositions
-from lockstep.reference.stores.ring import PADDING, Ring
+from lockstep.reference.stores.ring import FORGOTTEN, PADDING, Ring
 
 
 def test_nothing_is_held_at_first():
@@ -100,3 +100,96 @@ def test_what_was_dropped_cannot_be_needed_again():
     held.trim(5)
     held.extend(np.array([[0, 1]]))  # from the beginning
     assert held.rings["sliding_attention"].slots.tolist() == [0, 1]
+
+
+def forgetful(size: int, keep: int = 0) -> HeldPositions:
+    """Return positions of a cache of which every layer rotates."""
+    return HeldPositions({"full_attention": Ring(size, keep, "ring")}, forgets=True)
+
+
+def test_what_every_layer_dropped_takes_no_memory():
+    """By hand: a ring of 4 of which 1 is kept holds 5 positions, whatever came before."""
+    held = forgetful(4, 1)
+    for token in range(1000):
+        held.extend(np.array([[token]]))
+        assert held.array.nbytes + held.numbers.nbytes <= 2 * 5 * 8
+    assert held.length == 1000 and held.next(1).tolist() == [1000]
+    assert held.array.tolist() == [[0, 996, 997, 998, 999]] == [held.numbers.tolist()]
+    assert held.whole()[0, [0, 1, 995, 996]].tolist() == [0, FORGOTTEN, FORGOTTEN, 996]
+
+
+def test_a_layer_that_keeps_all_keeps_all_positions():
+    """By hand: without `forgets`, which a cache says if all of its layers have rings."""
+    held = HeldPositions({"sliding_attention": Ring(2)})
+    for token in range(50):
+        held.extend(np.array([[token]]))
+    assert held.array.shape == (1, 50)
+
+
+steps_of_rows = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=steps_of_rows, size=st.integers(2, 5), keep=st.integers(0, 3))
+def test_forgetting_changes_nothing_that_is_seen(steps, size, keep):
+    """By loop: beside it goes one that forgets nothing, through unequal rows and trims."""
+    kinds = {"full_attention": Ring(size, keep, "ring")}
+    whole, short = HeldPositions(kinds), HeldPositions(kinds, forgets=True)
+    for first, second, back in steps:
+        lengths, count = np.array([[first], [second]]), max(first, second)
+        places = whole.next(2)[:, None] + np.arange(count)
+        marked = np.where(np.arange(count) < lengths, places, PADDING)
+        for held in (whole, short):
+            held.extend(marked)
+        compare(whole, short)
+        back = min(back, whole.length)
+        refused = [refuses(held, back) for held in (whole, short)]
+        assert refused[1] or not refused[0]  # what is seen again is refused by both
+        if refused[0] != refused[1]:  # only in what only one row could go back to
+            return
+        compare(whole, short)
+        if not whole.length:
+            return
+
+
+def refuses(held: HeldPositions, count: int) -> bool:
+    try:
+        held.trim(count)
+    except InputError:
+        return True
+    return False
+
+
+def compare(whole: HeldPositions, short: HeldPositions) -> None:
+    ring, other = (held.rings["full_attention"] for held in (whole, short))
+    assert whole.length == short.length and ring.slots.tolist() == other.slots.tolist()
+    assert whole.next(2).tolist() == short.next(2).tolist()
+    assert (whole.array[:, short.numbers] == short.array).all()
+    live = ring.slots[ring.slots < whole.length]
+    assert np.isin(live, short.numbers).all()
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_a_single_text_is_trimmed_as_if_nothing_was_forgotten(count):
+    """By loop: 12 tokens through a ring of 4 of which 2 stay, back to every length."""
+    kinds = {"full_attention": Ring(2, 2, "ring")}
+    whole, short = HeldPositions(kinds), HeldPositions(kinds, forgets=True)
+    for step in ([0, 1, 2, 3, 4], [5], [6], [7, 8, 9], [10], [11]):
+        for held in (whole, short):
+            held.extend(np.array([step]))
+    assert short.array.shape[1] < 6
+    assert refuses(whole, count) == refuses(short, count) == (count not in (1, 10, 11, 12))
+
+
+def test_a_file_says_what_was_forgotten():
+    """By hand: what is taken goes on, and refuses to go back, as what was given."""
+    held, other = forgetful(3), forgetful(3)
+    for token in range(9):
+        held.extend(np.array([[token]]))
+    other.take(held.whole())
+    assert other.gone.tolist() == held.gone.tolist() == [5]
+    assert (other.length, other.end_of_gone) == (held.length, held.end_of_gone) == (9, 6)
+    with pytest.raises(InputError, match="token 5 is needed again"):
+        other.trim(2)

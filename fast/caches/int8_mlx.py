@@ -1,4 +1,4 @@
-"""Codes of keys and values, made on the device."""
+"""Keys and values as 8-bit whole numbers, on the device."""
 
 import mlx.core as mx
 
@@ -18,9 +18,3 @@ def from_absmax(codes: Array, scales: Array) -> Array:
     """Return codes times scales, in the dtype of the scales."""
     groups = mx.unflatten(codes.astype(scales.dtype), -1, (scales.shape[-1], -1))
     return (groups * scales[..., None]).reshape(codes.shape)
-
-
-def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
-    """Return packed codes, scales and offsets of (..., D): MLX's own."""
-    packed, scales, offsets = mx.quantize(x, bits=bits, group_size=group)
-    return packed, scales, offsets

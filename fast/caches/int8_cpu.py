@@ -1,8 +1,7 @@
-"""Codes of keys and values, made on NumPy arrays."""
+"""Keys and values as 8-bit whole numbers, on NumPy arrays."""
 
 import numpy as np
 
-from lockstep.fast.packing import quantize_affine
 from lockstep.fast.shapes import Array
 
 
@@ -28,9 +27,3 @@ def from_absmax(codes: Array, scales: Array) -> Array:
     with np.errstate(invalid="ignore"):
         out = groups.astype(scales.dtype) * scales[..., None]
     return out.reshape(codes.shape)
-
-
-def affine(x: Array, bits: int, group: int) -> tuple[Array, Array, Array]:
-    """Return packed codes, scales and offsets of (..., D), as weights are packed."""
-    made = quantize_affine(x, bits=bits, group_size=group)
-    return made.packed, made.scales, made.biases
