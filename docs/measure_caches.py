@@ -21,8 +21,8 @@ from lockstep import fast, reference
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import KINDS, QUANTISED, ROTATING, TURBO_BITS, CacheOptions
 

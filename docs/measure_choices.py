@@ -14,7 +14,7 @@ import numpy as np
 from lockstep.parity.chain.drawing import judge_drawn
 from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Sampler, Settings, Step
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Edit
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.cached import caches_behind
-from lockstep.parity.oracle import Oracle
-from lockstep.parity.padding import Padding
-from lockstep.parity.result import Result, Tap
+from lockstep.parity.judging.padding import Padding
+from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.replaying.cached import caches_behind
+from lockstep.parity.replaying.oracle import Oracle
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 

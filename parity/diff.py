@@ -5,22 +5,22 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.align import Alignment, align
-from lockstep.parity.cached import OTHER_SLOTS
 from lockstep.parity.cli.output import counted
-from lockstep.parity.diff_plain import (
+from lockstep.parity.diffing.plain import (
     TRUST,
     judged_by_rows,
     judged_plainly,
     not_judged,
     rounding,
 )
-from lockstep.parity.diff_with_oracle import with_oracle
-from lockstep.parity.dump import Dump, open_dump
-from lockstep.parity.dumped_dtype import dtype_of
-from lockstep.parity.names import CACHED, is_tap, step_of
-from lockstep.parity.padding import Padding, on_the_right, shared_rows
-from lockstep.parity.result import Result, Tap
+from lockstep.parity.diffing.with_oracle import with_oracle
+from lockstep.parity.dumps.dtype import dtype_of
+from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.judging.padding import Padding, on_the_right, shared_rows
+from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.align import Alignment, align
+from lockstep.parity.naming.names import CACHED, is_tap, step_of
+from lockstep.parity.replaying.cached import OTHER_SLOTS
 from lockstep.reference.checkpoint.errors import InputError
 
 Progress = Callable[[str], None]
@@ -55,7 +55,7 @@ def diff(
         result.notes.append(TRUST)
         result.taps = list(plain(*sides, dtype, tokens, progress, rows))
     elif isinstance(model, str | Path):
-        from lockstep.parity.diff_with_modules import with_modules
+        from lockstep.parity.diffing.with_modules import with_modules
 
         sides = with_modules(result, left, right, model, tokens, dtype, progress, rows)
     else:

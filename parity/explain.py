@@ -8,23 +8,23 @@ from pathlib import Path
 
 from lockstep.parity.capture.ways import ways_of
 from lockstep.parity.chain.chain import Chain
-from lockstep.parity.dump import Dump, open_dump
+from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.explaining.before import config_findings, weight_findings
-from lockstep.parity.explaining.cached import read_caches
+from lockstep.parity.explaining.caches.compared import read_caches
 from lockstep.parity.explaining.case import Case
-from lockstep.parity.explaining.codes import settle_codes
-from lockstep.parity.explaining.contradiction import Beside
-from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
-from lockstep.parity.explaining.duel import winners
-from lockstep.parity.explaining.error_shape import shape_of_error
-from lockstep.parity.explaining.naming import named, named_by_vote
-from lockstep.parity.explaining.port_dtype import port_dtype
-from lockstep.parity.explaining.readings import read_as_meant
-from lockstep.parity.explaining.steps import read_passes
-from lockstep.parity.explaining.subtle import subtle
-from lockstep.parity.explaining.untrained import untrained
-from lockstep.parity.explaining.verdict import decide
-from lockstep.parity.explaining.whereabouts import whereabouts
+from lockstep.parity.explaining.conventions.codes import settle_codes
+from lockstep.parity.explaining.conventions.port_dtype import port_dtype
+from lockstep.parity.explaining.conventions.readings import read_as_meant
+from lockstep.parity.explaining.deciding.contradiction import Beside
+from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.subtle import subtle
+from lockstep.parity.explaining.deciding.verdict import decide
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
+from lockstep.parity.explaining.said.error_shape import shape_of_error
+from lockstep.parity.explaining.said.naming import named, named_by_vote
+from lockstep.parity.explaining.searching.untrained import untrained
+from lockstep.parity.explaining.steps.steps import read_passes
+from lockstep.parity.explaining.steps.whereabouts import whereabouts
 from lockstep.parity.explaining.whole_runs import whole_runs
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.faults.mistake import Mistake

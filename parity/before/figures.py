@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.dumped_dtype import narrower
+from lockstep.parity.dumps.dtype import narrower
 from lockstep.reference.precision import rounded
 
 # Twice what one rounding can do.

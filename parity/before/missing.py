@@ -9,7 +9,7 @@ from lockstep.parity.before.elsewhere import same_values
 from lockstep.parity.before.own_tensors import OwnTensors
 from lockstep.parity.before.pairs import Verdict
 from lockstep.parity.before.port_tensors import PortTensors, Unfit
-from lockstep.parity.names import unwrapped
+from lockstep.parity.naming.names import unwrapped
 from lockstep.reference.checkpoint.architectures import architecture_of
 from lockstep.reference.checkpoint.config_fields import Fields
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from lockstep.parity.before.own_tensors import Shape
-from lockstep.parity.dump import Dump, open_dump
+from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS, MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor

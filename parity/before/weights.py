@@ -17,8 +17,8 @@ from lockstep.parity.before.own_tensors import PACKED, OwnTensors, Shape, plain
 from lockstep.parity.before.packed_ways import ANOTHER, misread, requantised, unquantised
 from lockstep.parity.before.pairs import Pair, Verdict, pair
 from lockstep.parity.before.port_tensors import PortTensors, Unfit
-from lockstep.parity.recovery import recover
-from lockstep.parity.result import tidy
+from lockstep.parity.judging.result import tidy
+from lockstep.parity.naming.recovery import recover
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 

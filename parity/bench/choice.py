@@ -72,7 +72,7 @@ def dtype_of(choice: Choice, checkpoint: Checkpoint, dtype: str | None) -> str:
     Usual is what `generate` takes by itself; for mlx-lm what our own MLX takes, for transformers
     float32. llama.cpp chooses for itself, by the weights.
     """
-    from lockstep.parity.generating import own_dtype
+    from lockstep.parity.generating.generation import own_dtype
 
     if choice.name in GGUF_READERS:
         return "its own"

@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.parity.bench.measure import spread
 from lockstep.parity.bench.prompts import Prompt
 from lockstep.parity.decoders.request import Decoder
-from lockstep.parity.generating import Generation
+from lockstep.parity.generating.generation import Generation
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
 PLAIN: dict[str, float | None] = {

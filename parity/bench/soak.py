@@ -20,7 +20,7 @@ import numpy as np
 
 from lockstep.parity.bench.memory import peak_bytes
 from lockstep.parity.decoders.request import decoding
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling.in_flight import Prompt
 from lockstep.reference.scheduling.sampling_options import SamplingOptions

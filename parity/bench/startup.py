@@ -43,12 +43,12 @@ def parts(path: str, backend: str) -> None:
 
     took = Steps()
     took("import numpy", lambda: import_module("numpy"))
-    took("import lockstep", lambda: import_module("lockstep.parity.generating"))
+    took("import lockstep", lambda: import_module("lockstep.parity.generating.generation"))
     took("import numba", lambda: import_module("lockstep.fast.kernels").available())
     chosen = took("import the backend", lambda: backend_of(backend))
     opened = import_module("lockstep.reference.checkpoint.checkpoint").open_checkpoint
     checkpoint = took("config and headers", lambda: opened(path))
-    once = import_module("lockstep.parity.generating").tokenizer_of
+    once = import_module("lockstep.parity.generating.generation").tokenizer_of
     took("tokenizer", lambda: once(checkpoint))
     made = import_module("lockstep.fast.model").Model
     model = took("weights", lambda: made(checkpoint, dtype="float32", backend=chosen))

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.dump import FORMAT, VERSION, Dump
-from lockstep.parity.names import is_tap, tap_named
-from lockstep.parity.trace_file import TraceFile
+from lockstep.parity.dumps.dump import FORMAT, VERSION, Dump
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.naming.names import is_tap, tap_named
 from lockstep.reference.checkpoint.errors import InputError
 
 SAYS_ITSELF = ("format", "version", "tokens")

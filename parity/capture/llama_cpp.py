@@ -17,8 +17,8 @@ import numpy as np
 
 from lockstep.parity.capture.captured import BATCH, Captured, Collection
 from lockstep.parity.capture.ggml_tensor import Library, Tensor
-from lockstep.parity.llama_cpp_names import tap_of_llama_cpp
-from lockstep.parity.rotary_order import NEIGHBOURS
+from lockstep.parity.naming.llama_cpp import tap_of_llama_cpp
+from lockstep.parity.naming.rotary_order import NEIGHBOURS
 from lockstep.reference.checkpoint.errors import InputError
 
 FAMILIES = {"gpt2": "gpt2", "gemma4": "gemma4"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.capture.captured import IDLE, Captured, Collection, Rows, attention_paths
-from lockstep.parity.trace_file import TAGS
+from lockstep.parity.dumps.trace_file import TAGS
 from lockstep.reference.checkpoint.errors import InputError
 
 COMPILED = (

@@ -17,7 +17,7 @@ from lockstep.parity.capture.captured import (
     Rows,
     attention_paths,
 )
-from lockstep.parity.trace_file import TAGS
+from lockstep.parity.dumps.trace_file import TAGS
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
 EMBEDDINGS = ("embed_tokens", "wte")

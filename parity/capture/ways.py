@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.faults.fault import Fault
 
 UNTURNED = frozenset({"consistent-qk-permutation"})  # their rows are in the order of the files

@@ -10,13 +10,13 @@ from typing import Any
 from lockstep.parity.chain.choosing import judge_choices
 from lockstep.parity.chain.said import PLACE, said_by
 from lockstep.parity.chain.tokenizing import judge_tokens
-from lockstep.parity.dump import Dump
-from lockstep.parity.explaining.diagnosis import IDS, Diagnosis
-from lockstep.parity.explaining.steps import steps_in
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.explaining.said.diagnosis import IDS, Diagnosis
+from lockstep.parity.explaining.steps.steps import steps_in
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Mistake
-from lockstep.parity.mapping import read_map
-from lockstep.parity.names import parted
+from lockstep.parity.naming.mapping import read_map
+from lockstep.parity.naming.names import parted
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 

@@ -16,8 +16,8 @@ from lockstep.parity.chain.replay import LOOSE, Run, missed
 from lockstep.parity.chain.rows import rows_for
 from lockstep.parity.chain.said import Said, temperature_of
 from lockstep.parity.chain.sampler import Settings
-from lockstep.parity.dump import Dump
-from lockstep.parity.explaining.diagnosis import Diagnosis, Unexplained
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.model import Model
 

@@ -20,7 +20,7 @@ from lockstep.parity.chain.likelihood import SEEN, STRAY, Likely, chance_of, lik
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Sampler
-from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.decoding.sampling.candidates import shares
 

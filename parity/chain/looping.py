@@ -9,7 +9,7 @@ from lockstep.parity.chain.fitting import Candidate, Fit
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.replay import Run, missed
 from lockstep.parity.chain.said import Said
-from lockstep.parity.explaining.diagnosis import Diagnosis, Named, Unexplained
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model

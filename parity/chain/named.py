@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.parity.chain.fitting import Candidate, Fit
-from lockstep.parity.explaining.diagnosis import MOST_TIES, Named
+from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 
 SURE = 0.99  # as of what is named inside of the model
 

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from lockstep.parity.chain.said import Said
-from lockstep.parity.dump import Dump
-from lockstep.parity.names import parted, step_of, tap_named
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.naming.names import parted, step_of, tap_named
 from lockstep.reference.model import Model
 
 MOST = 256  # choices that are judged

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.scheduling.sampling_options import COLDEST, SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import Message

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lockstep.parity.chain.said import Said, said_by, temperature_of
 from lockstep.parity.cli.output import counted
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.reference.checkpoint.errors import show_names
 
 KEYS = {

@@ -8,7 +8,7 @@ from lockstep.parity.chain.fitting import Fit, best_fit, candidates
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.prompt import Prompt, prompt_of
 from lockstep.parity.chain.said import Said
-from lockstep.parity.explaining.diagnosis import Diagnosis, Unexplained
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.model import Model

@@ -46,7 +46,7 @@ def run(options: Namespace, backend: str) -> int:
     from lockstep.parity.bench.decoders import measure_decoders
     from lockstep.parity.bench.prompts import prompts_for
     from lockstep.parity.cli.loading import load
-    from lockstep.parity.generating import tokenizer_of
+    from lockstep.parity.generating.generation import tokenizer_of
     from lockstep.parity.progress import Progress
 
     ways = ways_of(options)
@@ -100,7 +100,7 @@ def ways_of(options: Namespace) -> list[Way]:
 def check_fits(prompts: Sequence[Any], options: Namespace, model: Any) -> None:
     """Raises: InputError if a prompt and what is decoded are more than the context has."""
     from lockstep.parity.cli.loading import check_length
-    from lockstep.parity.generating import tokenizer_of
+    from lockstep.parity.generating.generation import tokenizer_of
 
     tokenizer = tokenizer_of(model.checkpoint)
     for prompt in prompts:

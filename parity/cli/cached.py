@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstep.parity.decoders.request import Decoder
-    from lockstep.parity.generating import Generation
+    from lockstep.parity.generating.generation import Generation
 
 
 def add_cache_files(parser: ArgumentParser) -> None:

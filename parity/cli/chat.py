@@ -14,7 +14,7 @@ from lockstep.parity.cli.arguments import add_model
 from lockstep.parity.cli.writing import CACHES, Writing, add_thinking, add_writing, summary
 
 if TYPE_CHECKING:
-    from lockstep.parity.chatting import Chat
+    from lockstep.parity.generating.chat import Chat
 
 HELP = "talk with a model"
 EXAMPLE = """\
@@ -33,10 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.chatting import Chat
     from lockstep.parity.cli.loading import chat_tokenizer
     from lockstep.parity.cli.output import emit
-    from lockstep.parity.tokenizer_once import tokenizer_once
+    from lockstep.parity.generating.chat import Chat
+    from lockstep.parity.generating.tokenizer_once import tokenizer_once
 
     options.prefill_chunk = options.prefill_chunk or chunk_of(options)
     writing = Writing(options)

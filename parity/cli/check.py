@@ -36,9 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from lockstep.parity.check import check
     from lockstep.parity.cli.loading import load, prompt_rows
-    from lockstep.parity.padding import Padding
+    from lockstep.parity.judging.padding import Padding
     from lockstep.parity.progress import Progress
-    from lockstep.parity.report import report
+    from lockstep.parity.reports.terminal import report
     from lockstep.reference.model import load as load_reference
 
     dtype = options.dtype or "float32"

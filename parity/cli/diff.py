@@ -30,9 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from lockstep.parity.diff import diff
-    from lockstep.parity.dump import open_dump
+    from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.progress import Progress
-    from lockstep.parity.report import report
+    from lockstep.parity.reports.terminal import report
 
     left, right = open_dump(options.left), open_dump(options.right)
     model = oracle(options)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lockstep.parity.cli.output import counted, emit, printable, table
 
 if TYPE_CHECKING:
-    from lockstep.parity.dumped_tensors import Found
-    from lockstep.parity.validation import Validation
+    from lockstep.parity.dumps.contents import Found
+    from lockstep.parity.dumps.validation import Validation
 
 HELP = "whether a file of activations is right, and what is in it"
 EXAMPLE = "  lockstep dump validate port.safetensors"
@@ -28,9 +28,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.dump import open_dump
+    from lockstep.parity.dumps.dump import open_dump
+    from lockstep.parity.dumps.validation import validate
     from lockstep.parity.progress import Progress
-    from lockstep.parity.validation import validate
 
     with Progress(len(open_dump(options.dump, words=True).shapes)) as progress:
         found = validate(options.dump, progress=progress)

@@ -39,9 +39,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from lockstep.parity.cli.loading import load
-    from lockstep.parity.dump import open_dump
+    from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.explain import explain
-    from lockstep.parity.explaining.report import report
+    from lockstep.parity.explaining.said.report import report
     from lockstep.parity.progress import Progress
     from lockstep.parity.torch_modules.folder import require_reference
 

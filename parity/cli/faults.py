@@ -14,7 +14,7 @@ from lockstep.parity.cli.output import emit, table
 if TYPE_CHECKING:
     from lockstep.parity.faults import Fault
     from lockstep.parity.faults.mistake import Mistake
-    from lockstep.parity.planting import Planted
+    from lockstep.parity.planting.in_model import Planted
 
 HELP = "the catalogue of porting bugs; of one, a run of it"
 EXAMPLE = "  lockstep faults rope-theta-default"
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
 def show_one(options: Namespace) -> None:
     """Show an entry, planted where the options say."""
     from lockstep.parity.faults.mistake import Mistake
-    from lockstep.parity.planting import plant, prompt_for
+    from lockstep.parity.planting.in_model import plant, prompt_for
 
     fault, model = wanted(options.id), model_of(options)
     if isinstance(fault, Mistake):
@@ -65,7 +65,7 @@ def show_one(options: Namespace) -> None:
 
 def show_mistake(options: Namespace, mistake: Mistake, model: Any) -> None:
     """Show an entry before or behind the model, made with a prompt or an answer of it."""
-    from lockstep.parity.planting_around import make
+    from lockstep.parity.planting.around import make
 
     name = DEMO if options.model is None else str(model.checkpoint.path)
     made = make(mistake, model)

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.fusing import fuse
+    from lockstep.parity.fusing.folder import fuse
 
     check_json(options)
     made = fuse(options.model, options.adapter, options.target, ignore_config=options.ignore_config)

@@ -40,7 +40,7 @@ def cache_doubts(options: Namespace, model: Any) -> list[str]:
 
 def half_precision(model: Any) -> list[str]:
     """Warn of packed weights in half precision on MLX's CPU device: it sums in half precision."""
-    from lockstep.parity.generating import is_packed
+    from lockstep.parity.generating.generation import is_packed
 
     backend = getattr(model, "backend", None)
     if backend is None or backend.name != "mlx" or model.dtype == "float32":
@@ -81,7 +81,7 @@ def prompt_tokens(options: Namespace, checkpoint: Any) -> list[int]:
     if options.tokens is not None:
         tokens = options.tokens
     else:
-        from lockstep.parity.tokenizer_once import tokenizer_once
+        from lockstep.parity.generating.tokenizer_once import tokenizer_once
 
         tokenizer: Any = tokenizer_once(checkpoint)
         if getattr(options, "chat", False):

@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.taps import taps_of
+    from lockstep.parity.replaying.taps import taps_of
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)

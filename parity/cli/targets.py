@@ -61,7 +61,7 @@ def refuse_harm(target: Path, source: Path) -> None:
 
 def check_trace_target(target: Path) -> None:
     """Raise InputError if a trace would replace a file that is no trace."""
-    from lockstep.parity.dump import open_safetensors
+    from lockstep.parity.dumps.dump import open_safetensors
 
     if not target.exists():
         return

@@ -49,8 +49,8 @@ def run(options: Namespace) -> int:
 
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
+    from lockstep.parity.dumps.tracing import check_globs, trace_run
     from lockstep.parity.torch_modules.folder import require_reference
-    from lockstep.parity.tracing import check_globs, trace_run
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     check_trace_target(Path(options.out_file))

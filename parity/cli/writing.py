@@ -17,7 +17,7 @@ from lockstep.parity.cli.sampling import add_sampling, check_sampling, sampling_
 from lockstep.parity.decoders import add_decoders, decoder_of
 
 if TYPE_CHECKING:
-    from lockstep.parity.generating import Generation
+    from lockstep.parity.generating.generation import Generation
 
 CACHES = (
     "concatenating", "growing", "preallocated", "sliding", "rotating", "rotating-mlx-lm",
@@ -89,7 +89,7 @@ class Writing:
     """The options of `add_writing`. What is refused of them is refused before a model loads."""
 
     def __init__(self, options: Namespace):
-        from lockstep.parity.uniforms import uniforms
+        from lockstep.parity.generating.uniforms import uniforms
         from lockstep.reference.checkpoint.checkpoint import open_checkpoint
         from lockstep.reference.tokenizer.stop_strings import StopStrings
 
@@ -106,7 +106,7 @@ class Writing:
     def generation(self, *, chat: bool) -> Generation:
         """Load the model, and return what writes with it, `chat` or plain text."""
         from lockstep.parity.cli.loading import load
-        from lockstep.parity.generating import Generation, own_dtype
+        from lockstep.parity.generating.generation import Generation, own_dtype
 
         options = self.options
         dtype = options.dtype or own_dtype(self.checkpoint, options.backend)
@@ -137,7 +137,7 @@ def check_cache(options: Namespace) -> None:
 
 
 def check_ends(options: Namespace, checkpoint: Any) -> None:
-    from lockstep.parity.generating import tokenizer_of
+    from lockstep.parity.generating.generation import tokenizer_of
     from lockstep.reference.checkpoint.errors import InputError
 
     size = checkpoint.config.vocab_size

@@ -9,7 +9,7 @@ import numpy as np
 from lockstep.parity.conformance.case import Case, SeenKeys, call
 from lockstep.parity.conformance.nearby import nearby_inputs, rounded_again
 from lockstep.parity.conformance.orders import one_after_another
-from lockstep.parity.judge import LIMITS, Judgement, judge
+from lockstep.parity.judging.judge import LIMITS, Judgement, judge
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 from lockstep.reference import ops

@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep.parity.conformance.families.packed import PACKED
 from lockstep.parity.conformance.families.pointwise import POINTWISE
-from lockstep.parity.judge import EPSILONS
+from lockstep.parity.judging.judge import EPSILONS
 
 TRIES = 3
 # Where another input is another choice, which no rounding excuses.

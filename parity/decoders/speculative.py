@@ -68,7 +68,7 @@ def check_kind(kind: str | None) -> None:
 
 def check_same_tokens(model: Any, draft: Any) -> None:
     """Refuse a draft whose ids mean something else. Without tokenizers the vocabularies count."""
-    from lockstep.parity.generating import tokenizer_of
+    from lockstep.parity.generating.generation import tokenizer_of
     from lockstep.reference.checkpoint.errors import InputError
 
     texts = [tokenizer_of(one) for one in (model, draft)]

@@ -12,13 +12,13 @@ from typing import Any
 
 from lockstep.parity.check import check
 from lockstep.parity.demo.seven_bugs import BUGS, planted
+from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.diagnosis import Diagnosis
-from lockstep.parity.explaining.report import report
-from lockstep.parity.generating import Generation
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.report import report
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.parity.progress import Progress
-from lockstep.parity.trace_file import TraceFile
-from lockstep.parity.uniforms import seeded
 from lockstep.reference.model import load as load_reference
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer

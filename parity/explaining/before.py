@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.reference.model import Model
 
 

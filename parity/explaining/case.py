@@ -7,27 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lockstep.parity.explaining.atom_sets import widest
-from lockstep.parity.explaining.cached_found import Cached
-from lockstep.parity.explaining.contradiction import Beside, contradictions
-from lockstep.parity.explaining.hypothesis import (
+from lockstep.parity.explaining.caches.found import Cached
+from lockstep.parity.explaining.deciding.contradiction import Beside, contradictions
+from lockstep.parity.explaining.deciding.verdict import Key, key_of
+from lockstep.parity.explaining.searching.atom_sets import widest
+from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
     Hypothesis,
     atoms_in,
     borrowed,
     hypotheses,
 )
-from lockstep.parity.explaining.look import FAR
-from lockstep.parity.explaining.reach import shown_by_first_token
-from lockstep.parity.explaining.search import Explanation, Search
-from lockstep.parity.explaining.steps import Joined, fill_up, unseen_rows
+from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.reach import shown_by_first_token
+from lockstep.parity.explaining.searching.search import Explanation, Search
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
-from lockstep.parity.explaining.trial import Trial
-from lockstep.parity.explaining.verdict import Key, key_of
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.judge import Judgement
+from lockstep.parity.judging.judge import Judgement
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named

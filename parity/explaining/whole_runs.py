@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.parity.explaining.counterfactual import counterfactuals, fixes
-from lockstep.parity.explaining.tap_figures import figures
-from lockstep.parity.explaining.verdict import Chosen, Key
+from lockstep.parity.explaining.deciding.verdict import Chosen, Key
+from lockstep.parity.explaining.said.counterfactual import counterfactuals, fixes
+from lockstep.parity.explaining.said.tap_figures import figures
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.side_by_side import side_by_side
-from lockstep.parity.result import Tap
+from lockstep.parity.judging.result import Tap
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case

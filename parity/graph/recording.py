@@ -12,9 +12,9 @@ import numpy as np
 from lockstep.parity.graph.call import Call, Constant, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph
 from lockstep.parity.graph.stretched import stretched
-from lockstep.parity.recorder import Node, Recorder, Stage
-from lockstep.parity.shape_ops import SHAPE_OPS, blank
-from lockstep.parity.taps import STANDINS
+from lockstep.parity.replaying.recorder import Node, Recorder, Stage
+from lockstep.parity.replaying.shape_ops import SHAPE_OPS, blank
+from lockstep.parity.replaying.taps import STANDINS
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.model import Model
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.dumped_dtype import stored_and_shown
-from lockstep.parity.judge import EPSILONS
+from lockstep.parity.dumps.dtype import stored_and_shown
+from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.laws.finding import BROKEN, PASS, Finding
 from lockstep.parity.laws.port import Port
 from lockstep.reference.checkpoint.errors import InputError

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.check import check
-from lockstep.parity.judge import LIMITS
+from lockstep.parity.judging.judge import LIMITS
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.noise.calibration_tables import tables
 from lockstep.parity.noise.random_checkpoint import BITS, random_config, write_checkpoint
 from lockstep.parity.noise.small_faults import FAULTS, IN_EVERY_LAYER
-from lockstep.parity.oracle import Oracle
-from lockstep.parity.result import Result, Tap
+from lockstep.parity.replaying.oracle import Oracle
 from lockstep.reference import model as reference
 
 DTYPES = ("float32", "bfloat16", "float16")

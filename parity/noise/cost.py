@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
-from lockstep.parity.oracle import Oracle, OracleStage
+from lockstep.parity.replaying.oracle import Oracle, OracleStage
 from lockstep.reference import model as reference
 
 CONFIG = {

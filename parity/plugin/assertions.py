@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.diff import diff
-from lockstep.parity.dump import Dump
-from lockstep.parity.dumped_dtype import dtype_of
+from lockstep.parity.dumps.dtype import dtype_of
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.plugin import failure
 from lockstep.parity.plugin.given import dump_of, model_of, reference_dump
 from lockstep.parity.plugin.held import held
 from lockstep.parity.plugin.shelf import Shelf, shown
-from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 

@@ -7,13 +7,13 @@ from math import prod
 from pathlib import Path
 
 from lockstep.parity.cli.output import counted, printable, table
-from lockstep.parity.diff_plain import rounding
-from lockstep.parity.explaining import report as explained
-from lockstep.parity.explaining.diagnosis import Diagnosis
-from lockstep.parity.judge import LIMITS
+from lockstep.parity.diffing.plain import rounding
+from lockstep.parity.explaining.said import report as explained
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.judging.judge import LIMITS
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.plugin.shelf import shown
-from lockstep.parity.report import LAYER, figure, grouped, named
-from lockstep.parity.result import Result, Tap
+from lockstep.parity.reports.terminal import LAYER, figure, grouped, named
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
 WIDTH = 96

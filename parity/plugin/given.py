@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dump import FORMAT, VERSION, Dump, open_dump
-from lockstep.parity.judge import EPSILONS
-from lockstep.parity.trace_file import TAGS
+from lockstep.parity.dumps.dump import FORMAT, VERSION, Dump, open_dump
+from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.judging.judge import EPSILONS
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.model import Model, load
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.diff_plain import not_judged, rounding, unfit
-from lockstep.parity.dump import Dump
-from lockstep.parity.dumped_dtype import computed_in
-from lockstep.parity.judge import EPSILONS
+from lockstep.parity.diffing.plain import not_judged, rounding, unfit
+from lockstep.parity.dumps.dtype import computed_in
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.judging.judge import EPSILONS
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.plugin.sketch import apart, length_of, place, sketch
-from lockstep.parity.result import Tap
-from lockstep.parity.trace_file import TAGS
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile

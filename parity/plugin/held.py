@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep.parity.cli.output import counted
-from lockstep.parity.diff_plain import judged_plainly
-from lockstep.parity.dump import FORMAT as WHOLE
-from lockstep.parity.dump import Dump, open_dump
-from lockstep.parity.dumped_dtype import computed_in
+from lockstep.parity.diffing.plain import judged_plainly
+from lockstep.parity.dumps.dtype import computed_in
+from lockstep.parity.dumps.dump import FORMAT as WHOLE
+from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.plugin.golden import Golden, compared, floating, read_golden
-from lockstep.parity.result import Result, Tap
 from lockstep.reference.checkpoint.errors import InputError, show_names
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.judging.result import Result
 from lockstep.parity.plugin.golden import golden_of, write_golden
 from lockstep.parity.plugin.held import held
-from lockstep.parity.result import Result
-from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")

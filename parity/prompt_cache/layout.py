@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.trace_file import TAGS
+from lockstep.parity.dumps.trace_file import TAGS
 from lockstep.reference.precision import dtype_named
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.kinds import heads_of

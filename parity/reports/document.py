@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.explaining.diagnosis import Named, Unexplained
+from lockstep.parity.explaining.said.diagnosis import Named, Unexplained
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.fields import NAME, Fields, clean
-from lockstep.parity.result import Tap
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 

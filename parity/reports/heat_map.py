@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from lockstep.parity.names import parted
-from lockstep.parity.report import LAYER
+from lockstep.parity.judging.result import Tap
+from lockstep.parity.naming.names import parted
 from lockstep.parity.reports.markup import Markup, join, tag
 from lockstep.parity.reports.summary import figure, plain
-from lockstep.parity.result import Tap
+from lockstep.parity.reports.terminal import LAYER
 
 MOST_COLUMNS, MOST_ROWS = 60, 600
 WRONG = ("diverged", "differs")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.document import Document
 from lockstep.parity.reports.summary import Fix, figure, fixes, headline, layer_of, plain, sentence
-from lockstep.parity.result import Tap
 
 WRONG = ("diverged", "differs")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lockstep.parity.cli.output import counted
-from lockstep.parity.explaining.diagnosis import STAGES, Named
-from lockstep.parity.report import LAYER, kind
+from lockstep.parity.explaining.said.diagnosis import STAGES, Named
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.document import Document
-from lockstep.parity.result import Tap
+from lockstep.parity.reports.terminal import LAYER, kind
 
 WRONG = ("diverged", "differs")
 LISTED = 8  # names in a sentence

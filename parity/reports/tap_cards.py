@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.markup import Markup, mono, prose, tag
 from lockstep.parity.reports.summary import figure, plain
-from lockstep.parity.result import Tap
 
 BASE = 4  # parity.histogram counts in powers of it
 LEFT, WIDTH, HEIGHT, TOP = 48, 280, 84, 6  # of the drawing, in its own units

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.parity.align import Alignment, Shape
-from lockstep.parity.dump import Dump
-from lockstep.parity.names import step_of
-from lockstep.parity.padding import Padding
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.judging.padding import Padding
+from lockstep.parity.naming.align import Alignment, Shape
+from lockstep.parity.naming.names import step_of
 from lockstep.parity.torch_modules.survey import Survey
 
 ONE = Padding((1,))

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.explaining.flips import NEAR
-from lockstep.parity.judge import EPSILONS
+from lockstep.parity.explaining.routing.flips import NEAR
+from lockstep.parity.judging.judge import EPSILONS
 
 Wanted = Mapping[tuple[int, int], np.ndarray]  # (number of the choice, its row) -> columns (k,)
 TOP = "aten.topk.default"

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.align import Alignment
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.naming.align import Alignment
 from lockstep.parity.torch_modules.casting import held_exactly, nearby_frequencies, widened_to
 from lockstep.parity.torch_modules.choices import Choice, Choices, Wanted, as_made
 from lockstep.parity.torch_modules.forcing import ForcedWalk
@@ -22,7 +23,6 @@ from lockstep.parity.torch_modules.orders import orders
 from lockstep.parity.torch_modules.rewriting import exact, exchanging, mode_class
 from lockstep.parity.torch_modules.survey import Survey
 from lockstep.parity.torch_modules.walk import Walk
-from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 Setting = Callable[[], AbstractContextManager[Any]]

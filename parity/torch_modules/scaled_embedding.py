@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.align import Alignment
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dump import Dump
-from lockstep.parity.names import unwrapped
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.naming.align import Alignment
+from lockstep.parity.naming.names import unwrapped
 
 TOLD = "{tap} holds rows of the table, which transformers scales by {scale:.6g}: taken as scaled"
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lockstep.parity.align import Alignment
-from lockstep.parity.explaining.steering import BETTER, FAR, LOST, OFF
-from lockstep.parity.judge import row_noise, row_rms
-from lockstep.parity.metrics import difference
-from lockstep.parity.names import step_of
+from lockstep.parity.explaining.routing.steering import BETTER, FAR, LOST, OFF
+from lockstep.parity.judging.judge import row_noise, row_rms
+from lockstep.parity.judging.metrics import difference
+from lockstep.parity.naming.align import Alignment
+from lockstep.parity.naming.names import step_of
 from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.choices import Choice, reach
 from lockstep.parity.torch_modules.replays import Replayed, Replays, Run

@@ -12,15 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lockstep.parity.padding import Padding
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.dumps.tracing import prompts_of, said_of, with_decoded
+from lockstep.parity.judging.padding import Padding
 from lockstep.parity.progress import Progress
 from lockstep.parity.torch_modules.batches import stacked
 from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.loading import TorchModel, quiet
 from lockstep.parity.torch_modules.rewriting import exact
 from lockstep.parity.torch_modules.walk import Walk, names_of
-from lockstep.parity.trace_file import TraceFile
-from lockstep.parity.tracing import prompts_of, said_of, with_decoded
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lockstep.parity.names import unwrapped
+from lockstep.parity.naming.names import unwrapped
 from lockstep.reference.checkpoint.errors import InputError
 
 LOGITS = "logits"

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.align import Alignment
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.judge import EPSILONS, judge
-from lockstep.parity.metrics import difference, rms
-from lockstep.parity.names import parted, unwrapped
+from lockstep.parity.judging.judge import EPSILONS, judge
+from lockstep.parity.judging.metrics import difference, rms
+from lockstep.parity.naming.align import Alignment
+from lockstep.parity.naming.names import parted, unwrapped
 from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.loading import TorchModel
 from lockstep.parity.torch_modules.replays import Replayed, fitting, ways_of

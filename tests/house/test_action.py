@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import yaml
 
+from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.plugin.given import reference_dump
-from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.model import load
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import numpy as np
 
 from lockstep.fast.model import load as load_fast
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
-from lockstep.parity.recorder import Node, Stage
+from lockstep.parity.replaying.recorder import Node, Stage
 from lockstep.reference.model import load as load_reference
 
 CONFIG = {

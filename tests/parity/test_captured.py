@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.capture.captured import Collection
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.reference.checkpoint.errors import InputError
 
 

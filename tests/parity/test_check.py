@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.check import check, with_heritage
+from lockstep.parity.judging.result import Tap
 from lockstep.parity.noise.random_checkpoint import weight_shapes
-from lockstep.parity.result import Tap
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.parity import builders

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.cli.targets import check_target
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.conftest import MODELS
 

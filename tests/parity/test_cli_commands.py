@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
@@ -226,7 +226,7 @@ def test_generate_refuses_a_draft_that_cannot_be_one(refuses, demo, plain):
 def test_generate_samples_from_a_seed_or_a_file(document, lockstep, refuses, demo, tmp_path):
     from itertools import islice
 
-    from lockstep.parity.uniforms import seeded
+    from lockstep.parity.generating.uniforms import seeded
 
     run = ("generate", demo, "--prompt", "What is 2+2?", "--temperature", "1.5", "--ignore-eos",
            "--max-tokens", "8")  # fmt: skip

@@ -10,7 +10,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.left_out import left_out
 from lockstep.parity.graph import Evaluator, record
-from lockstep.parity.planting import plant, reader
+from lockstep.parity.planting.in_model import plant, reader
 from lockstep.reference import ops
 from tests.parity.conftest import DEMO, ROOT
 

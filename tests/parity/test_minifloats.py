@@ -8,7 +8,7 @@ import pytest
 from lockstep import fast, reference
 from lockstep.parity.check import check
 from lockstep.parity.inspection import inspection
-from lockstep.parity.report import report
+from lockstep.parity.reports.terminal import report
 
 FOLDER = Path(__file__).parents[1] / "witnesses" / "models" / "minifloats_mixed"
 TOKENS = np.arange(20)[None] * 7 % 90

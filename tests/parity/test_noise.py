@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.check import check
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.noise import float32, half, ways
 from lockstep.parity.noise.calibrate import Draw, clean, faulty, outcome
 from lockstep.parity.noise.calibration_tables import tables
@@ -14,8 +15,7 @@ from lockstep.parity.noise.cost import FUSED, TOKENS, cost, recorded
 from lockstep.parity.noise.exact import exact
 from lockstep.parity.noise.random_checkpoint import random_config
 from lockstep.parity.noise.small_faults import FAULTS, IN_EVERY_LAYER
-from lockstep.parity.oracle import Oracle
-from lockstep.parity.result import Result, Tap
+from lockstep.parity.replaying.oracle import Oracle
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.ops_backends import BACKENDS

@@ -7,11 +7,11 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.check import check
-from lockstep.parity.generating import own_dtype
+from lockstep.parity.generating.generation import own_dtype
 from lockstep.parity.inspection import inspection
-from lockstep.parity.names import is_tap, tap_named
-from lockstep.parity.report import kind, report
-from lockstep.parity.taps import taps_of
+from lockstep.parity.naming.names import is_tap, tap_named
+from lockstep.parity.replaying.taps import taps_of
+from lockstep.parity.reports.terminal import kind, report
 
 WITNESSES = Path(__file__).parents[1] / "witnesses"
 FOLDERS = [

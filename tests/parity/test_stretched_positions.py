@@ -10,7 +10,7 @@ from lockstep import fast, reference
 from lockstep.parity.check import check
 from lockstep.parity.inspection import inspection
 from lockstep.parity.noise import half
-from lockstep.parity.taps import taps_of
+from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.rope_scaling import RopeScaling
 from tests.ops_backends import BACKENDS

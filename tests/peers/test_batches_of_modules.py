@@ -14,8 +14,8 @@ import torch
 
 from lockstep import parity
 from lockstep.parity.cli import main
-from lockstep.parity.dump import Dump, open_dump
-from lockstep.parity.padding import Padding
+from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.judging.padding import Padding
 from lockstep.parity.torch_modules.batches import stacked
 from lockstep.reference.checkpoint.errors import InputError
 from tests.peers.new_architectures import bugs

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lockstep import parity, reference
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.reference.checkpoint.errors import InputError
 from tests.peers import test_gguf_gemma4_peers as gemma4
 from tests.peers.test_gguf_peers import WIDE, random_model

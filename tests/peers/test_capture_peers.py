@@ -18,9 +18,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from lockstep import parity, reference
-from lockstep.parity.align import align
-from lockstep.parity.dump import Dump, open_dump
-from lockstep.parity.names import is_tap
+from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.naming.align import align
+from lockstep.parity.naming.names import is_tap
 from lockstep.reference.checkpoint.errors import InputError
 from tests.witnesses import build, build_gemma4, build_gpt2, build_llama, build_qwen3_moe
 

@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from lockstep import reference
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from lockstep import fast
-from lockstep.parity.chatting import Chat
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.chat import Chat
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO

@@ -20,7 +20,7 @@ from lockstep.parity.chain.choosing import judge_run
 from lockstep.parity.chain.drawing import judge_drawn
 from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Settings
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.faults.around import mistakes
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.peers.test_sampling_peers import (

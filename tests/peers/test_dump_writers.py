@@ -17,7 +17,7 @@ import pytest
 from safetensors import deserialize, safe_open
 
 from lockstep.parity.cli import main
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.writers.examples import forward
 from lockstep.parity.writers.lockstep_dump import SIZES
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_unflatten
 
-from lockstep.parity.fusing import fuse
+from lockstep.parity.fusing.folder import fuse
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.peers.conftest import draw_config, draw_wide
 from tests.witnesses import build, build_adapters, build_gpt2

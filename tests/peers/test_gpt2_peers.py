@@ -10,7 +10,7 @@ import pytest
 from transformers import GPT2LMHeadModel
 
 from lockstep import parity, reference
-from lockstep.parity.tracing import trace_run
+from lockstep.parity.dumps.tracing import trace_run
 from tests.peers.conftest import Drawn
 from tests.witnesses import build, build_gpt2
 from tests.witnesses.judge import same_tokens

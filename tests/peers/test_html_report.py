@@ -15,7 +15,7 @@ import pytest
 
 from lockstep import fast
 from lockstep.parity.cli import main
-from lockstep.parity.trace_file import TraceFile
+from lockstep.parity.dumps.trace_file import TraceFile
 from tests.browser import Browser
 from tests.parity.reports.hostile import NAMES, diagnosis, write_dumps
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 
-from lockstep.parity.fusing import fuse
+from lockstep.parity.fusing.folder import fuse
 from tests.peers.test_adapter_peers import with_adapter
 from tests.witnesses import build, build_adapters, build_gemma4
 from tests.witnesses.judge import error

@@ -19,7 +19,7 @@ from mlx_lm.utils import load_model
 
 from lockstep import parity, reference
 from lockstep.parity.cli import main
-from lockstep.parity.dump import Dump, open_dump
+from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.parity.fusing import fuse
+from lockstep.parity.fusing.folder import fuse
 from tests.peers.conftest import draw_config, draw_wide
 from tests.peers.test_adapter_peers import mlx_base, parameters, with_adapter
 from tests.witnesses import (

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from lockstep import parity
-from lockstep.parity.align import align
 from lockstep.parity.cli import main
-from lockstep.parity.dump import open_dump
-from lockstep.parity.names import is_tap
+from lockstep.parity.dumps.dump import open_dump
+from lockstep.parity.naming.align import align
+from lockstep.parity.naming.names import is_tap
 from lockstep.parity.torch_modules.walk import Walk
 from tests.peers.new_architectures.builds import TOKENS, Folders, loaded, make
 from tests.witnesses import build

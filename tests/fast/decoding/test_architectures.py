@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.fast.decoding import diffusion as fast_diffusion
 from lockstep.parity.decoders import decoder_of
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.architectures import architecture_names
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError

@@ -10,8 +10,8 @@ import pytest
 from lockstep import fast, reference
 from lockstep.fast.decoding import autoregressive as fast_decoding
 from lockstep.fast.decoding import sampling as fast_sampling
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.decoding.autoregressive import generate as reference_generate

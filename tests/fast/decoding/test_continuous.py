@@ -9,7 +9,7 @@ from lockstep import fast, reference
 from lockstep.fast.decoding import autoregressive as fast_autoregressive
 from lockstep.fast.decoding import continuous as fast_continuous
 from lockstep.fast.decoding import sampling as fast_sampling
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import autoregressive as reference_autoregressive
 from lockstep.reference.decoding import continuous as reference_continuous

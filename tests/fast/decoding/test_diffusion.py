@@ -12,7 +12,7 @@ import pytest
 from lockstep import fast, reference
 from lockstep.fast.decoding import diffusion as fast_diffusion
 from lockstep.fast.decoding import sampling as fast_sampling
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.decoding import diffusion as reference_diffusion
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionOptions

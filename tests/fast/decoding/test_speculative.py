@@ -9,7 +9,7 @@ from lockstep import fast, reference
 from lockstep.fast.decoding import autoregressive as fast_autoregressive
 from lockstep.fast.decoding import sampling as fast_sampling
 from lockstep.fast.decoding import speculative as fast_speculative
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.decoding import autoregressive as reference_autoregressive
 from lockstep.reference.decoding import sampling as reference_sampling
 from lockstep.reference.decoding import speculative as reference_speculative

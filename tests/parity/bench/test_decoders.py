@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.parity.bench.decoders import compared, parts_of
 from lockstep.parity.bench.prompts import prompts_for, repeated
-from lockstep.parity.generating import tokenizer_of
+from lockstep.parity.generating.generation import tokenizer_of
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.diffusion_by_loop import checkpoint
 from tests.parity.conftest import DEMO

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.parity.capture.ways import ways_of
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.faults import catalogue
 
 

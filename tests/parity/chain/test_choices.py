@@ -10,7 +10,7 @@ from lockstep import reference
 from lockstep.parity.chain.choosing import fitting
 from lockstep.parity.chain.replay import Run, missed
 from lockstep.parity.chain.sampler import Sampler, Settings
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
 from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError

@@ -23,7 +23,7 @@ from lockstep.parity.chain.likelihood import STRAY, firsts, likelihoods, sampler
 from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.sampler import Sampler, Settings, Step
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling.candidates import Candidates

@@ -14,7 +14,7 @@ from lockstep.parity.chain.replay import Run
 from lockstep.parity.chain.rows import MOST, OwnRows
 from lockstep.parity.chain.said import said_by
 from lockstep.parity.chain.sampler import Sampler, Settings, Step
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Edit, Mistake

@@ -11,9 +11,9 @@ from lockstep import reference
 from lockstep.parity.chain.chain import Chain, rows_of_prompt
 from lockstep.parity.chain.prompt import template_of
 from lockstep.parity.chain.rows import OwnRows
-from lockstep.parity.dump import Dump
-from lockstep.parity.explaining.batch import rows_of
-from lockstep.parity.explaining.diagnosis import Diagnosis
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.explaining.steps.batch import rows_of
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.settings import ChatTemplate
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer

@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from lockstep import reference
-from lockstep.parity.dump import open_dump
-from lockstep.parity.trace_file import TraceFile
-from lockstep.parity.validation import validate
+from lockstep.parity.dumps.dump import open_dump
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.dumps.validation import validate
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO, MODELS

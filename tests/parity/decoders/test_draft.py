@@ -4,8 +4,8 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.decoders.speculative import Speculative, loaded
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.parity.conftest import DEMO
 

@@ -5,8 +5,8 @@ import pytest
 from lockstep import fast, reference
 from lockstep.parity.decoders.request import Request
 from lockstep.parity.decoders.speculative import LOOKUP, Speculative
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import AFFINE_BITS, ROTATING, TURBO_BITS

@@ -10,15 +10,15 @@ from lockstep import fast
 from lockstep.parity.decoders.wedlm import Wedlm
 from lockstep.parity.demo import wedlm as scripted
 from lockstep.parity.demo.wedlm import MASK
-from lockstep.parity.generating import Generation
-from lockstep.parity.timing import Clock
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.timing import Clock
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionOptions
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests import gguf_bytes
 from tests.diffusion_by_loop import Settings, checkpoint, scored_by, simulated
 from tests.parity.conftest import DEMO, MODELS
-from tests.parity.test_chatting import chat, held_against_no_cache
+from tests.parity.generating.test_chatting import chat, held_against_no_cache
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 PROMPT = ("--tokens", "3,1,4,1,5")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep import reference
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, Graph, record

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.report import report
+from lockstep.parity.explaining.said.report import report
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.explaining.ports import dumped, explained, model_of, port, prompt
 

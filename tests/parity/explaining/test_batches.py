@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lockstep.parity.capture.captured import Collection
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.batch import padded, positions_of, rows_of
+from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.noise import ways

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lockstep import reference
-from lockstep.parity.explaining.flips import near_choice
+from lockstep.parity.explaining.routing.flips import near_choice
 from tests.parity.explaining import ports
 from tests.parity.explaining.ports import WITNESSES, explained, ids, is_of, model_of, port, prompt
 

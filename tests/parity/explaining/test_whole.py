@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
-from lockstep.parity.explaining.diagnosis import Diagnosis
-from lockstep.parity.explaining.hypothesis import Atom, borrowed, hypotheses, rewritten
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.explaining.searching.hypothesis import Atom, borrowed, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator

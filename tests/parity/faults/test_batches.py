@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.batch import filled, padded, positions_of
+from lockstep.parity.explaining.steps.batch import filled, padded, positions_of
 from lockstep.parity.graph import Value
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.explaining.batch import padded, positions_of
-from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.steps.batch import padded, positions_of
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, Graph, record
-from lockstep.parity.planting import changed, reader
+from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named

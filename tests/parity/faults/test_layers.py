@@ -12,7 +12,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.parity.graph import Evaluator, record
-from lockstep.parity.planting import changed, reader
+from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import FLOAT64, variant
 

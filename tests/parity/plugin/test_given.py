@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.plugin.given import dump_of, model_of, reference_dump
-from lockstep.parity.trace_file import TraceFile
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import load
 

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.fast.model import load as load_fast
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.diff_plain import rounding
+from lockstep.parity.diffing.plain import rounding
 from lockstep.parity.plugin.given import dump_of, reference_dump
 from lockstep.parity.plugin.golden import (
     compared,

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lockstep.parity.metrics import distance
+from lockstep.parity.judging.metrics import distance
 from lockstep.parity.plugin.sketch import (
     PARTS,
     PROJECTIONS,

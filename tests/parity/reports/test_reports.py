@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lockstep.parity.explaining.diagnosis import Diagnosis, Named
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named
+from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.reports import document, heat_map, summary
 from lockstep.parity.reports.fields import PROSE
 from lockstep.parity.reports.github import escaped
 from lockstep.parity.reports.markdown import code, said
-from lockstep.parity.result import Result, Tap
 
 BAD = "model.layers.1.mlp.up_proj"
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from lockstep.parity.dump import open_dump
-from lockstep.parity.trace_file import TraceFile
+from lockstep.parity.dumps.dump import open_dump
+from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 

@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from lockstep.parity.dump import open_dump
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.writers import lockstep_dump
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 

@@ -12,8 +12,8 @@ import mlx.core as mx
 from mlx_lm.utils import load_model
 
 from lockstep import fast, parity, reference
-from lockstep.parity.dump import Dump
-from lockstep.parity.tracing import trace_run
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.tracing import trace_run
 from tests.peers.new_architectures.builds import TOKENS, make
 from tests.peers.new_architectures.runs import published
 from tests.witnesses import build

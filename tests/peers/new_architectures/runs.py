@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from lockstep import parity
-from lockstep.parity.dump import Dump
-from lockstep.parity.result import Result
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.judging.result import Result
 from tests.peers.new_architectures.builds import TOKENS
 
 

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, atoms_in, hypotheses, rewritten
+from lockstep.parity.explaining.searching.hypothesis import (
+    Atom,
+    Hypothesis,
+    atoms_in,
+    hypotheses,
+    rewritten,
+)
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Graph
 from tests.proof import ports

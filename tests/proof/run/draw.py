@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.parity.explaining.hypothesis import hypotheses
+from lockstep.parity.explaining.searching.hypothesis import hypotheses
 from lockstep.parity.faults import catalogue
 from tests.proof import builds, combos, ports
 from tests.proof.registry import Bug, applicable, every_bug

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.dump import Dump
+from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
 from lockstep.parity.faults import catalogue
 from tests.proof.run.alike import are_alike

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import torch
 
-from lockstep.parity.explaining.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Call, Evaluator, Graph, Tensor
 from lockstep.reference import ops

@@ -8,8 +8,8 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.generating import Generation
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.generation import Generation
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import (
     AFFINE_BITS,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.fast.decoding import sampling as fast
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference
 from lockstep.reference.scheduling.sampling_options import SamplingOptions

@@ -14,7 +14,7 @@ import pytest
 
 from lockstep.fast.backends.cpu import CpuBackend
 from lockstep.fast.decoding import speculative as fast_speculative
-from lockstep.parity.uniforms import seeded
+from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import speculative
 from lockstep.reference.scheduling.prompt_lookup import LookupDraft

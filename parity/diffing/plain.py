@@ -1,0 +1,95 @@
+"""Judge two tensors with nothing but the two: no model, so no oracle."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from lockstep.parity.judging.judge import EPSILONS
+from lockstep.parity.judging.metrics import distance
+from lockstep.parity.judging.padding import Padding, rows_named
+from lockstep.parity.judging.result import Tap
+from lockstep.parity.naming.names import is_tap
+
+TRUST = "no --model, so no oracle: own error is not known, and the verdict rests on rounding alone"
+
+# Rounding alone must explain the difference: this many steps of the last bit, as root mean square
+# over that of the left side. Errors of earlier layers are in it, so right ports show up to 10
+# steps of float32 and 7 of half precision in a model of four layers, and more in deeper ones.
+STEPS = {"float64": 64, "float32": 64, "float16": 16, "bfloat16": 16}
+
+
+def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -> Tap:
+    """Return "ok" if rounding in `dtype` may be all that lies between the two, else "differs".
+
+    Numbers that no rounding touches must be equal. Shapes are never made to fit.
+    """
+    if port.shape != truth.shape:
+        return unfit(name, port, f"shape {list(port.shape)}, but should be {list(truth.shape)}")
+    if "c" in (port.dtype.kind, truth.dtype.kind):
+        return not_judged(name, port.shape, "complex numbers are not compared")
+    whole = [array.dtype.name for array in (port, truth) if array.dtype.kind in "iub"]
+    if whole and is_tap(name):
+        return unfit(name, port, f"stored as {whole[0]}, but an activation should be floating")
+    with np.errstate(all="ignore"):
+        far = distance(port, truth)
+    limit = 0.0 if whole else rounding(dtype)
+    close = far.max_abs == 0 or (far.rms_rel is not None and far.rms_rel <= limit)
+    return Tap(
+        name=name,
+        op=None,
+        shape=port.shape,
+        status="ok" if close else "differs",
+        max_abs=far.max_abs,
+        rms_rel=far.rms_rel,
+        cosine=far.cosine,
+        gain=far.gain,
+        place=None if close else first_place(port, truth, limit),
+        histogram=far.histogram,
+    )
+
+
+def judged_by_rows(
+    name: str, port: np.ndarray, truth: np.ndarray, dtype: str, padding: Padding
+) -> Tap:
+    """Do it for a batch by its real tokens alone, and say which rows differ."""
+    if not padding.fits(name, port.shape):
+        return not_judged(name, port.shape, "its rows are not the tokens of the batch")
+
+    def judged(row: int | None = None) -> Tap:
+        left, right = (padding.real(name, one, row) for one in (port, truth))
+        return judged_plainly(name, left, right, dtype)
+
+    tap = replace(judged(), shape=port.shape)
+    if tap.status != "differs":
+        return tap
+    bad = [row for row in range(padding.rows) if judged(row).status == "differs"]
+    said = f"of the tokens that fill nothing up, {tap.place}"
+    return replace(tap, place=rows_named(bad, padding.rows) + said)
+
+
+def rounding(dtype: str) -> float:
+    """Return how far right ports may be apart, in `rms_rel`."""
+    return STEPS[dtype] * EPSILONS[dtype]
+
+
+def first_place(port: np.ndarray, truth: np.ndarray, limit: float) -> str:
+    """Say the first value that is off by more than the limit of the largest there should be."""
+    with np.errstate(all="ignore"):
+        wide, right = port.astype(np.float64), truth.astype(np.float64)
+        finite = np.where(np.isfinite(right), right, 0.0)
+        allowed = limit * float(np.abs(finite).max(initial=0.0))
+        bad = np.argwhere(~((np.abs(wide - right) <= allowed) | (wide == right)))
+    unknown = int(np.count_nonzero(~np.isfinite(wide)))
+    count = f"; {unknown} of {port.size} are not finite" if unknown else ""
+    if not len(bad):
+        return f"no single value stands out{count}"
+    index = tuple(int(i) for i in bad[0])
+    return f"first at {list(index)}: {wide[index]:.6g}, but should be {right[index]:.6g}{count}"
+
+
+def unfit(name: str, port: np.ndarray, place: str) -> Tap:
+    return Tap(name=name, op=None, shape=port.shape, status="differs", place=place)
+
+
+def not_judged(name: str, shape: tuple[int, ...], why: str) -> Tap:
+    return Tap(name=name, op=None, shape=shape, status="not judged", place=why)

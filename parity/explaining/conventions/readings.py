@@ -1,0 +1,89 @@
+"""Values that a port dumps at another point of the same computation: a convention, and no bug.
+
+mlx-lm scales an embedding after the module that looks it up, transformers inside of it; a hook on
+the module sees two different values of one model. Whether a scale is missing or only comes later is
+told by what the port computes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Call, Piece
+
+BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"
+
+
+def read_as_meant(trial: Trial, *, later: bool = False) -> Iterator[str]:
+    """Scale what was dumped before its scale, where all that follows says so; yield a line each.
+
+    `later` says that the port is known to scale later, which counts where nothing that follows
+    tells: other bugs may hide it.
+    """
+    graph, dumped = trial.graph, trial.dumped
+    for call in graph.calls:
+        if call.op != "scale" or call.number not in dumped:
+            continue
+        piece = graph.piece(call.number, dumped)
+        right = trial.centre(None).target(call.number)
+        meant = readings(dumped[call.number], call.options["by"])
+        if trial.judge(piece).passed or not near(meant[0], right):
+            continue
+        scaled = min(({**dumped, call.number: one} for one in meant), key=closeness(trial, call))
+        told = follows(trial, scaled, call.number)
+        if later if told is None else told:
+            dumped[call.number] = scaled[call.number]
+            trial.forget()
+            yield BEFORE.format(tap=call.taps[0], by=call.options["by"])
+
+
+def readings(before: np.ndarray, by: float) -> list[np.ndarray]:
+    """Return what a value is once it is scaled: by the scale itself, or as its dtype holds that."""
+    kind, wide = before.dtype, before.astype(np.float64)
+    return [(wide * np.float64(one)).astype(kind) for one in (by, kind.type(by))]
+
+
+def closeness(trial: Trial, call: Call) -> Callable[[dict[int, np.ndarray]], float]:
+    """Return a measure of a reading: how far, in noises, what the port computed next is from it."""
+    takers = takers_of(call.number, trial)
+
+    def distance(scaled: dict[int, np.ndarray]) -> float:
+        other = trial.over(scaled)
+        return sum(other.look(piece, {}).raw(0, None) for piece in takers)
+
+    return distance
+
+
+def near(found: np.ndarray, right: np.ndarray) -> bool:
+    """Say whether two values are the same but for some roundings to a half precision."""
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(found, right, rtol=2**-6, atol=1e-6 * np.abs(right).max()))
+
+
+def follows(trial: Trial, scaled: dict[int, np.ndarray], number: int) -> bool | None:
+    """Say whether what the port computed next is nearer to what follows from the scaled value.
+
+    None if no value tells.
+    """
+    other = trial.over(scaled)
+    for piece in takers_of(number, trial):
+        raw, meant = (one.look(piece, {}).raw(0, None) for one in (trial, other))
+        if max(raw, meant) > 2 * min(raw, meant):  # a norm hides the scale, a sum does not
+            return meant < raw
+    return None
+
+
+def takers_of(number: int, trial: Trial) -> list[Piece]:
+    """Return the pieces that are computed from a dumped value, in order."""
+    pieces = (trial.graph.piece(target, trial.dumped) for target in sorted(trial.dumped))
+    return [piece for piece in pieces if takes(piece, number, trial)]
+
+
+def takes(piece: Piece, number: int, trial: Trial) -> bool:
+    """Say whether a piece is computed from a dumped value."""
+    return piece.target != number and any(
+        number in trial.graph.sources(call) for call in piece.calls
+    )

@@ -1,0 +1,1 @@
+"""Which of the explanations that fit is the port's: margins, bits, and the whole run."""

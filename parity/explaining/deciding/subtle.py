@@ -1,0 +1,62 @@
+"""The bugs that move nothing by more than a rounding, decided by the bits that they turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.deciding.verdict import Chosen
+from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
+from lockstep.parity.explaining.deciding.walk import led_to
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+
+QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
+
+
+def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]:
+    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits."""
+    if case.trial.dtype.itemsize > 2:
+        return []
+    known: dict[int, frozenset[Atom]] = {}
+    for bug in chosen:
+        for piece, atom in zip(bug.pieces, bug.atoms, strict=True):
+            known[piece.target] = known.get(piece.target, frozenset()) | {atom}
+    judged = [*case.right, *(piece for piece, _ in case.explained)]
+    ballot = Ballot(case.trial, judged, known)
+    for bug in chosen:
+        take_for_granted(ballot, bug, case)
+    quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
+    led = led_to(ballot, quiet)
+    quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]
+    return [
+        (Chosen(one, voters, [atom for piece in voters for atom in atoms(one, piece)]), votes)
+        for one, votes, voters in (*led, *outvoted(ballot, quiet))
+    ]
+
+
+def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
+    """Expect a bug that was seen somewhere where it is too quiet to be seen, if the bits say so."""
+    keys = {(bug.hypothesis.id, bug.hypothesis.variant), *bug.ties}
+    variants = [
+        one for one in case.hypotheses
+        if one.id == bug.hypothesis.id and (one.id, one.variant) in keys
+    ]  # fmt: skip
+    for piece in case.right:
+        votes = {one: ballot.vote(one, piece) for one in variants if atoms(one, piece)}
+        best = max(votes, key=lambda one: votes[one].fault, default=None)
+        if best is not None and votes[best].fault > votes[best].right:
+            known = ballot.named.get(piece.target, frozenset())
+            ballot.named[piece.target] = known | {*atoms(best, piece)}
+
+
+def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:
+    """Say whether a bug changes something, but nowhere by more than the noise."""
+    if hypothesis.fault.convention:  # which of them a port follows is asked before, and no matter
+        return False
+    moved = 0.0
+    for pieces in ballot.kinds.values():
+        for piece in pieces[:2]:
+            calls = rewritten(atoms(hypothesis, piece), case.graph)
+            if calls:
+                moved = max(moved, case.trial.look(piece, calls).effect(0, None))
+    return 0.0 < moved <= QUIET

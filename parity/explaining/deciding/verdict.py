@@ -1,0 +1,120 @@
+"""Decide between the explanations of all pieces: which bugs a port has, and which fit as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.search import Explanation
+from lockstep.parity.graph.graph import Piece
+
+Key = tuple[str, str]  # a fault's id and its variant
+ROUNDS = 3  # in which explanations come to agree with each other
+CONTRADICTED = 3.0  # pieces of support that one contradiction outweighs
+
+
+@dataclass
+class Chosen:
+    """A bug that was decided for: where it was found, and what does as well there."""
+
+    hypothesis: Hypothesis
+    pieces: list[Piece] = field(default_factory=list)
+    atoms: list[Atom] = field(default_factory=list)
+    rivals: list[set[Key]] = field(default_factory=list)  # for each piece, what fits in its place
+
+    @property
+    def ties(self) -> set[Key]:
+        """What fits in its place in every piece that it was found in."""
+        return set.intersection(*self.rivals) if self.rivals else set()
+
+
+def key_of(atom: Atom) -> Key:
+    return atom.hypothesis.id, atom.hypothesis.variant
+
+
+def keys_of(atoms: Iterable[Atom]) -> frozenset[Key]:
+    return frozenset(map(key_of, atoms))
+
+
+def decide(
+    explained: Sequence[tuple[Piece, list[Explanation]]],
+    contradictions: Mapping[Key, int],
+    beside: Callable[[Atom], int] = lambda atom: 0,
+) -> dict[Key, Chosen]:
+    """Choose one explanation for each piece: that whose bugs explain most elsewhere.
+
+    A bug that should have been seen where there is nothing wrong counts against itself; `beside`
+    counts that in the layers alone where it acts.
+    """
+    support: Counter[Key] = Counter()
+    for _, explanations in explained:
+        support.update(set().union(*(keys_of(one.atoms) for one in explanations)))
+    best: list[Explanation] = []
+    against = partial(counted_against, contradictions=contradictions, beside=beside)
+    sure = certain(explained)
+    for _ in range(ROUNDS):
+        worth = partial(worth_of, support=support, sure=sure, against=against)
+        best = [max(explanations, key=worth) for _, explanations in explained]
+        support = Counter(key for one in best for key in keys_of(one.atoms))
+    chosen: dict[Key, Chosen] = {}
+    for (piece, explanations), one in zip(explained, best, strict=True):
+        for atom in one.atoms:
+            bug = chosen.setdefault(key_of(atom), Chosen(atom.hypothesis))
+            bug.pieces.append(piece)
+            bug.atoms.append(atom)
+            limit = contradictions.get(key_of(atom), 0), beside(atom)
+            bug.rivals.append(
+                {key_of(other) for other in rivals(atom, one, explanations)
+                 if contradictions.get(key_of(other), 0) <= limit[0]
+                 and beside(other) <= limit[1]}
+            )  # fmt: skip
+    return chosen
+
+
+def certain(explained: Sequence[tuple[Piece, list[Explanation]]]) -> frozenset[Key]:
+    """Return the bugs without which some piece cannot be explained."""
+    every = (
+        frozenset.intersection(*(keys_of(one.atoms) for one in explanations))
+        for _, explanations in explained
+    )
+    return frozenset().union(*every)
+
+
+def counted_against(
+    one: Explanation, *, contradictions: Mapping[Key, int], beside: Callable[[Atom], int]
+) -> int:
+    far = sum(contradictions.get(key, 0) for key in keys_of(one.atoms))
+    return far + sum(map(beside, one.atoms))
+
+
+def worth_of(
+    one: Explanation,
+    *,
+    support: Mapping[Key, int],
+    sure: frozenset[Key],
+    against: Callable[[Explanation], int],
+) -> tuple[float, ...]:
+    """Return what speaks for an explanation: fewer bugs, those that must be there in any case, that
+    explain more, and nothing wrongly.
+
+    Of two that do as well, that which claims less; then that of the catalogue's first.
+    """
+    keys = keys_of(one.atoms)
+    held = sum(support.get(key, 0) for key in keys) - CONTRADICTED * against(one)
+    claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
+    first = sum(atom.hypothesis.order for atom in one.atoms)
+    return -len(keys), len(keys & sure), held, -claimed, -first
+
+
+def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:
+    """Return what explains the piece in the place of an atom, all else the same."""
+    rest = keys_of(best.atoms - {atom})
+    found: set[Atom] = set()
+    for one in explanations:
+        keys = keys_of(one.atoms)
+        if rest < keys or rest == keys - {key_of(atom)}:
+            found |= {other for other in one.atoms if key_of(other) not in rest}
+    return {other for other in found if key_of(other) != key_of(atom)}

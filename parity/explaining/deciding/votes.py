@@ -1,0 +1,182 @@
+"""Decide what moves a value by less than a rounding: by the bits in which right and wrong differ.
+
+A gate cannot see such a bug, and a fit of its direction is fooled, since a rounding error is no
+noise but a function of the value. But where right and wrong, both computed to the bit in the port's
+own convention of rounding, give different bits, the port's bits say which of them it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.parity.explaining.conventions.rounding import bits, convention_of
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.graph import Piece
+
+ENOUGH = 8  # votes that must be cast
+ROWS = 4  # in which a bug must have won
+MAJORITY = 5.0  # votes for a bug over those against it
+FAITHFUL = 0.98  # of the port's bits that its convention must give where nothing is in question
+LIKELY, CLOSED = 0.9, 0.4  # or of a bug's bits, if so small a share of what was wrong is left
+SAMPLED = 6  # pieces of one kind that vote
+Kind = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Votes:
+    """How many numbers follow the bug, how many the right computation, and how many neither.
+
+    `rows` are those in which the bug has most votes, `against` those where it has fewest: one
+    rounding may turn many numbers of a row.
+    """
+
+    fault: int = 0
+    right: int = 0
+    neither: int = 0
+    rows: int = 0
+    against: int = 0
+
+    def __add__(self, other: Votes) -> Votes:
+        return Votes(
+            self.fault + other.fault, self.right + other.right, self.neither + other.neither,
+            self.rows + other.rows, self.against + other.against,
+        )  # fmt: skip
+
+    @property
+    def share(self) -> float:
+        return self.fault / max(self.fault + self.right, 1)
+
+    @property
+    def decided(self) -> bool:
+        """Say whether the bug has won."""
+        cast = self.fault + self.right
+        clear = self.fault >= MAJORITY * self.right and 2 * self.neither <= cast
+        many = self.rows >= ROWS and self.rows >= MAJORITY * self.against
+        return cast >= ENOUGH and clear and many
+
+
+class Ballot:
+    """The votes of one dump's pieces. `named` holds what is known to be wrong in each of them."""
+
+    def __init__(self, trial: Trial, pieces: Iterable[Piece], named: Mapping[int, frozenset[Atom]]):
+        self.trial = trial
+        self.named = dict(named)
+        self.kinds: dict[Kind, list[Piece]] = {}
+        for piece in pieces:
+            self.kinds.setdefault(self.trial.graph.kind(piece), []).append(piece)
+        self.conventions: dict[tuple[Kind, Hypothesis | None], tuple[Evaluator, float]] = {}
+
+    def calls(self, piece: Piece, more: Iterable[Atom] = ()) -> dict[int, Call] | None:
+        return rewritten({*self.named.get(piece.target, ()), *more}, self.trial.graph)
+
+    def convention(self, piece: Piece, more: Hypothesis | None) -> tuple[Evaluator, float]:
+        """Return the convention that pieces of a kind follow, rightly computed or with a bug."""
+        key = self.trial.graph.kind(piece), more
+        if key not in self.conventions:
+            calls = ((one, self.calls(one, atoms(more, one))) for one in self.kinds[key[0]][:2])
+            self.conventions[key] = convention_of(self.trial, [(p, c or {}) for p, c in calls])
+        return self.conventions[key]
+
+    def votes(self, hypothesis: Hypothesis) -> tuple[Votes, list[Piece]]:
+        """Let every piece vote in which a hypothesis acts; return the pieces that did."""
+        total, voters = Votes(), []
+        for pieces in self.kinds.values():
+            for piece in pieces[:SAMPLED]:
+                one = self.vote(hypothesis, piece)
+                total += one
+                voters += [piece] * (one.fault > one.right)
+        return total, voters
+
+    def vote(self, hypothesis: Hypothesis, piece: Piece) -> Votes:
+        """Count whose bits the port's are, if it is known how the port rounds.
+
+        A bug that turns nearly every bit hides that, so its own bits may show it too.
+        """
+        here = atoms(hypothesis, piece)
+        wrong, right = self.calls(piece, here), self.calls(piece)
+        if not here or wrong is None or right is None:
+            return Votes()
+        run, faithful = self.convention(piece, None)
+        enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
+        if faithful < FAITHFUL:
+            run, faithful = self.convention(piece, hypothesis)
+        return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
+
+    def between(self, one: Hypothesis, other: Hypothesis, piece: Piece) -> Votes:
+        """Count whose bits the port's are, where two bugs give different ones."""
+        calls = [self.calls(piece, atoms(some, piece)) for some in (one, other)]
+        if calls[0] is None or calls[1] is None:
+            return Votes()
+        known = (self.convention(piece, more) for more in (None, one, other))
+        run, _ = max(known, key=lambda found: found[1])
+        return self.count(run, piece, calls[0], calls[1])
+
+    def count(
+        self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
+    ) -> Votes:
+        """Count whose bits the port's are, where the two differ."""
+        dtype, port = self.trial.dtype, self.trial.port(piece.target)
+        try:
+            one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
+        except ValueError:  # shapes that this model does not have
+            return Votes()
+        if one.shape != other.shape:
+            return Votes()
+        apart = one != other
+        fault, honest = (per_row(apart & (port == bit)) for bit in (one, other))
+        neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
+        rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
+        return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
+
+
+def per_row(votes: np.ndarray) -> np.ndarray:
+    return votes.reshape(-1, votes.shape[-1]).sum(axis=-1)
+
+
+def atoms(hypothesis: Hypothesis | None, piece: Piece) -> list[Atom]:
+    """Return what a hypothesis changes in a piece, as one atom; none if nothing."""
+    here = hypothesis.calls & frozenset(piece.calls) if hypothesis else None
+    return [Atom(hypothesis, here)] if hypothesis and here else []
+
+
+def outvoted(
+    ballot: Ballot, hypotheses: Sequence[Hypothesis]
+) -> list[tuple[Hypothesis, Votes, list[Piece]]]:
+    """Return the bugs that win their vote, the clearest first, each given those before it.
+
+    A relative of a bug wins against the right computation too, since it turns many of the same
+    bits; so the others vote again once the clearest is taken for granted.
+    """
+    won: list[tuple[Hypothesis, Votes, list[Piece]]] = []
+    waiting = list(hypotheses)
+    while waiting:
+        found = [(one, *ballot.votes(one)) for one in waiting]
+        found = [entry for entry in found if entry[1].decided]
+        if not found:
+            return won
+        best = champion(ballot, found)
+        won.append(best)
+        for piece in best[2]:
+            known = ballot.named.get(piece.target, frozenset())
+            ballot.named[piece.target] = known | {*atoms(best[0], piece)}
+        waiting = [entry[0] for entry in found if entry[0] is not best[0]]
+    return won
+
+
+def champion(
+    ballot: Ballot, found: Sequence[tuple[Hypothesis, Votes, list[Piece]]]
+) -> tuple[Hypothesis, Votes, list[Piece]]:
+    """Return the clearest winner that no other one beats where both would turn bits."""
+    ordered = sorted(found, key=lambda entry: (entry[1].share, entry[1].fault), reverse=True)
+    best = ordered[0]
+    for other in ordered[1:]:
+        here = {piece.target: piece for piece in (*best[2], *other[2])}.values()
+        votes = sum((ballot.between(other[0], best[0], piece) for piece in here), Votes())
+        if votes.fault > 2 * votes.right:
+            best = other
+    return best

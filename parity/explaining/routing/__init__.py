@@ -1,0 +1,1 @@
+"""The choices of routers that rounding alone may turn."""

@@ -1,0 +1,170 @@
+"""Find the choices that a port's routers made, where rounding may turn any of them.
+
+A token that depends on a choice within the noise is left out, as long as others do not. If all of
+them do, as in a dump of the logits alone, the choices are looked for instead: token by token, since
+none depends on a later one. A token that is off is tried with one near choice after another turned.
+A port is right if some legal choices make it so, and hardly a token of it goes unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.explaining.routing.flips import reach_of_rounding
+from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import EPSILONS, row_rms
+
+Rewritten = Mapping[int, Call]
+Forced = dict[int, np.ndarray]  # of each router (B, L, X): 1 is chosen, -1 is not, 0 is as it is
+
+OFF = 1.5  # noises by which a token is off, to be looked at
+FAR = 2.5  # and to be given up, if no turned choice helps
+BETTER = 0.7  # of a token's error that may be left, for a choice to be the port's
+LOST = 0.1  # of the tokens, besides one, that may be given up
+SOME = 2  # tokens that are looked at before two choices of one are turned at once
+STEP = 2.0**-20  # by which scores must differ, for float32 to tell them apart
+
+
+@dataclass
+class Steering:
+    """One piece, with some of its calls rewritten, and the choices that its routers must make.
+
+    `exact` is the centre that it is judged by, `ways` are how rounding may move it; `count` says
+    how many values were computed.
+    """
+
+    piece: Piece
+    calls: Rewritten
+    routers: Sequence[Call]
+    exact: Evaluator
+    ways: Sequence[Evaluator]
+    forced: Forced = field(default_factory=dict)
+    near: dict[int, np.ndarray] = field(default_factory=dict)  # (B, L) that rounding may close
+    noise: float = 0.0
+    count: int = 0
+
+    def settle(self) -> np.ndarray | None:
+        """Find the choices; return which tokens (T,) are given up, None if too many are."""
+        self.measure()
+        errors = self.errors(self.forced)
+        lost = np.zeros(len(errors), bool)
+        for token in range(len(errors)):
+            deep = token >= SOME and lost.sum() <= LOST * token
+            while errors[token] > OFF * self.noise:
+                turned = self.best_turn(token, errors[token], deep=deep)
+                if turned is None:
+                    break
+                self.forced, errors = turned
+            lost[token] = not errors[token] <= FAR * self.noise
+            if lost.sum() > 1 + LOST * token:
+                return None
+        return lost
+
+    def measure(self) -> None:
+        """Measure how far rounding moves the piece, and its routers' scores, if it turns none."""
+        for router in self.routers:
+            if self.call(router.number).instead is None:
+                shape = self.exact.graph.shapes[router.number]
+                self.forced[router.number] = np.zeros(shape, np.int8)
+        calls = self.every_choice()
+        for number in self.forced:
+            scores = self.scores(number)
+            self.near[number] = reach_of_rounding(self.centre(scores), self.spread(scores, calls))
+        right = self.centre(self.piece.target)
+        errors = [self.relative(way, right) for way in self.spread(self.piece.target, calls)]
+        self.noise = float(np.median(np.max(errors, axis=0)))
+
+    def every_choice(self) -> Rewritten:
+        """Return the calls with all choices forced that the centre makes, so that any way does."""
+        weights = {number: self.centre(number) for number in self.forced}
+        made = {number: np.where(one != 0, 1, -1) for number, one in weights.items()}
+        return self.steered({number: one.astype(np.int8) for number, one in made.items()})
+
+    def best_turn(
+        self, token: int, error: float, *, deep: bool
+    ) -> tuple[Forced, np.ndarray] | None:
+        """Turn the choice of a token, or two if `deep`, that leaves least of its error.
+
+        Return the choices and what all tokens are off by then, None if no turn helps much.
+        """
+        once = [(turned, self.errors(turned)) for turned in self.turns(token, self.forced)]
+        found = min(once, key=lambda entry: entry[1][token], default=None)
+        if deep and (found is None or not found[1][token] < BETTER * error):
+            twice = (two for one, _ in once for two in self.turns(token, one))
+            once += [(turned, self.errors(turned)) for turned in twice]
+            found = min(once, key=lambda entry: entry[1][token], default=None)
+        return found if found and found[1][token] < BETTER * error else None
+
+    def turns(self, token: int, forced: Forced) -> Iterator[Forced]:
+        """Yield the choices with one of a token's turned, for each two experts that are near."""
+        for number, choices in forced.items():
+            scores, weights = (
+                self.centre(one, forced)[:, token] for one in (self.scores(number), number)
+            )
+            apart = scores[:, :, None] - scores[:, None, :]
+            near = apart <= self.near[number][:, token, None, None]
+            near &= (weights != 0)[:, :, None] & (weights == 0)[:, None, :]
+            for row, out, into in np.argwhere(near):
+                other = choices.copy()
+                other[row, token, [out, into]] = -1, 1
+                yield forced | {number: other}
+
+    def call(self, number: int) -> Call:
+        return self.calls.get(number) or self.exact.graph.calls[number]
+
+    def scores(self, number: int) -> int:
+        """Return the number of what a router chooses by."""
+        (scores,) = self.exact.graph.sources(number)
+        return scores
+
+    def steered(self, forced: Forced) -> Rewritten:
+        """Return the rewritten calls, those of the routers with their choices forced."""
+        return dict(self.calls) | {
+            number: self.call(number).with_changed(0, partial(pushed, forced=wanted))
+            for number, wanted in forced.items() if wanted.any()
+        }  # fmt: skip
+
+    def centre(self, number: int, forced: Forced | None = None) -> np.ndarray:
+        """Compute a value in float64, with the choices that are forced."""
+        self.count += 1
+        return self.exact.target(number, self.steered(self.forced if forced is None else forced))
+
+    def spread(self, number: int, calls: Rewritten) -> list[np.ndarray]:
+        """Compute a value in every legal way."""
+        self.count += len(self.ways)
+        return [way.target(number, calls) for way in self.ways]
+
+    def errors(self, forced: Forced) -> np.ndarray:
+        """Return how far the port is off with some choices, token by token, (T,)."""
+        target = self.piece.target
+        return self.relative(self.exact.dumped[target], self.centre(target, forced))
+
+    def relative(self, value: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return how far a value is off, relative to the right one, token by token, (T,)."""
+        axis = self.exact.graph.token_axes[self.piece.target][0]
+        value, right = (
+            np.moveaxis(one, axis, 0).reshape(one.shape[axis], -1).astype(np.float64)
+            for one in (value, right)
+        )
+        return (row_rms(value - right) / row_rms(right))[..., 0]
+
+
+def pushed(ops: Any, scores: np.ndarray, *, forced: np.ndarray) -> np.ndarray:
+    """Move scores (B, L, X) by as little as makes the forced experts chosen, and the others not."""
+    forced = forced[:, : scores.shape[1]]
+    wide = scores.astype(np.float64)
+    lowest = np.where(forced > 0, wide, np.inf).min(axis=-1, keepdims=True)
+    highest = np.where(forced < 0, wide, -np.inf).max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # nothing is forced there
+        middle = (lowest + highest) / 2
+    step = np.maximum(EPSILONS[scores.dtype.name] * np.abs(middle), STEP)
+    crossed = lowest <= highest
+    wide = np.where(crossed & (forced > 0), np.maximum(wide, middle + step), wide)
+    wide = np.where(crossed & (forced < 0), np.minimum(wide, middle - step), wide)
+    return wide.astype(scores.dtype)

@@ -1,0 +1,90 @@
+"""What an error that nobody can name looks like: a factor, an offset, late positions ..."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Piece
+
+MOST = 0.9  # of the error that a description must account for
+
+
+@np.errstate(all="ignore")
+def shape_of_error(trial: Trial, piece: Piece) -> str:
+    """Return in words what most of a piece's error is made of."""
+    right, port = trial.centre(None).target(piece.target), trial.port(piece.target)
+    if np.isnan(port).all():
+        return "no number anywhere: NaN in every place"
+    if not port.any():
+        return "nought everywhere"
+    if not np.isfinite(port).all():
+        first = tuple(int(i) for i in np.argwhere(~np.isfinite(port))[0])
+        return f"not finite, first at {list(first)}"
+    if not np.isfinite(right).all():
+        return "finite, where what it is computed from is not"
+    axis = trial.graph.token_axes[piece.target][0]
+    right = np.moveaxis(right, axis, 0).reshape(right.shape[axis], -1).astype(np.float64)
+    port = np.moveaxis(port, axis, 0).reshape(right.shape).astype(np.float64)
+    if (unseen := trial.unseen.get(piece.target)) is not None:
+        right, port = right[~unseen.all(axis=0)], port[~unseen.all(axis=0)]
+    error = port - right
+    for describe in (gain, offset, order, positions, features):
+        said = describe(right, port, error)
+        if said:
+            return said
+    return "no simple shape: no constant factor, offset, order, position or feature accounts for it"
+
+
+def share(left: np.ndarray, error: np.ndarray) -> float:
+    """Return how much of an error's power something takes away."""
+    return 1 - np.sum(left**2) / np.sum(error**2)
+
+
+def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    factor = np.sum(right * port) / np.sum(right * right)
+    if share(port - factor * right, error) > MOST:
+        return f"gain: {factor:.6g} times the right value"
+    by_feature = np.sum(right * port, axis=0) / np.sum(right * right, axis=0)
+    if len(right) > 3 and share(port - by_feature * right, error) > MOST:
+        return "gain: each feature by a factor of its own, the same for all tokens"
+    by_token = np.sum(right * port, axis=1) / np.sum(right * right, axis=1)
+    if share(port - by_token[:, None] * right, error) > MOST:
+        return "gain: each token by a factor of its own"
+    return None
+
+
+def offset(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    if len(right) > 3 and share(error - error.mean(axis=0), error) > MOST:
+        return "offset: the same vector is added to every token"
+    return None
+
+
+def order(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    if np.allclose(
+        np.sort(right, axis=1), np.sort(port, axis=1), rtol=1e-2, atol=1e-3 * np.abs(right).max()
+    ):
+        return "permutation: the right values of each token, in another order"
+    return None
+
+
+def positions(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    power = np.sum(error**2, axis=1)
+    if len(power) < 4:
+        return None
+    first = int(np.argmax(power > 1e-6 * power.max()))
+    if first > 0:
+        return f"beyond a length: the first {first} tokens are right, those after are not"
+    late = np.sum(power[len(power) // 2 :]) / np.sum(power)
+    return "grows with the position" if late > MOST else None
+
+
+def features(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    power = np.sum(error**2, axis=0)
+    largest = np.sort(power)[::-1]
+    count = int(np.searchsorted(np.cumsum(largest) / power.sum(), MOST)) + 1
+    if count <= max(len(power) // 8, 1):
+        places = sorted(np.argsort(power)[::-1][:count].tolist())
+        said = ", ".join(map(str, places[:6])) + (" ..." if count > 6 else "")
+        return f"confined to {count} of {len(power)} features: {said}"
+    return None

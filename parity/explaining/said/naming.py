@@ -1,0 +1,103 @@
+"""Say of a bug what a porter needs to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockstep.parity.explaining.deciding.verdict import Chosen
+from lockstep.parity.explaining.deciding.votes import Votes
+from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
+from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.search import Explanation
+from lockstep.parity.explaining.steps.whereabouts import whereabouts
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+SURE = 0.99
+MOST_RIVALS = 60  # other bugs that are tried for the runner-up
+
+
+def named(bug: Chosen, case: Case) -> Named:
+    """Return what is said of a bug: where it is, how sure that is, and what it leaves."""
+    fault = bug.hypothesis.fault
+    before = [case.judged[piece.target] for piece in bug.pieces]
+    worst = max(range(len(before)), key=lambda place: before[place].ratio)
+    best = explanation_of(bug, worst, case)
+    after = best.judgement
+    ties = sorted({key[0] for key in bug.ties} - {fault.id})[:MOST_TIES]
+    return Named(
+        id=fault.id,
+        variant=variants(bug),
+        taps=[case.tap(piece) for piece in bug.pieces],
+        layers=layers(bug, case),
+        confidence=round(SURE / (1 + len(ties)), 3),  # shared among those that fit as well
+        residual_before=before[worst].own_error,
+        residual_after=after.own_error,
+        noise=after.noise,
+        runner_up=runner_up(bug, worst, best, case),
+        also_fits=ties,
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+        where=whereabouts(bug.pieces, case),
+    )
+
+
+def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
+    """Return what is said of a bug that moves nothing by more than a rounding."""
+    fault = bug.hypothesis.fault
+    judged = case.judged[bug.pieces[0].target]
+    return Named(
+        id=fault.id,
+        variant=bug.hypothesis.variant or None,
+        taps=[case.tap(piece) for piece in bug.pieces],
+        layers=layers(bug, case),
+        confidence=round(SURE * votes.share, 3),
+        residual_before=judged.own_error,
+        residual_after=judged.own_error,
+        noise=judged.noise,
+        runner_up=None,
+        also_fits=[],
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+        votes={"fault": votes.fault, "right": votes.right, "neither": votes.neither},
+    )
+
+
+def layers(bug: Chosen, case: Case) -> list[int]:
+    numbers = {number for atom in bug.atoms for number in atom.calls}
+    found = {case.graph.calls[number].layer for number in numbers}
+    return sorted(layer for layer in found if layer is not None)
+
+
+def variants(bug: Chosen) -> str | None:
+    """Return the variant, with those of the same bug that nothing here tells apart."""
+    alike = sorted(
+        {bug.hypothesis.variant, *(v for name, v in bug.ties if name == bug.hypothesis.id)}
+    )
+    return " or ".join(alike) or None
+
+
+def explanation_of(bug: Chosen, place: int, case: Case) -> Explanation:
+    """Return the set that explains one of a bug's pieces."""
+    explanations = next(found for one, found in case.explained if one is bug.pieces[place])
+    return next((one for one in explanations if bug.atoms[place] in one.atoms), explanations[0])
+
+
+def runner_up(bug: Chosen, place: int, best: Explanation, case: Case) -> dict[str, Any] | None:
+    """Return the best other bug in its place, and what it leaves of the error."""
+    piece, atom = bug.pieces[place], bug.atoms[place]
+    excluded = {bug.hypothesis.id, *(name for name, _ in bug.ties)}
+    found: list[tuple[float, str]] = []
+    for other in case.candidates(piece):
+        if other.hypothesis.id in excluded or len(found) > MOST_RIVALS:
+            continue
+        calls = rewritten(best.atoms - {atom} | {other}, case.graph)
+        if calls is not None:
+            found.append((case.trial.look(piece, calls).raw(0, None), other.hypothesis.id))
+    if not found:
+        return None
+    ratio, name = min(found)
+    return {"id": name, "residual": ratio * case.trial.relative_noise(piece, None)}

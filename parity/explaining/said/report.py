@@ -1,0 +1,150 @@
+"""A diagnosis as a person reads it: what to fix on top, then why."""
+
+from __future__ import annotations
+
+import textwrap
+
+from lockstep.parity.cli.output import counted, printable, table
+from lockstep.parity.explaining.said.diagnosis import IDS, STAGES, Diagnosis, Named, Unexplained
+from lockstep.reference.checkpoint.errors import escape
+
+HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
+LISTED = 4
+WIDTH = 96
+
+
+def report(found: Diagnosis) -> str:
+    """Return the report as text; nothing in it can steer a terminal, nor feign a line."""
+    parts = [headline(found), files(found), fixes(found), details(found), unknowns(found)]
+    parts.append(what_if(found))
+    return printable("\n\n".join(part for part in (*parts, remarks(found)) if part))
+
+
+def headline(found: Diagnosis) -> str:
+    count = len(found.faults)
+    bugs = f"{count} bug{'s' if count != 1 else ''} named" if count else "no bug named"
+    left = f", {len(found.unexplained)} wrong taps unexplained" if found.unexplained else ""
+    if found.unexplained and all(one.tap in IDS for one in found.unexplained):
+        left = ", what is wrong is unexplained"
+    return (
+        f"{HEADLINES[found.verdict]}  {escape(found.dump)}  as a port of  {escape(found.model)}\n"
+        f"{bugs}{left}; {compared(found)}"
+    )
+
+
+def compared(found: Diagnosis) -> str:
+    """Say what was compared; of a run from text to choices, each stage in a line of its own."""
+    steps = f" over the prompt and {counted(found.steps, 'step')}" if found.steps else ""
+    taps = f"{found.compared} taps compared{steps}, computed in {found.dtype}"
+    taps = taps if found.dtype else ""
+    stages = found.judged_stages()
+    if not stages:
+        return taps
+    first = next((one for one in stages if not one["right"]), None)
+    rows = [
+        (STAGES[one["stage"]], f"{one['compared']} {'taps' if one['stage'] == 'model' else 'ids'}",
+         "right" if one["right"] else "wrong: the first to part" if one is first else "wrong")
+        for one in stages
+    ]  # fmt: skip
+    return (f"{taps}\n" if taps else "judged from text to choices\n") + table(rows)
+
+
+def files(found: Diagnosis) -> str:
+    """List what is otherwise with the port's config and weights: it comes before all else."""
+    lines = [f"  config: {escape(str(one))}" for one in found.config]
+    lines += [f"  weights: {escape(str(one))}" for one in found.weights]
+    return "\n".join(["before any activation:", *lines]) if lines else ""
+
+
+def fixes(found: Diagnosis) -> str:
+    """Return the list that a porter works through."""
+    lines = [
+        textwrap.fill(
+            f"{fault.id}{layers_of(fault)}: {escape(fault.fix)}", WIDTH,
+            initial_indent=f"  {number}. ", subsequent_indent="     ",
+        )
+        for number, fault in enumerate(found.faults, 1)
+    ]  # fmt: skip
+    return "\n".join(["fix:", *lines]) if lines else ""
+
+
+def layers_of(fault: Named) -> str:
+    if not fault.layers:
+        return ""
+    shown = ", ".join(map(str, fault.layers[:LISTED]))
+    more = f" and {len(fault.layers) - LISTED} more" if len(fault.layers) > LISTED else ""
+    return f" (layer{'s' if len(fault.layers) > 1 else ''} {shown}{more})"
+
+
+def details(found: Diagnosis) -> str:
+    """Return why each bug is named: what the port does, and what is left of the error."""
+    return "\n\n".join(map(detail, found.faults))
+
+
+def detail(fault: Named) -> str:
+    judged = fault.seen or (
+        f"{fault.residual_before:.3g} of its size; with this bug in the reference "
+        f"{fault.residual_after:.3g}, where rounding makes {fault.noise:.3g}"
+    )
+    if fault.votes:
+        judged = (
+            f"no more than rounding makes; but where right and wrong round apart, "
+            f"{fault.votes['fault']} numbers follow this bug and {fault.votes['right']} do not"
+        )
+    rows = [
+        ("the port", escape(fault.wrong) + (f"   [{fault.variant}]" if fault.variant else "")),
+        ("should be", escape(fault.right)),
+        ("seen at", listed(fault.taps)),
+        *([("tokens", fault.where)] if fault.where else []),
+        ("counted" if fault.seen else "own error", escape(judged)),
+    ]  # fmt: skip
+    if fault.runner_up:
+        rival = fault.runner_up
+        rows.append(("runner-up", f"{rival['id']}, which leaves {rival['residual']:.3g}"))
+    if fault.also_fits:
+        rows.append(("fits as well", ", ".join(fault.also_fits)))
+    rows.append(("confidence", f"{fault.confidence:.2f}"))
+    return f"{fault.id}\n{table(rows)}"
+
+
+def listed(names: list[str]) -> str:
+    shown = ", ".join(escape(name) for name in names[:LISTED])
+    return shown + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+
+
+def unknowns(found: Diagnosis) -> str:
+    """List what is wrong and has no name."""
+    if not found.unexplained:
+        return ""
+    rows = [(escape(one.tap), size_of(one), shape_of(one)) for one in found.unexplained]
+    return "wrong, and like no bug that is known:\n" + table(rows)
+
+
+def shape_of(one: Unexplained) -> str:
+    return "; ".join(filter(None, (one.where, escape(one.shape))))
+
+
+def size_of(one: Unexplained) -> str:
+    if one.tap in IDS:
+        return f"{one.own_error:.0%} of them"
+    return f"own error {one.own_error:.3g}, noise {one.noise:.3g}"
+
+
+def what_if(found: Diagnosis) -> str:
+    """Return the error of the logits with each bug fixed."""
+    if not found.counterfactual:
+        return ""
+    rows = [(all_of(row["fixed"]), f"{row['logits_error']:.3g}") for row in found.counterfactual]
+    return "error of the logits, with this fixed:\n" + table(rows)
+
+
+def all_of(fixed: list[str]) -> str:
+    """Name one bug; more than one are all that were found."""
+    return f"all {len(fixed)}" if len(fixed) > 1 else "".join(fixed) or "nothing"
+
+
+def remarks(found: Diagnosis) -> str:
+    lines = [f"  {escape(line)}" for line in found.conventions]
+    if found.unmatched:
+        lines.append(f"  not compared: {listed(found.unmatched)}")
+    return "\n".join(["notes:", *lines]) if lines else ""

@@ -1,0 +1,1 @@
+"""The smallest sets of bugs that explain a piece of a model."""

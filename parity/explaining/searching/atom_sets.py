@@ -1,0 +1,75 @@
+"""Sets of bugs: which are the smallest, which differ, which a search starts from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+
+from lockstep.parity.explaining.searching.hypothesis import Atom
+
+Atoms = frozenset[Atom]
+
+ALIKE = 2  # sets of nearly the same error that a search goes on with
+CHOICES = 12  # of variants of known bugs, each of which a search starts from
+
+
+def smallest(found: Iterable[Atoms]) -> list[Atoms]:
+    """Return the sets of fewest bugs, each once."""
+    every = dict.fromkeys(found)
+    least = min(map(count, every), default=0)
+    return [atoms for atoms in every if count(atoms) == least]
+
+
+def distinct(errors: Mapping[Atoms, float], most: int) -> list[Atoms]:
+    """Return the sets of least error, of those that are nearly alike in it only the first few."""
+    alike: Counter[str] = Counter()
+    found = []
+    for atoms in sorted(errors, key=errors.__getitem__):
+        alike[key := f"{errors[atoms]:.3g}"] += 1
+        if alike[key] <= ALIKE:
+            found.append(atoms)
+        if len(found) == most:
+            break
+    return found
+
+
+def picked(group: Sequence[Atom]) -> list[Atom]:
+    """Return of atoms in order that of fewest calls and that of most, in each of its variants."""
+    ends = group[0], group[-1]
+    kept = {(one.hypothesis.id, one.hypothesis.variant, one.calls): one for one in ends}
+    for other in group:
+        key = other.hypothesis.id, other.hypothesis.variant, other.calls
+        if any((one.hypothesis.id, one.calls) == (key[0], key[2]) for one in ends):
+            kept.setdefault(key, other)
+    return list(kept.values())
+
+
+def widest(atoms: Iterable[Atom]) -> list[Atoms]:
+    """Return all bugs together, each in most calls: a set for each choice of their variants."""
+    found: dict[str, dict[str, Atom]] = {}
+    for atom in sorted(atoms, key=lambda atom: -len(atom.calls)):
+        found.setdefault(atom.hypothesis.id, {}).setdefault(atom.hypothesis.variant, atom)
+    choices = islice(product(*(variants.values() for variants in found.values())), CHOICES)
+    return [frozenset(choice) for choice in choices if choice]
+
+
+def count(atoms: Iterable[Atom]) -> int:
+    """Return how many bugs a set is: one that acts at several places is one."""
+    return len({atom.hypothesis for atom in atoms})
+
+
+def in_rows(atoms: Atoms, last: int | None) -> int | None:
+    """Return how many tokens a set is computed for: of one bug all, since they are asked for too.
+
+    So it is with one that lets a token see later ones.
+    """
+    acausal = any(atom.hypothesis.fault.acausal for atom in atoms)
+    return None if len(atoms) < 2 or acausal else last
+
+
+def in_parts(some: Iterable[Atoms], size: int) -> Iterator[list[Atoms]]:
+    """Yield some sets, so many at a time."""
+    waiting = iter(some)
+    while part := list(islice(waiting, size)):
+        yield part

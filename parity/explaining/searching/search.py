@@ -1,0 +1,400 @@
+"""Find the smallest sets of bugs that explain one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+
+from lockstep.parity.explaining.searching.atom_sets import (
+    Atoms,
+    count,
+    distinct,
+    in_parts,
+    in_rows,
+    picked,
+    smallest,
+    widest,
+)
+from lockstep.parity.explaining.searching.earned import earned
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
+from lockstep.parity.explaining.searching.look import FAR, Look
+from lockstep.parity.explaining.searching.segments import Segments
+from lockstep.parity.explaining.searching.stages import stages
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import Judgement
+
+VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
+PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
+BEGUN = 8.0  # of these noises, for one of the first tokens, where routers may turn others
+COARSE = 100.0  # times as many, where a coarse grid turns single values
+SMALL = 0.03  # of the error that is left: less is not tried yet
+BEAM = 8
+NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
+PAIRS = 60  # candidates of which every pair is tried
+MOST_KNOWN = 10  # known bugs of which every subset is tried
+DEEPEST = 7  # bugs at once inside of one piece
+TOGETHER = 64  # sets that are looked at before the budget is asked again
+BUDGET = 8000  # computations of a value, until a piece is left unexplained
+ALL_TOKENS = 3  # times as many where no token can be looked at before the others
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A set of bugs that leaves nothing of a piece's error but noise."""
+
+    atoms: Atoms
+    judgement: Judgement
+
+
+@dataclass
+class Search:
+    """The search over one piece. `atoms` are all that touch it."""
+
+    trial: Trial
+    piece: Piece
+    atoms: Sequence[Atom]
+    looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
+    judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
+    start: int = 0
+    budget: int = BUDGET
+    patient: bool = False  # with bugs that nothing shows but others beside them
+
+    def explanations(
+        self,
+        known: Sequence[Atom],
+        settled: Collection[Hypothesis],
+        taught: Sequence[Atoms] = (),
+        *,
+        deep: bool,
+    ) -> list[Explanation]:
+        """Return all smallest sets that explain the piece; none if nothing found does.
+
+        First what like pieces were `taught`, then what any other is known to suffer from, then
+        single bugs, then, if `deep`, sets. What is `settled` needs no more comparing with what
+        might do as well.
+        """
+        self.start = self.trial.count
+        found = self.as_taught(taught) or self.among(known)
+        if found and all(atom.hypothesis in settled for atom in found[0]):
+            return self.told(found)
+        self.look_at(map(self.alone, self.atoms), None)
+        visible = [atom for atom in self.atoms if self.possible(atom)]
+        deep = deep and not self.blind
+        found = found or self.singles(visible) or self.of_known(known, taught)
+        found = found or (self.sets(visible, known, taught) if deep else [])
+        return self.told(self.with_siblings(found, visible))
+
+    def possible(self, atom: Atom) -> bool:
+        """Say whether a bug moves the piece, and not to what is no number if the port has some."""
+        effect = self.effect(atom, 0, None)
+        return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
+
+    @property
+    def blind(self) -> bool:
+        """Say whether the port has the same for every token: many sets of bugs would leave that."""
+        port = self.trial.tokens(self.trial.port(self.piece.target), self.piece.target)
+        return len(port) > 1 and bool((port == port[0]).all())
+
+    def told(self, found: Iterable[Atoms]) -> list[Explanation]:
+        judged = {atoms: self.judged[atoms] for atoms in found}
+        return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
+
+    @cached_property
+    def bringing(self) -> Atoms:
+        """The bugs that bring calls from elsewhere into this piece."""
+        calls, graph = self.piece.calls, self.trial.graph
+        whole = (atom for atom in self.atoms if atom.hypothesis.whole)
+        return frozenset(atom for atom in whole if any(borrowed(atom.hypothesis, calls, graph)))
+
+    def alone(self, atom: Atom) -> Atoms:
+        """Return a set of one bug, and of that which brings what it changes into this piece."""
+        here = not atom.calls.isdisjoint(self.piece.calls)
+        return frozenset([atom]) if here else self.bringing | {atom}
+
+    def look(self, atoms: Atoms, rows: int | None) -> Look | None:
+        """Look at a set of bugs on the first `rows` tokens; None if they contradict each other."""
+        key = atoms, rows
+        if key not in self.looks:
+            calls = rewritten(atoms, self.trial.graph)
+            self.looks[key] = None if calls is None else self.trial.look(self.piece, calls, rows)
+        return self.looks[key]
+
+    def look_at(self, some: Iterable[Atoms], rows: int | None) -> None:
+        """Look at sets of bugs together, which takes less than one after another."""
+        new = dict.fromkeys(atoms for atoms in some if (atoms, rows) not in self.looks)
+        calls = {atoms: rewritten(atoms, self.trial.graph) for atoms in new}
+        known = {atoms: one for atoms, one in calls.items() if one is not None}
+        looks = self.trial.looks(self.piece, [*known.values()], rows)
+        self.looks |= {(atoms, rows): None for atoms in new}
+        self.looks |= {(atoms, rows): look for atoms, look in zip(known, looks, strict=True)}
+
+    def effect(self, atom: Atom, first: int, last: int | None) -> float:
+        """Return how far a bug alone moves a stretch of tokens, over the noise."""
+        found = self.look(self.alone(atom), None)
+        return found.effect(first, last) if found else 0.0
+
+    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
+        """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
+        found = self.look(atoms, in_rows(atoms, last))
+        if found is None:
+            return (FAR,) * 3
+        found = replace(found, noise=self.trial.relative_noise(self.piece, last))
+        return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
+
+    def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left: roughly first, then as `diff` judges.
+
+        A bug may make more noise than the right computation has, as where it divides by a small
+        difference. Where few are asked, be `patient`.
+        """
+        coarse = self.coarse(atoms)
+        if not self.promising(atoms, PROMISING * (COARSE if coarse or patient else 1)):
+            return False
+        if atoms not in self.judged:
+            calls = rewritten(atoms, self.trial.graph)
+            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=coarse)
+        judgement = self.judged[atoms]
+        return judgement is not None and judgement.passed
+
+    def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left, and each of the bugs is there for a reason."""
+        return self.explains(atoms, patient=patient) and self.earned(atoms)
+
+    def earned(self, atoms: Atoms) -> bool:
+        return earned(atoms, lambda some: self.look(some, None))
+
+    def promising(self, atoms: Atoms, most: float) -> bool:
+        """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
+        found = self.look(atoms, None)
+        if found is None or not found.raw(0, None) <= most:
+            return False
+        return found.careful or found.beginning() <= BEGUN
+
+    def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
+        """Return the smallest of the sets that explained like pieces, where they do here."""
+        found = (self.needed(atoms) for atoms in taught if self.explains(atoms, patient=True))
+        return smallest(filter(self.earned, found))
+
+    def of_known(self, known: Sequence[Atom], taught: Sequence[Atoms]) -> list[Atoms]:
+        """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
+        if not known:
+            return []
+        self.patient, self.budget = True, BUDGET // 4
+        found = self.attempted([[*taught, frozenset()]], known)
+        self.patient, self.budget = False, BUDGET
+        return found
+
+    def among(self, known: Sequence[Atom]) -> list[Atoms]:
+        """Return the smallest sets of known bugs that explain the piece."""
+        visible = [atom for atom in known if self.effect(atom, 0, None) > VISIBLE]
+        found = self.singles(visible, patient=True)
+        if found:
+            return found
+        here = sorted(visible, key=lambda atom: -len(atom.calls))[:MOST_KNOWN]
+        for size in range(2, min(len(here), DEEPEST) + 1):
+            found = [
+                frozenset(some) for some in combinations(here, size)
+                if count(some) == size and not self.spent and self.settles(frozenset(some))
+            ]  # fmt: skip
+            if found:
+                return found
+        return []
+
+    def singles(self, visible: Sequence[Atom], *, patient: bool = False) -> list[Atoms]:
+        alone = (frozenset([atom]) for atom in visible)
+        return [atoms for atoms in alone if self.settles(atoms, patient=patient)]
+
+    def sets(
+        self, visible: Sequence[Atom], known: Sequence[Atom], taught: Sequence[Atoms]
+    ) -> list[Atoms]:
+        """Explain the piece on top of what is known to be wrong elsewhere, else from nothing."""
+        here = [*taught, *widest(atom for atom in known if atom in visible)]
+        return self.attempted(([here] if here else []) + [[frozenset[Atom]()]], visible)
+
+    def attempted(self, ways: list[list[Atoms]], candidates: Sequence[Atom]) -> list[Atoms]:
+        """Return the smallest sets that the first attempt of all finds."""
+        most = self.budget
+        for attempt, share in ((self.staged, 1), (self.at_once, ALL_TOKENS)):
+            for starts in ways:
+                self.start = self.trial.count
+                self.budget = share * most if starts == ways[-1] else share * most // 2
+                found = attempt(starts, candidates)
+                self.budget = most
+                if needed := [*filter(self.earned, map(self.needed, found))]:
+                    return smallest(needed)
+        return []
+
+    def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain the first token, then those within the window, then the rest.
+
+        What a token cannot show it need not explain: alone, it shows no rope, no mask, no scale of
+        attention. Each stage goes on from the sets that explained the one before.
+        """
+        before = 0
+        for rows in stages(self.piece, self.trial.graph):
+            shown = [atom for atom in visible if self.shows(atom, before, rows)]
+            new = [atom for atom in shown if not before or self.effect(atom, 0, before) < VISIBLE]
+            found = self.first(solutions, shown) if rows == 1 else []
+            for some in (new, shown):  # what the tokens before did not show; then, whatever it is
+                if found:
+                    break
+                most, self.budget = self.budget, self.budget // (2 if some is new else 1)
+                found = self.stage(solutions, self.distinct(some, before, rows), rows, before)
+                self.budget = most
+            if not found:
+                return []
+            solutions, before = found, rows or 0
+        return solutions
+
+    def shows(self, atom: Atom, first: int, last: int | None) -> bool:
+        return self.patient or self.effect(atom, first, last) > VISIBLE
+
+    def first(self, solutions: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
+        """Explain the first token: by one bug more, else from nothing by a few on any side."""
+        if self.patient:
+            return []
+        found = self.stage(solutions, self.distinct(shown, 0, 1), 1, 0, deepest=1)
+        if found or solutions != [frozenset()]:
+            return found
+        return Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
+
+    def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain all tokens together, with at least one bug that lets a token see later ones.
+
+        Then no token can be looked at before the others.
+        """
+        shown = self.distinct(visible, 0, None)
+        acausal = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        starts = [atoms | some for atoms in known for some in acausal]
+        return self.stage(starts, shown, None, 0)
+
+    def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
+        """Return a few of those that do the same to a stretch of tokens.
+
+        Alone they do the same; beside another bug, which brings what was unseen into sight, not.
+        """
+        groups: dict[tuple[float, ...], list[Atom]] = {}
+        for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
+            look = self.look(self.alone(atom), None)
+            if look is not None:
+                groups.setdefault(look.fingerprint(first, last), []).append(atom)
+        return [one for group in groups.values() for one in picked(group)]
+
+    def stage(
+        self,
+        starts: list[Atoms],
+        candidates: Sequence[Atom],
+        rows: int | None,
+        skip: int,
+        deepest: int = DEEPEST,
+    ) -> list[Atoms]:
+        """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
+        beam = starts
+        for depth in range(deepest + 1):
+            found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
+            found = found or (self.grained(beam, candidates) if rows is None else [])
+            if found:
+                return found[:BEAM]
+            if not beam or self.spent:
+                break
+            wide = depth == 0 and len(candidates) <= PAIRS
+            beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
+        return []
+
+    def grained(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that all but explain the piece, with a bug more that rounds coarsely.
+
+        Such a bug makes noise: no measure that is not told of it says that the right one is nearer.
+        """
+        near = [atoms for atoms in beam if atoms and self.fit(atoms)[0] <= BEGUN][:NEAR]
+        coarse = [atom for atom in candidates if atom.hypothesis.fault.coarse]
+        larger = (atoms | {one} for atoms in near for one in coarse if one not in atoms)
+        return [atoms for atoms in larger if not self.spent and self.explains(atoms)]
+
+    def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:
+        """Say whether a stage may end with a set; the last one as the whole piece is judged."""
+        if rows is None:
+            return bool(atoms) and self.explains(atoms)
+        return self.fit(atoms, skip, rows)[0] <= self.close * (COARSE if self.coarse(atoms) else 1)
+
+    def coarse(self, atoms: Atoms) -> bool:
+        """Say whether a bug among these rounds coarser than the port, float32, computes."""
+        wide = self.trial.dtype.itemsize > 2
+        return wide and any(atom.hypothesis.fault.coarse for atom in atoms)
+
+    @property
+    def close(self) -> float:
+        """Return what the quick measure may leave on a few tokens, whose noise is uncertain."""
+        return 3 * self.trial.limit
+
+    def grown(
+        self, beam: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int, keep: int
+    ) -> list[Atoms]:
+        """Add each candidate to each set; keep the best by each measure.
+
+        What moves a value by far less than is still to be explained can wait.
+        """
+        larger = {
+            atoms | self.alone(atom): None
+            for atoms in beam
+            for atom in self.large(candidates, SMALL * min(self.fit(atoms, skip, rows)), skip, rows)
+            if atom not in atoms
+        }
+        fits = {}
+        for some in in_parts(larger, TOGETHER):
+            if self.spent:
+                break
+            for last in {None, rows}:
+                self.look_at((one for one in some if in_rows(one, rows) == last), last)
+            fits |= {atoms: self.fit(atoms, skip, rows) for atoms in some}
+        possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
+        best: dict[Atoms, None] = {}
+        for measure in range(3):
+            errors = {atoms: fits[atoms][measure] for atoms in possible}
+            best |= dict.fromkeys(distinct(errors, keep))
+        return list(best)
+
+    def large(
+        self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None
+    ) -> list[Atom]:
+        return [
+            atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
+        ]
+
+    def needed(self, atoms: Atoms) -> Atoms:
+        """Leave out what can be left out, alone or with another bug that undoes it."""
+        for size in (1, 2):
+            ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
+            for some in combinations(ordered, size):
+                rest = atoms - {*some}
+                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
+                    atoms = rest
+        return atoms
+
+    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets, and those that do as well with one bug exchanged for another.
+
+        In a larger set only what does the same alone is exchanged: that is what cannot be told.
+        """
+        every = dict.fromkeys(found)
+        for atoms in found[:BEAM]:
+            for atom in atoms:
+                for other in visible if len(atoms) == 1 else self.alike(atom, visible):
+                    if other not in atoms and not self.spent:
+                        sibling = atoms - {atom} | {other}
+                        if self.settles(sibling):
+                            every.setdefault(sibling)
+        return list(every)
+
+    def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that alone do what another does, as far as sums of squares can tell."""
+        one = self.look(self.alone(atom), None)
+        looks = ((other, self.look(self.alone(other), None)) for other in others)
+        return [other for other, look in looks if one and look and look.resembles(one)]
+
+    @property
+    def spent(self) -> bool:
+        return self.trial.count - self.start > self.budget

@@ -1,0 +1,256 @@
+"""Hold a port's value against what a hypothesis would have made of the port's own inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.explaining.routing.flips import routers_between, unsure_tokens
+from lockstep.parity.explaining.routing.steering import Steering
+from lockstep.parity.explaining.searching.look import FAR, Look, nowhere
+from lockstep.parity.graph import Call, Evaluator, Graph
+from lockstep.parity.graph.batched import at_once
+from lockstep.parity.graph.evaluator import Read
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import LIMITS, Judgement, judge, row_noise
+from lockstep.parity.judging.metrics import difference, rms
+from lockstep.parity.noise import ways
+from lockstep.parity.noise.exact import FLOAT64, exact
+
+Rewritten = Mapping[int, Call]
+MOST_UNSURE = 0.5  # of the tokens, that are left out; if more are unsure, choices are looked for
+NOT_COMPARED = Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
+TURNED = 0.2  # of the tokens, that a coarse grid may have rounded to its other side
+
+
+@dataclass
+class Trial:
+    """One dump against one graph.
+
+    `dumped` holds the port's values by number. Everything is judged as `diff` judges it: a float64
+    replay is the centre, and legal ways to round at the port's dtype are the noise. `count` says
+    how many values were computed so far.
+    """
+
+    graph: Graph
+    ops: Any
+    dtype: np.dtype
+    dumped: dict[int, np.ndarray]
+    read: Read
+    centres: dict[int | None, Evaluator] = field(default_factory=dict)
+    rounding: dict[int | None, list[Evaluator]] = field(default_factory=dict)
+    usual: dict[tuple[int, int | None], float] = field(default_factory=dict)
+    routers: dict[int, list[Call]] = field(default_factory=dict)
+    count: int = 0
+    unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
+
+    def centre(self, rows: int | None) -> Evaluator:
+        if rows not in self.centres:
+            self.centres[rows] = self.evaluator(exact(self.ops, self.dtype), FLOAT64, rows)
+        return self.centres[rows]
+
+    def ways(self, rows: int | None) -> list[Evaluator]:
+        if rows not in self.rounding:
+            self.rounding[rows] = [
+                self.evaluator(namespace, dtype, rows) for namespace, dtype in ways(self.dtype)
+            ]
+        return self.rounding[rows]
+
+    def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
+        return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows)
+
+    def over(self, dumped: dict[int, np.ndarray]) -> Trial:
+        """Return the same trial of another dump."""
+        return Trial(self.graph, self.ops, self.dtype, dumped, self.read, unseen=self.unseen)
+
+    def forget(self) -> None:
+        """Drop what was computed from the dump, since it was changed."""
+        for known in (self.centres, self.rounding, self.usual):
+            known.clear()
+
+    def finite(self, target: int) -> bool:
+        """Say whether the port has a number everywhere."""
+        return bool(np.isfinite(self.dumped[target]).all())
+
+    def port(self, target: int, rows: int | None = None) -> np.ndarray:
+        return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
+
+    @np.errstate(all="ignore")  # what a broken port dumps may overflow anywhere
+    def judge(
+        self, piece: Piece, calls: Rewritten | None = None, *, coarse: bool = False
+    ) -> Judgement:
+        """Judge a piece as `diff` judges a tap, with some calls rewritten.
+
+        Tokens that a router may have sent elsewhere by rounding alone are left out. `coarse` says
+        that the rewritten calls round to a coarser grid than the port's; then some more are.
+        """
+        unsure = self.unsure(piece, calls)
+        steered = unsure is not None and unsure.mean() > MOST_UNSURE
+        if steered and not coarse and piece.target not in self.unseen:
+            return self.judge_by_choices(piece, calls or {})
+        try:
+            centre, spread = self.replayed(piece, calls)
+        except ValueError:  # shapes that this model does not have
+            if not calls:
+                raise
+            return NOT_COMPARED
+        port = self.port(piece.target)
+        if centre.shape != port.shape:
+            return NOT_COMPARED
+        if coarse:
+            turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
+            unsure = turned if unsure is None else unsure | turned
+        judged = self.judge_sure(piece, centre, spread, unsure)
+        if not calls:
+            self.remember(piece, judged, centre)
+        return judged
+
+    def remember(self, piece: Piece, judged: Judgement, centre: np.ndarray) -> None:
+        """Keep the noise of a piece as it should be, and no values if it is: few ask for them."""
+        every_token = not self.routers_of(piece) and piece.target not in self.unseen
+        if every_token and np.isfinite(centre).all():
+            self.usual[piece.target, None] = judged.noise
+        for run in (self.centre(None), *self.ways(None)) if judged.passed else ():
+            run.forget(piece.calls)
+
+    def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
+        """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
+        centre, ways = self.centre(None), self.ways(None)
+        steering = Steering(piece, calls, self.routers_of(piece), centre, ways)
+        lost = steering.settle()
+        self.count += steering.count
+        if lost is None:
+            return replace(self.judge_sure(piece, *self.replayed(piece, calls), None), passed=False)
+        return self.judge_sure(piece, *self.replayed(piece, steering.every_choice()), lost[None])
+
+    def replayed(
+        self, piece: Piece, calls: Rewritten | None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return what a piece should be, and what the legal ways of rounding make of it."""
+        self.count += 1 + len(self.ways(None))
+        centre = self.centre(None).target(piece.target, calls)
+        return centre, [way.target(piece.target, calls) for way in self.ways(None)]
+
+    def judge_sure(
+        self,
+        piece: Piece,
+        centre: np.ndarray,
+        spread: Sequence[np.ndarray],
+        unsure: np.ndarray | None,
+    ) -> Judgement:
+        """Judge a piece as a tap is, by the tokens (B, L) that are sure, and prove something."""
+        port = self.port(piece.target)
+        if (unseen := self.unseen.get(piece.target)) is not None:
+            unseen = np.broadcast_to(unseen, (len(port), unseen.shape[1]))
+            unsure = unseen if unsure is None else unsure | unseen
+        if unsure is not None and not unsure.all():
+            port, centre, *spread = (
+                self.sure(value, piece, unsure) for value in (port, centre, *spread)
+            )
+        return judge(port, centre, spread, self.dtype)
+
+    def unsure(self, piece: Piece, calls: Rewritten | None) -> np.ndarray | None:
+        """Return the tokens (B, L) of a piece that depend on a choice within the noise."""
+
+        def values(number: int) -> tuple[np.ndarray, Sequence[np.ndarray]]:
+            if number in self.dumped:
+                return self.dumped[number].astype(np.float64), [self.dumped[number]]
+            centre, ways = self.centre(None), self.ways(None)
+            return centre.target(number, calls), [way.target(number, calls) for way in ways]
+
+        return unsure_tokens(piece.target, self.routers_of(piece), values, self.graph)
+
+    def routers_of(self, piece: Piece) -> list[Call]:
+        """Return the routers of a piece whose choice the port did not dump."""
+        target = piece.target
+        if target not in self.routers:
+            self.routers[target] = routers_between(target, self.graph, self.dumped, piece.calls)
+        return self.routers[target]
+
+    def turned(self, piece: Piece, own: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the tokens (B, L) that are the farthest off, where no way of rounding is.
+
+        A value near a tie of a coarse grid falls to one side in the port, and to the other here.
+        """
+        axis = self.graph.token_axes[piece.target][0]
+
+        def of_tokens(error: np.ndarray) -> np.ndarray:
+            tokens = np.moveaxis(error, axis, 1)
+            return np.sqrt(np.square(tokens).mean(axis=tuple(range(2, tokens.ndim))))
+
+        own_of, noise = of_tokens(own), np.max([of_tokens(error) for error in spread], axis=0)
+        share = own_of / np.maximum(noise, np.median(noise))
+        return share > max(np.quantile(share, 1 - TURNED), 1.0)
+
+    def sure(self, value: np.ndarray, piece: Piece, unsure: np.ndarray) -> np.ndarray:
+        """Return the values of the other tokens alone, (N, ...)."""
+        axis = self.graph.token_axes[piece.target][0]
+        return np.moveaxis(value, axis, 1)[~unsure]
+
+    @np.errstate(all="ignore")
+    def looks(self, piece: Piece, some: Sequence[Rewritten], rows: int | None) -> list[Look]:
+        """Look at several hypotheses: in a small model they are computed together."""
+        values = at_once(self.centre(rows), piece.target, some)
+        pairs = zip(some, values, strict=True)
+        return [self.look(piece, calls, rows, wrong=wrong) for calls, wrong in pairs]
+
+    @np.errstate(all="ignore")
+    def look(
+        self,
+        piece: Piece,
+        calls: Rewritten,
+        rows: int | None = None,
+        *,
+        wrong: np.ndarray | None = None,
+    ) -> Look:
+        """Return roughly how far the port is from a hypothesis: the centre alone is computed.
+
+        `wrong` is the hypothesis's value where that is known. `rows` says how many tokens are
+        computed, None all. Raises nothing: what cannot be computed in this model moves nothing.
+        """
+        self.count += 1
+        right = self.centre(rows).target(piece.target)
+        try:
+            wrong = self.centre(rows).target(piece.target, calls) if wrong is None else wrong
+        except ValueError:  # shapes that this model does not have
+            wrong = right
+        port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
+        if wrong.shape != port.shape:
+            return nowhere(right.shape[self.graph.token_axes[piece.target][0]])
+        if piece.target in self.unseen:
+            mark = self.marked(piece.target, right)
+            port, wrong = (np.where(mark, right, value) for value in (port, wrong))
+        port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
+        return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
+
+    def marked(self, target: int, value: np.ndarray) -> np.ndarray:
+        """Return the tokens that prove nothing, in a shape that fits a value, or its first rows."""
+        axis, unseen = self.graph.token_axes[target][0], self.unseen[target]
+        shape = [1] * value.ndim
+        shape[0], shape[axis] = len(unseen), value.shape[axis]
+        return unseen[:, : value.shape[axis]].reshape(shape)
+
+    def tokens(self, value: np.ndarray, target: int) -> np.ndarray:
+        """Return the values of each token in a row, in float64."""
+        value = np.moveaxis(value, self.graph.token_axes[target][0], 0)
+        return value.reshape(len(value), -1).astype(np.float64)
+
+    @np.errstate(all="ignore")
+    def relative_noise(self, piece: Piece, rows: int | None) -> float:
+        """Return the noise of the right computation, relative to what it gives."""
+        key = piece.target, rows
+        if key not in self.usual:
+            centre = self.centre(rows).target(piece.target)
+            spread = [way.target(piece.target) for way in self.ways(rows)]
+            errors = [np.nan_to_num(difference(way, centre)) for way in spread]
+            noise = row_noise(errors, centre, self.dtype)
+            usual = float(np.median(noise)) if self.routers_of(piece) else rms(noise)
+            self.usual[key] = usual / (rms(centre) or 1.0)
+        return self.usual[key]
+
+    @property
+    def limit(self) -> float:
+        return LIMITS[self.dtype.name].whole

@@ -1,0 +1,192 @@
+"""Projections whose weights were never loaded: random numbers, as a library makes a module.
+
+No formula predicts them, but their size is known. What a port computes from inputs that are known
+shows its matrix in the directions of these inputs: whether it has anything to do with the right
+one, and how large its numbers are. Inside of a piece, what lies behind it is undone first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lockstep.parity.explaining.said.diagnosis import Named
+from lockstep.parity.explaining.searching.segments import bottlenecks
+from lockstep.parity.explaining.searching.undone import undone
+from lockstep.parity.graph import Call
+from lockstep.parity.graph.call import Value
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.metrics import rms
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+DROPPED, HEAD = "strict-false-drops-tensors", "tied-head-mishandled"
+USUAL = 0.02  # `initializer_range` of nearly every config
+STEEP = 0.03  # of the longest direction of the inputs: shorter ones are rounding
+CLEAR = 4.0  # times the noise, that numbers of the usual size must make in a direction
+FARTHEST = 1.6  # times what a projection by random numbers mostly makes of its inputs' size
+ERRORS = 4.0  # standard errors that a sample may be off
+CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The matrices of a projection, the port's and the right one, as far as its inputs see them."""
+
+    port: np.ndarray
+    right: np.ndarray
+    inputs: int
+
+    @property
+    def tolerance(self) -> float:
+        return 0.02 + ERRORS / math.sqrt(2 * max(self.port.size, 1))
+
+    @property
+    @np.errstate(all="ignore")  # its numbers may be too large to be squared
+    def size(self) -> float | None:
+        """Return the deviation of fresh random numbers that the port's are like, if any."""
+        found, own = (float(np.sqrt(np.mean(one**2))) for one in (self.port, self.right))
+        product = float(np.sum(self.port * self.right))
+        alike = abs(product) / (self.port.size * found * own or math.inf)
+        if self.tolerance > CLOSEST or not alike <= ERRORS / math.sqrt(self.port.size):
+            return None
+        for size in sizes(self.inputs):
+            if abs(found / size - 1) <= self.tolerance < abs(own / size - 1) / 2:
+                return size
+        return None
+
+
+def untrained(case: Case) -> Iterator[tuple[Piece, Named]]:
+    """Yield the wrong pieces that are a projection by fresh random numbers, and what to say."""
+    for piece in case.wrong:
+        found = (told(call, case, sample, piece) for call, sample in samples(piece, case))
+        one = next(filter(None, found), None)
+        if one is not None:
+            yield piece, one
+
+
+def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
+    """Yield the projections of a piece whose output the port shows, and what their inputs show."""
+    target = case.graph.calls[piece.target]
+    if target.op == "linear":
+        sample = sampled(target, case, case.dumped[piece.target])
+        if sample is not None:
+            yield target, sample
+    else:
+        yield from inner_samples(piece, case)
+
+
+def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
+    """Yield the projections that are added to a bottleneck, whose value the port gives away."""
+    for cut in bottlenecks(piece, case.graph, case.dumped):
+        added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
+        calls = [one for one in added if one.op == "linear"]
+        is_sum = case.graph.calls[cut].op == "add"
+        for call in calls if is_sum else ():
+            found = shown(case, piece, cut, call)
+            noise = noise_of(piece, case) if found else 0.0
+            sample = sampled(call, case, *found, noise=noise, cut=cut) if found else None
+            if sample is not None:
+                yield call, sample
+
+
+@np.errstate(all="ignore")  # of broken inputs it may be anything
+def noise_of(piece: Piece, case: Case) -> float:
+    """Return what rounding moves each number of a piece by."""
+    return case.judged[piece.target].noise * rms(case.trial.centre(None).target(piece.target))
+
+
+@np.errstate(all="ignore")
+def shown(case: Case, piece: Piece, cut: int, call: Call) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return what the port has of a value in a piece, and of which tokens (T,) that is known.
+
+    Fresh random numbers are small, so it is looked for near to what it is without the projection.
+    """
+    if cut == piece.target:
+        value = case.dumped[cut]
+        return value, np.ones(value.shape[-2], bool)
+    without = case.trial.centre(None).target(cut, {call.number: call.with_changed(1, nought)})
+    return undone(case.trial, piece, cut, without)
+
+
+def told(call: Call, case: Case, sample: Sample, piece: Piece) -> Named | None:
+    """Return the bug, where what the inputs of a projection show are fresh random numbers."""
+    wanted = HEAD if call.place == "lm_head" else DROPPED
+    fault = next((one.fault for one in case.hypotheses if one.id == wanted), None)
+    if fault is None or sample.size is None:
+        return None
+    judged = case.judged[piece.target]
+    return Named(
+        id=fault.id,
+        variant=f"never loaded: random numbers of deviation {sample.size:.3g}",
+        taps=[case.tap(piece)],
+        layers=[] if call.layer is None else [call.layer],
+        confidence=0.99,
+        residual_before=judged.own_error,
+        residual_after=judged.own_error,  # nobody knows the numbers
+        noise=judged.noise,
+        runner_up=None,
+        also_fits=[],
+        fix=fault.fix,
+        wrong=fault.wrong,
+        right=fault.right,
+    )
+
+
+@np.errstate(all="ignore")  # a broken port may hold anything
+def sampled(
+    call: Call,
+    case: Case,
+    value: np.ndarray,
+    known: np.ndarray | None = None,
+    *,
+    noise: float = 0.0,
+    cut: int | None = None,
+) -> Sample | None:
+    """Solve for the matrices in the directions that the inputs have.
+
+    `value` is what the port has of the projection, or of `cut`, a sum that it is a part of, for the
+    tokens (T,) that are `known`; `noise` is what rounding may have moved each of its numbers by.
+    """
+    ref, run = call.inputs[0], case.trial.centre(None)
+    if not isinstance(ref, Value):
+        return None
+    end = call.number if cut is None else cut
+    x = run.port(ref.number) if ref.number in case.dumped else run.target(ref.number)
+    rest = run.target(end, {call.number: call.with_changed(1, nought)})  # its bias, what is added
+    port, right = value.astype(np.float64) - rest, run.target(end) - rest
+    kept = slice(None) if known is None else known
+    x, port, right = (one.reshape(-1, one.shape[-1])[kept] for one in (x, port, right))
+    if not all(np.isfinite(one).all() for one in (x, port, right)):
+        return None
+    if cut is not None:
+        kept = usual(port, x)
+        x, port, right = x[kept], port[kept], right[kept]
+    left, lengths, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
+    steep = max(STEEP * lengths[0], CLEAR * noise / min(sizes(x.shape[-1])))
+    left, lengths = left[:, lengths > steep], lengths[lengths > steep]
+    port, right = (left.T @ one / lengths[:, None] for one in (port, right))
+    return Sample(port, right, x.shape[-1])
+
+
+def usual(port: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the tokens (T,) that fresh random numbers make about as large as they do most.
+
+    Where another one was found than the port had, it is mostly farther.
+    """
+    gains = np.linalg.norm(port, axis=-1) / np.linalg.norm(x, axis=-1)
+    return gains <= FARTHEST * np.median(gains)
+
+
+def sizes(inputs: int) -> tuple[float, float]:
+    """Return the deviations of fresh random numbers: of transformers, of torch."""
+    return USUAL, 1 / math.sqrt(3 * inputs)
+
+
+def nought(ops: object, weight: object) -> np.ndarray:
+    return np.zeros(weight.shape, np.float32)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,1 @@
+"""Dumps of several passes and of several rows, read as whole texts."""

@@ -1,0 +1,270 @@
+"""A dump of several steps, read as a dump of the whole text.
+
+What is computed of the token of step s, from a cache, is what one long prefill computes of token
+L + s - 1. So the tensors of the prompt and of its steps are put together along the tokens, and each
+value is judged as in a prefill; a bug of the cache is wrong in the rows of steps alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.explaining.caches.taps import with_caches
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
+from lockstep.parity.graph import Graph, record
+from lockstep.parity.naming.align import MOVES, Alignment, Shape, move_between
+from lockstep.parity.naming.names import CACHED, parted, step_of
+from lockstep.parity.naming.plan import aligned
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.model import Model
+
+NO_TOKENS = (
+    "does not say which token ids it was made from: pass --tokens, or put them into its metadata"
+)
+NO_DECODED = (
+    "holds {steps} steps, but says what was fed in {said}: put the ids into its metadata as "
+    "decoded, or behind the prompt's in --tokens"
+)
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a port was fed: all ids (B, T), and how many in each pass, the prompt's first.
+
+    `pads` (B, T) are those that only fill up a row of a batch; None if there is but one row.
+    """
+
+    tokens: np.ndarray
+    lengths: tuple[int, ...]
+    pads: np.ndarray | None = None
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The token that each step begins with."""
+        return tuple(int(end) for end in np.cumsum(self.lengths)[:-1])
+
+    def shape_of_prompt(self, shape: Shape, axes: Sequence[int]) -> Shape:
+        """Return what of a value's shape is the prompt's."""
+        return tuple(self.lengths[0] if axis in axes else n for axis, n in enumerate(shape))
+
+
+def read_passes(
+    model: Model, dump: Dump, tokens: Sequence[int] | None, names: str | Path | None
+) -> tuple[Graph, Joined]:
+    """Return the graph of all that a dump holds, its steps too, and where each tap of it is."""
+    fed = fed_to(dump, tokens)
+    positions = None if fed.pads is None else positions_of(fed.pads)
+    graph = record(model, fed.tokens, positions, steps=fed.steps)
+    graph = graph if fed.pads is None else padded(graph, fed.pads)
+    prompt = {
+        tap: fed.shape_of_prompt(graph.shapes[number], graph.token_axes[number])
+        for tap, number in graph.taps.items()
+    }
+    sides = joined(aligned(dump, prompt, names), graph, fed)
+    return with_caches(graph, sides.caches), sides
+
+
+def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
+    """Return the tokens that a dump was made from.
+
+    `tokens` go before what the dump says; of a dump that does not say what its steps were fed, they
+    hold these ids too, at their end.
+    Raises: InputError if the prompt, or what a step was fed, is not known.
+    """
+    if tokens is None and dump.batch is not None:
+        some, pads, lengths = rows_of(dump, steps_in(dump))
+        return Fed(some, tuple(lengths), pads)
+    said = [*(dump.tokens or [])] if tokens is None else [*tokens]
+    if not said:
+        raise InputError(dump.path, NO_TOKENS)
+    later = dump.fed[: (count := steps_in(dump))]
+    if tokens is not None and not later and count < len(said):
+        said, later = said[: len(said) - count], [[one] for one in said[len(said) - count :]]
+    if len(later) < count:
+        raise InputError(dump.path, NO_DECODED.format(steps=count, said=len(later) or "none"))
+    return Fed(
+        np.array([[*said, *(one for step in later for one in step)]]),
+        (len(said), *map(len, later)),
+    )
+
+
+def steps_in(dump: Dump) -> int:
+    """Return how many steps a dump holds. Raises: InputError if one is left out."""
+    numbers = {step_of(name) for name in dump.shapes} - {0}
+    missing = next((one for one in range(1, max(numbers, default=0)) if one not in numbers), None)
+    if missing is not None:
+        raise InputError(
+            dump.path, f"step.{missing}/ is missing, but there is step.{max(numbers)}/"
+        )
+    return len(numbers)
+
+
+@dataclass(frozen=True)
+class Joined(Alignment):
+    """The taps of all passes, each read as one tensor of the whole text.
+
+    `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
+    alone; of the tokens before it nothing is known, and nothing judged. `caches` are the tensors of
+    caches by their taps, and by the pass that they were dumped behind.
+    """
+
+    lengths: tuple[int, ...] = ()
+    axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    last: frozenset[str] = frozenset()
+    caches: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
+        """Return a tap in `shape`, that of the whole text; or what of it does not fit, as it is."""
+        if shape is None or tap not in self.parts:
+            return super().read(tap, shape)
+        whole = []
+        for number, name in enumerate(self.parts[tap]):
+            wanted = self.shape_in(tap, shape, number)
+            rows = self.of_one_row(tap, wanted) if tap in self.last and not number else wanted
+            array = self.dump.read(name)
+            move = move_between(array.shape, rows)
+            if move is None or array.dtype.kind in "iubc":
+                return array
+            self.moved[move] += move != "none"
+            whole.append(self.filled_up(tap, MOVES[move](array, rows), wanted, shape))
+        return np.concatenate(whole, axis=self.axes[tap][0])
+
+    def shape_in(self, tap: str, shape: Shape, number: int) -> Shape:
+        """Return the shape of a tap in one pass; its keys are those of all passes so far."""
+        found = list(shape)
+        for place, axis in enumerate(self.axes[tap]):
+            found[axis] = sum(self.lengths[: number + 1]) if place else self.lengths[number]
+        return tuple(found)
+
+    def filled_up(self, tap: str, value: np.ndarray, wanted: Shape, shape: Shape) -> np.ndarray:
+        """Make room for what a pass did not compute: tokens before its last, keys after it."""
+        before, *after = self.axes[tap]
+        room = [(0, 0)] * value.ndim
+        room[before] = (wanted[before] - value.shape[before], 0)
+        for axis in after:
+            room[axis] = (0, shape[axis] - value.shape[axis])
+        return np.pad(value, room)
+
+    def of_one_row(self, tap: str, wanted: Shape) -> Shape:
+        """Return a shape with one token in the place of many."""
+        axis = self.axes[tap][0]
+        return (*wanted[:axis], 1, *wanted[axis + 1 :])
+
+    def fits(self, tap: str, shape: Shape, number: int) -> bool:
+        wanted, found = self.shape_in(tap, shape, number), self.dump.shapes[self.parts[tap][number]]
+        if tap in self.last and not number:
+            wanted = self.of_one_row(tap, wanted)
+        return move_between(found, wanted) is not None
+
+    def misfit(self, tap: str, shape: Shape) -> tuple[str, Shape, Shape]:
+        """Return the first tensor of a tap that is not as it should be: name, its shape, ours."""
+        for number, name in enumerate(self.parts.get(tap, ())):
+            if not self.fits(tap, shape, number):
+                return name, self.dump.shapes[name], self.shape_in(tap, shape, number)
+        return self.names[tap], self.dump.shapes[self.names[tap]], shape
+
+    def with_last_rows(self, graph: Graph) -> Joined:
+        """Find the taps, from one on to the logits, that are of the prompt's last token alone.
+
+        Who generates needs no more: not the logits, nor what keeps no keys before them.
+        """
+        found = set()
+        for tap in sorted(self.parts, key=graph.taps.__getitem__, reverse=True):
+            wanted = self.shape_in(tap, graph.shapes[graph.taps[tap]], 0)
+            shape = self.dump.shapes[self.parts[tap][0]]
+            if move_between(shape, wanted) is not None:
+                break
+            if move_between(shape, self.of_one_row(tap, wanted)) is None:
+                break
+            found.add(tap)
+        return replace(self, last=frozenset(found))
+
+
+def joined(sides: Alignment, graph: Graph, fed: Fed) -> Joined:
+    """Put the passes of a dump together. What is not in all of them is left out, and said.
+
+    Raises: InputError if no tap is in the prompt and in every step.
+    """
+    axes = {tap: graph.token_axes[number] for tap, number in graph.taps.items()}
+    steps = [f"step.{number}/" for number in range(1, len(fed.lengths))]
+    parts, names, partial = {}, {}, dict[str, None]()
+    caches: dict[str, dict[int, str]] = {}
+    for tap, name in sides.names.items():
+        step, path = parted(tap)
+        if path.endswith(CACHED):
+            caches.setdefault(path, {})[step_of(tap)] = name
+            continue
+        if path not in axes:
+            names.setdefault(path, name)  # of all passes, one says that it is no tap
+            continue
+        every = [sides.names.get(prefix + path) for prefix in ("", *steps)]
+        if not all(every):
+            partial[path] = None
+        elif not step:
+            names[tap], parts[tap] = name, tuple(map(str, every))
+    known: dict[str, Any] = vars(sides) | {"names": names}
+    whole = Joined(**known, lengths=fed.lengths, axes=axes, parts=parts, caches=caches)
+    whole = whole.with_last_rows(graph)
+    short = [tap for tap in parts if steps and of_other_keys(whole, tap, graph)]
+    if steps and not set(parts) - set(short) and not caches:
+        where = f"the first that is not is {show(next(iter(partial)), 48)}" if partial else None
+        raise InputError(sides.dump.path, "no tap is in the prompt and in every step", where)
+    kept = {tap: name for tap, name in names.items() if tap not in short}
+    kept |= {tap: found[max(found)] for tap, found in caches.items()}
+    told = (
+        *told_of(partial, "are not in every step, and not judged"),
+        *told_of(short, "are of other keys in every step, and not judged"),
+        *told_of(whole.last, "are of the prompt's last token alone, in its pass"),
+    )
+    return replace(whole, names=kept, told=(*sides.told, *told))
+
+
+def of_other_keys(sides: Joined, tap: str, graph: Graph) -> bool:
+    """Say whether a tap of keys cannot be put together: scores, which later keys have none of, and
+    probabilities over the keys alone that a window's cache holds, in whatever order.
+    """
+    shape, passes = graph.shapes[graph.taps[tap]], range(1, len(sides.lengths))
+    if len(sides.axes[tap]) < 2 or not sides.fits(tap, shape, 0):
+        return False
+    return tap.endswith(".scores") or not all(sides.fits(tap, shape, one) for one in passes)
+
+
+def told_of(taps: Iterable[str], what: str) -> list[str]:
+    """Return a line on some taps, none if there are none."""
+    found = sorted(taps)
+    return [f"{len(found)} taps {what}, such as {found[0]}"] if found else []
+
+
+def unseen_rows(sides: Joined, graph: Graph) -> dict[int, np.ndarray]:
+    """Return of each value the tokens (B, T) that the port did not compute, or that fill up."""
+    rows = np.arange(sum(sides.lengths))[None] < sides.lengths[0] - 1
+    if graph.pads is None:
+        return {graph.taps[tap]: rows for tap in sides.last}
+    last = {graph.taps[tap] for tap in sides.last}
+    every = range(len(graph.calls))
+    return {number: graph.pads | (rows & (number in last)) for number in every}
+
+
+def fill_up(trial: Trial, last: Iterable[str], values: Sequence[dict[Any, np.ndarray]]) -> None:
+    """Let tokens that the port did not compute be what follows from its own values.
+
+    `last` are taps of the prompt's last token, `values` those by number, and second ones by tap.
+    Nothing is judged there, but later ones are computed from it.
+    """
+    for tap in sorted(last, key=trial.graph.taps.__getitem__):
+        number = trial.graph.taps[tap]
+        keys = {number, *trial.graph.calls[number].taps}
+        right = trial.centre(None).target(number)
+        mark = trial.marked(number, right)
+        for some in values:
+            for key in keys & some.keys():
+                if some[key].shape == right.shape:
+                    some[key] = np.where(mark, right.astype(some[key].dtype), some[key])

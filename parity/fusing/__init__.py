@@ -1,0 +1,1 @@
+"""An adapter written into the weights that it belongs to."""

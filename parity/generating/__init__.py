@@ -1,0 +1,1 @@
+"""Text from any backend: generation, chat, their timing and their random numbers."""

@@ -1,0 +1,1 @@
+"""Is a tensor right? Differences in figures, the gate, and what a comparison found."""

@@ -1,0 +1,142 @@
+"""Bring a dumped tensor into the shape that its tap has here, by moves that lose nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.naming.llama_cpp import family_of
+from lockstep.parity.naming.names import parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.naming.rotary_order import in_halves
+from lockstep.reference.checkpoint.errors import InputError, show
+
+Shape = tuple[int, ...]
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where each tap of a dump is found, and what had to be moved to compare it."""
+
+    dump: Dump
+    names: Mapping[str, str]  # tap -> dumped name, in the order of the dump
+    renamed: int
+    moved: Counter[str] = field(default_factory=Counter)
+    told: tuple[str, ...] = ()  # lines on where names came from, before those of this plan
+
+    def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
+        """Return the tensor of a tap in `shape`, or as it was dumped if no move leads there."""
+        array = self.raw(tap, shape)
+        name = move_between(array.shape, shape) if shape is not None else None
+        if name is None or shape is None:
+            return array
+        self.moved[name] += name != "none"
+        return MOVES[name](array, shape)
+
+    def raw(self, tap: str, shape: Shape | None) -> np.ndarray:
+        """Return the tensor of a tap as it was dumped; `shape` is what is wanted of it."""
+        return self.dump.read(self.names[tap])
+
+    @property
+    def plan(self) -> list[str]:
+        """Return what was done to make the two sides comparable, a line each."""
+        lines = [f"{name} in {count} tensors" for name, count in self.moved.items() if count]
+        total = len(self.dump.shapes)
+        mapped = [f"{self.renamed} of {total} names mapped to taps"] * bool(self.renamed)
+        return [*self.told, *mapped, *lines]
+
+
+def align(
+    dump: Dump,
+    *,
+    mapped: Mapping[str, str] = NOTHING,
+    told: Sequence[str] = (),
+    known: Collection[str] = (),
+) -> Alignment:
+    """Map the names of a dump onto taps.
+
+    `mapped` gives taps of names that a map or a recovery told, `told` its lines for the plan, and
+    `known` the taps that the model has, where a model is at hand.
+    A module and its last part give one tensor, and hooks dump both: the part's own name wins.
+    Raises: InputError if two other names mean one tap, since nothing says which is right.
+    """
+    names: dict[str, str] = {}
+    sparse = sparse_layers(parted(tap_named(name))[1] for name in (known or dump.shapes))
+    family = family_of(known or dump.shapes)
+    for name in dump.shapes:
+        tap = mapped.get(name) or tap_named(name, sparse=sparse, family=family)
+        other = names.setdefault(tap, name)
+        if other == name:
+            continue
+        own, others = (one in mapped or is_own(one, tap) for one in (name, other))
+        if own == others:
+            both = f"{show(other, 48)} and {show(name, 48)}"
+            raise InputError(dump.path, f"two names mean one tap: {both}", tap)
+        names[tap] = name if own else other
+    renamed = sum(tap != name for tap, name in names.items())
+    meant = {name: tap for tap, name in names.items()}
+    dump, moved = in_halves(dump, lambda name: meant.get(name, ""))
+    return Alignment(dump, names, renamed, told=(*told, *moved))
+
+
+def is_own(name: str, tap: str) -> bool:
+    """Say whether a name is the tap's own, but for a wrapper before it."""
+    return unwrapped(name) == tap
+
+
+def move_between(found: Shape, wanted: Shape) -> str | None:
+    """Return the name of the first move that leads from one shape to the other, None if none."""
+    probe = np.broadcast_to(np.zeros((), bool), found)
+    for name, move in MOVES.items():
+        try:
+            if move(probe, wanted).shape == wanted:
+                return name
+        except ValueError:
+            continue
+    return None
+
+
+def heads_swapped(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, L, H, D) against (B, H, L, D)."""
+    return np.swapaxes(x, -2, -3) if x.ndim > 2 else x
+
+
+def heads_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, L, H, D) against (B, L, H*D), token by token."""
+    if len(wanted) < 2 or x.shape[:2] != wanted[:2]:
+        raise ValueError("the tokens are not where they should be")
+    return x.reshape(wanted)
+
+
+def heads_swapped_and_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, H, L, D) against (B, L, H*D)."""
+    return heads_merged(heads_swapped(x, wanted), wanted)
+
+
+def rows_parted(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B*L, D) against (B, L, D): routers and experts see all tokens of a batch as one list."""
+    if len(wanted) < 3 or (x.shape[:1], x.shape[1:]) != ((wanted[0] * wanted[1],), wanted[2:]):
+        raise ValueError("the rows are not the tokens of a batch")
+    return x.reshape(wanted)
+
+
+BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
+    "heads and tokens swapped": heads_swapped,
+    "heads merged or split": heads_merged,
+    "heads and tokens swapped, heads merged": heads_swapped_and_merged,
+}
+# Nothing here repeats a value: a shape that only broadcasting would make fit does not fit.
+MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
+    "none": lambda x, wanted: x,
+    "batch axis added": lambda x, wanted: x[None],
+    "batch axis dropped": lambda x, wanted: x.squeeze(0),
+    "batch and tokens parted": lambda x, wanted: rows_parted(x, wanted),
+    **BARE_MOVES,
+    **{
+        f"batch axis added, {name}": lambda x, wanted, move=move: move(x[None], wanted)
+        for name, move in BARE_MOVES.items()
+    },
+}

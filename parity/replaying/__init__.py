@@ -1,0 +1,1 @@
+"""A recorded run computed again, stage by stage, from the values that a port had."""

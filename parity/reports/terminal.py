@@ -1,0 +1,131 @@
+"""A comparison as a person reads it: the verdict, where it parts, and a line a layer."""
+
+import re
+from collections import Counter
+
+from lockstep.parity.cli.output import counted, printable, table
+from lockstep.parity.judging.result import Result, Tap
+from lockstep.reference.checkpoint.errors import clip_end, escape
+
+PLACE = r"(?:model\.layers|transformer\.h)\.[0-9]+"  # of a layer among the modules
+LAYER = re.compile(rf"((?:step\.[0-9]+/)?{PLACE})(\.|$)")
+LISTED = 6  # names in a list
+LONGEST = 120  # lines of the table; beyond, only what is wrong is shown
+WRONG = ("diverged", "differs")
+
+
+def report(result: Result) -> str:
+    """Return the report as text; nothing in it can steer a terminal, nor feign a line."""
+    parts = [headline(result), where_it_parts(result), layers(result), remarks(result)]
+    return printable("\n\n".join(part for part in parts if part))
+
+
+def headline(result: Result) -> str:
+    verdict = "PARITY" if result.first_divergence is None else "DIVERGED"
+    sides = f"{verdict}  {escape(result.right)}  against  {escape(result.left)}"
+    return f"{sides}\n{counted(result.compared, 'tap')} compared"
+
+
+def where_it_parts(result: Result) -> str:
+    """Say which tap is wrong first, by how much, what was allowed, and what still agreed."""
+    first = result.first_divergence
+    if first is None:
+        return ""
+    agreed = [tap.name for tap in result.taps[: result.taps.index(first)] if tap.status == "ok"]
+    rows = [("first wrong", named(first.name) + (f"   made by {first.op}" if first.op else ""))]
+    if first.place is not None:
+        rows.append(("where", escape(first.place)))
+    if first.ratio is not None:
+        rows.append(("own error", f"{figure(first.own_error)} of its size"))
+        rows.append(("noise", f"{figure(first.noise)}: what correct rounding shows here"))
+        rows.append(("ratio", f"{first.ratio:.3g}"))
+    elif first.rms_rel is not None:
+        rows.append(("difference", f"{figure(first.rms_rel)} of its size"))
+    if first.gain is not None and first.cosine is not None:
+        rows.append(("gain, cosine", f"{first.gain:.6g}, {first.cosine:.6g}"))
+    rows.append(("last right", named(agreed[-1]) if agreed else "nothing before it"))
+    others = [tap.name for tap in result.taps if tap.status == first.status and tap is not first]
+    if others:
+        rows.append(("also wrong", grouped(others)))
+    rows += [("wiring", escape(line.removeprefix("wiring: "))) for line in result.wiring]
+    return table(rows)
+
+
+def layers(result: Result) -> str:
+    """Return a line a layer with its worst tap."""
+    groups: dict[str, list[Tap]] = {}
+    for tap in result.taps:
+        found = LAYER.match(tap.name)
+        groups.setdefault(found.group(1) if found else tap.name, []).append(tap)
+    oracle = any(tap.ratio is not None for tap in result.taps)
+    last = ("own error", "noise", "ratio", "inherited") if oracle else ("difference", "cosine")
+    shown = [name for name, taps in groups.items() if status(taps) != "ok" or fits(groups)]
+    rows = [("", *last, "worst tap", "")]
+    for name in shown[:LONGEST]:
+        worst = max(groups[name], key=badness)
+        label = worst.name.removeprefix(name).lstrip(".") or "-"
+        rows.append((named(name), *figures(worst, oracle), named(label), status(groups[name])))
+    hidden = len(groups) - len(rows) + 1
+    left_out = f"\n{hidden} lines more; those that are not ok come first" if hidden else ""
+    return table(rows, right=frozenset(range(1, 1 + len(last)))) + left_out
+
+
+def fits(groups: dict[str, list[Tap]]) -> bool:
+    return len(groups) <= LONGEST
+
+
+def figures(tap: Tap, oracle: bool) -> tuple[str, ...]:
+    if not oracle:
+        return figure(tap.rms_rel), "-" if tap.cosine is None else f"{tap.cosine:.6f}"
+    ratio = "-" if tap.ratio is None else f"{tap.ratio:.3g}"
+    return figure(tap.own_error), figure(tap.noise), ratio, figure(tap.inherited_error)
+
+
+def badness(tap: Tap) -> tuple[bool, float]:
+    """Order taps by how wrong they are; what is not a number is worst."""
+    if tap.status == "not judged":
+        return False, -1.0
+    value = tap.ratio if tap.ratio is not None else tap.rms_rel
+    return tap.status in WRONG, float("inf") if value is None or value != value else value
+
+
+def status(taps: list[Tap]) -> str:
+    found = {tap.status for tap in taps}
+    order = (*WRONG, "inherited", "ok", "not judged")
+    return next(name for name in order if name in found)
+
+
+def remarks(result: Result) -> str:
+    lines = [*map(escape, result.notes)]
+    lines += [f"aligned: {escape(line)}" for line in result.conventions]
+    if result.unmatched:
+        alone = grouped(result.unmatched)
+        lines.append(
+            f"{len(result.unmatched)} taps are on one side only, and not compared: {alone}"
+        )
+    unjudged = [tap.name for tap in result.taps if tap.status == "not judged"]
+    if unjudged:
+        lines.append(f"{len(unjudged)} are not judged, since they are no taps: {grouped(unjudged)}")
+    return "\n".join(lines)
+
+
+def kind(name: str) -> str:
+    """Return a tap's name for all layers and steps: model.layers.*.mlp.act_fn."""
+    bare = re.sub(r"^step\.[0-9]+/", "", name)
+    return re.sub(rf"^{PLACE}", lambda found: found[0].rpartition(".")[0] + ".*", bare)
+
+
+def grouped(names: list[str]) -> str:
+    """Return names, those of all layers and steps together: model.layers.*.mlp.act_fn (4)."""
+    kinds = Counter(map(kind, names))
+    parts = [named(name) + f" ({count})" * (count > 1) for name, count in kinds.items()]
+    more = len(parts) - LISTED
+    return ", ".join(parts[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def named(name: str) -> str:
+    return clip_end(escape(name[:200]), 80)
+
+
+def figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"

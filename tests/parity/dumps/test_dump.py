@@ -1,0 +1,104 @@
+"""Dumps of every kind, and what a trace's metadata may say. By hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from lockstep.parity.dumps.dump import Dump, nothing_to_read, open_dump
+from lockstep.reference.checkpoint.errors import InputError
+
+TRACE = {"format": "lockstep-trace", "version": "1", "tokens": "[1, 2]"}
+
+
+def trace(path, **about):
+    save_file({"logits": np.ones((1, 2, 3), np.float32)}, path, TRACE | about)
+    return open_dump(path)
+
+
+def test_a_trace_says_what_it_was_made_from(tmp_path):
+    found = trace(tmp_path / "a.safetensors", decoded="[7]", dtype="float32")
+    assert found.is_trace
+    assert (found.tokens, found.decoded, found.about["dtype"]) == ([1, 2], [7], "float32")
+    assert found.shapes == {"logits": (1, 2, 3)}
+    assert found.read("logits").sum() == 6
+
+
+def test_steps_of_several_tokens():
+    """By hand; and so many that going over all of them for each would take hours."""
+    about = {"decoded": "[7, 8, 9, 10]", "step_lengths": "[1, 2, 1]"}
+    assert Dump(Path("a"), {}, nothing_to_read, about).fed == [[7], [8, 9], [10]]
+    many = str([1] * 300_000)
+    about = {"decoded": many, "step_lengths": many}
+    assert len(Dump(Path("a"), {}, nothing_to_read, about).fed) == 300_000
+
+
+def test_a_bare_dump_says_nothing(tmp_path):
+    arrays = {"logits": np.ones((2, 3), np.float32)}
+    save_file(arrays, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", **arrays)
+    (tmp_path / "folder").mkdir()
+    np.save(tmp_path / "folder/logits.npy", arrays["logits"])
+    for name in ("a.safetensors", "a.npz", "folder"):
+        found = open_dump(tmp_path / name)
+        assert (found.is_trace, found.tokens, found.decoded) == (False, None, [])
+        np.testing.assert_array_equal(found.read("logits"), arrays["logits"])
+
+
+def test_another_format_is_a_bare_dump(tmp_path):
+    found = trace(tmp_path / "a.safetensors", format="pt", version="9")
+    assert not found.is_trace
+
+
+@pytest.mark.parametrize("version", ["2", "", "one", "1.0", "1000000000", "\x1b[31m"])
+def test_another_version_is_refused(tmp_path, version):
+    with pytest.raises(InputError, match=r"trace version .* but should be '1'"):
+        trace(tmp_path / "a.safetensors", version=version)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    ["", "1, 2", "{}", "[1.0]", "[true]", '["1"]', "[-1]", "[NaN]", "[" * 99999, f"[{'9' * 9999}]"],
+)
+@pytest.mark.parametrize("key", ["tokens", "decoded"])
+def test_nonsense_for_token_ids_is_refused(tmp_path, key, tokens):
+    found = trace(tmp_path / "a.safetensors", **{key: tokens})
+    with pytest.raises(InputError, match=f"{key} must be a JSON list of token ids"):
+        getattr(found, key)
+
+
+def test_metadata_is_never_interpreted(tmp_path):
+    found = trace(tmp_path / "a.safetensors", _target_="os.system", extra=json.dumps({"a": 1}))
+    assert found.about["_target_"] == "os.system"
+
+
+@pytest.mark.parametrize("make", ["safetensors", "npz", "folder"])
+def test_a_dump_without_tensors_is_refused(tmp_path, make):
+    path = tmp_path / f"a.{make}"
+    if make == "safetensors":
+        save_file({}, path, TRACE)
+    elif make == "npz":
+        np.savez(path)
+    else:
+        path.mkdir()
+    with pytest.raises(InputError, match="holds no tensors"):
+        open_dump(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "core"),
+    [
+        (b"", "file is empty"),
+        (b"abc", "shorter than the 8-byte header"),
+        (b"\x80\x02}q\x00." * 9, "looks like"),
+        (b"GGUF" + b"\0" * 60, "looks like"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
+        ((1 << 40).to_bytes(8, "little") + b"{}", "exceeds file"),
+    ],
+)
+def test_what_is_no_dump_is_refused(tmp_path, data, core):
+    (tmp_path / "port.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match=core):
+        open_dump(tmp_path / "port.safetensors")

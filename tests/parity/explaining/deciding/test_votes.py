@@ -1,0 +1,70 @@
+"""What moves a value by less than a rounding is decided by the bits that it turns. By law."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.deciding.votes import Votes
+from tests.parity.explaining.ports import explained, port
+
+NAME = "models/sliding_bfloat16"
+BUG = "rms-eps-wrong"  # 1e-5, where the model has 1e-6
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    return port(NAME, [f"{BUG}[eps = 1e-05]"], dtype="bfloat16")
+
+
+def test_an_epsilon_is_named_with_its_votes(wrong):
+    found = explained(NAME, wrong)
+    (fault,) = found.faults
+    assert (fault.id, fault.variant) == (BUG, "eps = 1e-05")
+    assert fault.votes is not None
+    assert fault.votes["fault"] >= 8 > fault.votes["right"] == 0
+    assert fault.residual_after == fault.residual_before < 2 * fault.noise  # the gate is blind
+    assert found.unexplained == []
+
+
+def test_its_votes_are_bits_that_it_turns(wrong):
+    """By law: no more numbers can vote than the bug turned in the whole dump."""
+    right = port(NAME, dtype="bfloat16")
+    turned = sum(np.count_nonzero(right[tap] != wrong[tap]) for tap in right)
+    (fault,) = explained(NAME, wrong).faults
+    assert 0 < sum(fault.votes.values()) <= turned
+
+
+def test_a_right_port_casts_no_votes_for_it():
+    assert explained(NAME, port(NAME, dtype="bfloat16")).verdict == "clean"
+
+
+def test_in_float32_no_votes_are_needed():
+    (fault,) = explained(NAME, port(NAME, [f"{BUG}[eps = 1e-05]"])).faults
+    assert (fault.id, fault.votes) == (BUG, None)
+    assert fault.residual_before > 2 * fault.noise > fault.residual_after
+
+
+@pytest.mark.parametrize(
+    ("votes", "decided"),
+    [
+        (Votes(8, 0, 0, 4), True),
+        (Votes(7, 0, 0, 4), False),  # too few
+        (Votes(50, 10, 0, 9), True),
+        (Votes(49, 10, 0, 9), False),  # too close
+        (Votes(10, 0, 5, 4), True),
+        (Votes(10, 0, 6, 4), False),  # the convention is not the port's
+        (Votes(35, 0, 0, 3), False),  # one rounding turns much of a row
+        (Votes(50, 10, 0, 10, 2), True),
+        (Votes(50, 10, 0, 9, 2), False),
+        (Votes(0, 100, 0, 0, 9), False),
+        (Votes(), False),
+    ],
+)
+def test_when_a_vote_is_won(votes, decided):
+    """By hand."""
+    assert votes.decided is decided
+
+
+def test_votes_add_up():
+    """By hand."""
+    assert Votes(1, 2, 3, 4, 5) + Votes(4, 5, 6, 7, 8) == Votes(5, 7, 9, 11, 13)
+    assert Votes(3, 1, 9).share == 0.75 and Votes().share == 0

@@ -1,0 +1,92 @@
+"""What an error that has no name looks like: each shape made by hand, on a few numbers."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.said import error_shape
+from tests.parity.explaining.ports import explained, port
+
+NAME = "models/untied_float32"
+TAP = "model.layers.1.mlp.down_proj"
+RIGHT = np.random.default_rng(3).standard_normal((8, 24))
+
+
+def said(found: np.ndarray) -> dict[str, str]:
+    """Return what each description says of an error."""
+    names = ("gain", "offset", "order", "positions", "features")
+    kinds = {name: getattr(error_shape, name) for name in names}
+    with np.errstate(all="ignore"):
+        all_said = {name: kind(RIGHT, found, found - RIGHT) for name, kind in kinds.items()}
+    return {name: text for name, text in all_said.items() if text}
+
+
+def test_one_factor():
+    assert said(3 * RIGHT)["gain"] == "gain: 3 times the right value"
+
+
+def test_a_factor_for_each_feature():
+    found = said(RIGHT * np.linspace(0.5, 2, 24))
+    assert found["gain"] == "gain: each feature by a factor of its own, the same for all tokens"
+
+
+def test_a_factor_for_each_token():
+    found = said(RIGHT * np.linspace(-1, 2, 8)[:, None])
+    assert found["gain"] == "gain: each token by a factor of its own"
+
+
+def test_one_vector_on_top():
+    found = said(RIGHT + np.random.default_rng(4).standard_normal(24))
+    assert found == {"offset": "offset: the same vector is added to every token"}
+
+
+def test_another_order():
+    found = said(RIGHT[:, ::-1])
+    assert found == {"order": "permutation: the right values of each token, in another order"}
+
+
+@pytest.mark.parametrize("first", [1, 5, 7])
+def test_only_beyond_a_length(first):
+    wrong = RIGHT + np.random.default_rng(4).standard_normal(RIGHT.shape)
+    found = said(np.where(np.arange(8)[:, None] >= first, wrong, RIGHT))
+    expected = f"beyond a length: the first {first} tokens are right, those after are not"
+    assert found["positions"] == expected
+
+
+def test_growing_with_the_position():
+    noise = np.random.default_rng(4).standard_normal(RIGHT.shape)
+    found = said(RIGHT + noise * np.arange(1, 9)[:, None] ** 3)
+    assert found["positions"] == "grows with the position"
+
+
+def test_a_few_features():
+    found = RIGHT.copy()
+    found[:, [3, 20]] += np.random.default_rng(4).standard_normal((8, 2))
+    assert said(found) == {"features": "confined to 2 of 24 features: 3, 20"}
+
+
+def test_no_shape_at_all():
+    assert said(RIGHT + np.random.default_rng(4).standard_normal(RIGHT.shape)) == {}
+
+
+WRONG = {
+    "no number anywhere: NaN in every place": lambda x: x * np.nan,
+    "nought everywhere": lambda x: x * 0,
+    "gain: 2 times the right value": lambda x: 2 * x,
+    "offset: the same vector is added to every token": lambda x: x + np.cos(np.arange(48)),
+    "permutation: the right values of each token, in another order": lambda x: x[..., ::-1],
+    "beyond a length: the first 12 tokens are right, those after are not":
+        lambda x: x + np.random.default_rng(1).standard_normal(x.shape)
+        * (np.arange(20) >= 12)[:, None],
+    "confined to 1 of 48 features: 7":
+        lambda x: x + np.eye(48)[7] * np.random.default_rng(1).standard_normal((20, 1)),
+    "no simple shape: no constant factor, offset, order, position or feature accounts for it":
+        lambda x: x + np.random.default_rng(1).standard_normal(x.shape),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", WRONG)
+def test_a_diagnosis_says_the_shape_of_what_it_cannot_name(shape):
+    taps = port(NAME)
+    taps[TAP] = WRONG[shape](taps[TAP]).astype(np.float32)
+    found = explained(NAME, taps, ())
+    assert {one.tap: one.shape for one in found.unexplained}[TAP] == shape

@@ -1,0 +1,142 @@
+"""The search for sets of bugs: what it goes on with, and where it starts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep import reference
+from lockstep.parity.explaining.searching.atom_sets import distinct, widest
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.searching.search import Search
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.faults import catalogue
+from lockstep.parity.graph import record
+from tests.parity.explaining.ports import graph_of, model_of, port
+
+
+def atom(id: str, variant: str, *calls: int) -> Atom:
+    return Atom(Hypothesis(None, id, variant, 0, frozenset(calls)), frozenset(calls))  # pyright: ignore[reportArgumentType]
+
+
+def sets(*names: str) -> list[frozenset[Atom]]:
+    return [frozenset([atom(name, "", 1)]) for name in names]
+
+
+def test_of_sets_that_leave_nearly_the_same_two_are_kept():
+    """By hand: a third of the same error would only push out what differs."""
+    a, b, c, d = sets("a", "b", "c", "d")
+    kept = distinct({a: 1.0, b: 1.0001, c: 1.0002, d: 2.0}, 3)
+    assert kept == [a, b, d]
+
+
+def test_the_best_come_first_and_no_more_than_asked_for():
+    a, b, c = sets("a", "b", "c")
+    assert distinct({a: 3.0, b: 1.0, c: 2.0}, 2) == [b, c]
+
+
+def test_a_search_starts_from_every_choice_of_variants_each_where_it_acts_most():
+    """By hand: one bug in two variants, another in two places."""
+    wide, narrow = atom("x", "one", 1, 2), atom("x", "one", 1)
+    other, second = atom("x", "two", 1), atom("y", "", 3)
+    found = widest([narrow, wide, other, second])
+    assert set(found) == {frozenset([wide, second]), frozenset([other, second])}
+
+
+def test_nothing_known_gives_no_start():
+    assert widest([]) == []
+
+
+def test_bugs_compose_in_one_call_and_two_variants_of_one_exclude_each_other(plain: Path):
+    """By law: the order in which they are given changes nothing."""
+    one = record(reference.load(plain), np.array([[1, 2, 3]]))
+    some = {(h.id, h.variant): h for h in hypotheses(catalogue(), one)}
+    scale = some["attn-scale-twice", ""]
+    missing = some["attn-scale-missing", ""]
+    number = min(scale.calls & missing.calls)
+    here = [Atom(bug, frozenset([number])) for bug in (scale, missing)]
+    both, turned = rewritten(here, one), rewritten(here[::-1], one)
+    assert both == turned
+    variants = [h for h in some.values() if h.id == "act-silu-vs-gelu"][:2]
+    at = min(variants[0].calls & variants[1].calls)
+    assert rewritten([Atom(bug, frozenset([at])) for bug in variants], one) is None
+
+
+def test_two_bugs_that_undo_each_other_are_left_out_together():
+    """By law: a gain of 1 + w, less 1 again, is the right gain."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    bug = "act-silu-vs-gelu"
+    taps = port(name, [f"{bug}[gelu (tanh) for silu]"], level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    here = {
+        one.id: Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if one.id in ("norm-plus-one-missing", "norm-plus-one-twice")
+        or (one.id, one.variant) == (bug, "gelu (tanh) for silu")
+    }
+    search = Search(trial, piece, [*here.values()])
+    true = frozenset([here[bug]])
+    assert len(here) == 3 and search.needed(frozenset(here.values())) == true
+    assert search.needed(true) == true
+
+
+def search_in(bugs: dict[str, str], dtype: str) -> tuple[Search, frozenset[Atom]]:
+    """Return the search over the first layer of a port with some bugs, and these bugs there."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, [f"{id}[{bugs[id]}]" for id in bugs], dtype=dtype, level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(dtype), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    here = frozenset(
+        Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if bugs.get(one.id) == one.variant
+    )
+    return Search(trial, piece, [*here]), here
+
+
+def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():
+    """By witness: what is left is near the noise, and the bug leaves more of it by that measure."""
+    loud, coarse = "act-silu-vs-gelu", "softmax-low-precision"
+    search, both = search_in({loud: "gelu (erf) for silu", coarse: "in bfloat16"}, "float16")
+    first = frozenset(atom for atom in both if atom.hypothesis.id == loud)
+    assert len(both) == 2 and not search.explains(first)
+    assert search.grained([first], search.atoms) == [both]
+    assert search.grained([frozenset()], search.atoms) == []
+
+
+def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
+    """By witness: of what two layers taught, that which is true here."""
+    search, true = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
+    more = next(
+        Atom(one, one.calls & frozenset(search.piece.calls))
+        for one in hypotheses(catalogue(), search.trial.graph)
+        if one.id == "norm-applied-twice"
+    )
+    assert search.as_taught([true, frozenset([more])]) == [true]
+    assert search.as_taught([frozenset([more])]) == []
+
+
+def test_bugs_that_cannot_be_computed_together_explain_nothing():
+    """By hand: keys with heads and tokens exchanged bring tables that fit no values."""
+    name = "models/untied_float32"
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, ["norm-result-discarded"], dtype="float32", level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    bugs = {("rope-applied-to-v", "by the tables of the keys"), ("rope-axis-mixup", "")}
+    both = frozenset(
+        Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if (one.id, one.variant) in bugs
+    )
+    assert len(both) == 2
+    with pytest.raises(ValueError, match="broadcast"):
+        trial.centre(None).target(piece.target, rewritten(both, graph))
+    assert not trial.judge(piece, rewritten(both, graph)).passed

@@ -1,0 +1,56 @@
+"""What lies behind a bottleneck is undone. By law: the value that the port had there is found."""
+
+import numpy as np
+
+from lockstep.parity.explaining.searching import undone as module
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.searching.undone import undone
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.graph import Evaluator
+from lockstep.parity.noise import ways
+from tests.parity.explaining.ports import graph_of, is_of, model_of, rewrite_of
+
+NAME = "models/untied_float32"
+MIDDLE, END = "model.layers.0.residual", "model.layers.0"
+
+
+def of_port(bug):
+    """Return the trial of a port's layers, and what else it had of the first."""
+    model, graph = model_of(NAME), graph_of(NAME)
+    read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
+    calls = {c.number: wrong for c in graph.calls if (wrong := rewrite_of(bug)(c, graph))}
+    run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
+    taps = {tap: run.target(number, calls) for tap, number in graph.taps.items()}
+    values = {graph.taps[tap]: value for tap, value in taps.items() if is_of("layers", tap)}
+    return Trial(graph, model.ops, kind, values, read), taps
+
+
+def test_the_residual_between_attention_and_mlp_is_found():
+    """From a value that is a tenth too large; the right computation has another one altogether."""
+    trial, taps = of_port("attn-scale-missing")
+    piece, port = trial.graph.piece(trial.graph.taps[END], trial.dumped), taps[MIDDLE]
+    found = undone(trial, piece, trial.graph.taps[MIDDLE], 1.1 * port.astype(np.float64))
+    assert found is not None
+    value, arrived = found
+    assert arrived.shape == (20,) and arrived.sum() >= 15
+    off = np.abs(value - port).max(axis=(0, 2)) / np.abs(port).max()
+    assert np.sum(off[arrived] < 1e-4) >= 15
+    right = trial.centre(None).target(trial.graph.taps[MIDDLE])
+    assert np.abs(right - port).max() > 0.05 * np.abs(port).max()
+
+
+def test_what_tokens_share_is_not_undone():
+    """By hand: an embedding goes through attention, so no token is led back by itself."""
+    trial, _ = of_port("attn-scale-missing")
+    del trial.dumped[trial.graph.taps["model.embed_tokens"]]
+    trial.forget()
+    first = trial.graph.taps["model.embed_tokens"]
+    piece = trial.graph.piece(trial.graph.taps[END], trial.dumped)
+    assert undone(trial, piece, first, trial.centre(None).target(first)) is None
+
+
+def test_a_model_of_real_size_is_left(monkeypatch):
+    trial, taps = of_port("attn-scale-missing")
+    piece = trial.graph.piece(trial.graph.taps[END], trial.dumped)
+    monkeypatch.setattr(module, "BYTES", 1000)
+    assert undone(trial, piece, trial.graph.taps[MIDDLE], taps[MIDDLE].astype(float)) is None

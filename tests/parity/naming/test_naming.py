@@ -1,0 +1,69 @@
+"""Map, tables and recovery together, on names of a real model. By hand."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.naming.plan import aligned, known_taps
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+LENGTH = 5
+
+
+@pytest.fixture(scope="module")
+def known(plain) -> dict[str, tuple[int, ...]]:
+    return known_taps(open_checkpoint(plain), length=LENGTH)
+
+
+def theirs(known, names: dict[str, str], tmp_path) -> Dump:
+    """Return a dump of taps under other names, without the batch axis."""
+    shapes = {name: known[tap][1:] for name, tap in names.items()}
+    return Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name], np.float32))
+
+
+def test_shapes_are_those_of_the_prompt(known):
+    assert known["model.layers.0.self_attn.scores"][2:] == (LENGTH, LENGTH)
+    assert known["logits"][:2] == (1, LENGTH)
+
+
+def test_all_three_ways_together(known, tmp_path):
+    names = {
+        "secret": "model.layers.0.self_attn.o_proj",
+        "secret2": "model.layers.1.self_attn.o_proj",
+        "model.embed_tokens": "model.embed_tokens",
+        "blocks.1.attn.wq": "model.layers.0.self_attn.q_proj",
+        "blocks.2.attn.wq": "model.layers.1.self_attn.q_proj",
+        "logits": "logits",
+    }
+    port = theirs(known, names, tmp_path)
+    file = tmp_path / "map.yaml"
+    file.write_text(
+        "model.layers.0.self_attn.o_proj: secret\nmodel.layers.1.self_attn.o_proj: secret2\n"
+    )
+    found = aligned(port, known, file)
+    assert {name: tap for tap, name in found.names.items()} == names
+    assert found.plan[0] == "2 names mapped as map.yaml says"
+    assert "layers counted from 1" in found.plan[1]
+    assert "blocks.{layer}.attn.wq taken for" in found.plan[2]
+
+
+def test_a_map_goes_before_what_a_name_seems_to_say(known, tmp_path):
+    port = theirs(known, {"model.norm": "lm_head"}, tmp_path)
+    file = tmp_path / "map.yaml"
+    file.write_text("lm_head: model.norm\n")
+    assert aligned(port, known, file).names == {"lm_head": "model.norm"}
+
+
+def test_later_steps_are_named_as_the_first(known, tmp_path):
+    names = {f"blocks.{n}.attn.wq": f"model.layers.{n}.self_attn.q_proj" for n in (0, 1)}
+    port = theirs(known, names, tmp_path)
+    shapes = {**port.shapes, **{f"step.1/{name}": (1, 4) for name in names}}
+    found = aligned(Dump(tmp_path, shapes, port.read), known)
+    assert found.names["step.1/model.layers.1.self_attn.q_proj"] == "step.1/blocks.1.attn.wq"
+    assert len(found.names) == 4
+
+
+def test_names_that_are_known_stay_and_strangers_are_left(known, tmp_path):
+    names = {tap: tap for tap in known} | {"blocks.0.attn.wq": "model.embed_tokens"}
+    found = aligned(theirs(known, names, tmp_path), known)
+    assert found.plan == [] and found.names["blocks.0.attn.wq"] == "blocks.0.attn.wq"
