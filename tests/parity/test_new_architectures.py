@@ -2,15 +2,13 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from lockstep import parity
-from lockstep.parity.diffing.with_modules import spread_of
+from lockstep.parity.diffing.with_modules import sensible
 from lockstep.parity.torch_modules import folder as folders
 from lockstep.parity.torch_modules.folder import checked_folder, has_reference
 from lockstep.parity.torch_modules.survey import Survey
@@ -147,9 +145,7 @@ def test_a_way_that_is_no_rounding_makes_no_noise():
     """By hand: a kernel that leaves a cap out is a thousand times as far off as the first way."""
     right = np.linspace(-1, 1, 16)[None]
     near, other, far = right + 1e-7, right - 3e-7, right + 1e-4
-    ways = tuple(SimpleNamespace(read=lambda name, one=one: one) for one in (near, other, far))
-    replay: Any = SimpleNamespace(ways=ways)
-    spread = spread_of(replay, "logits", right)
+    spread = sensible((near, other, far), right)
     assert [one is way for one, way in zip(spread, (near, other), strict=True)] == [True, True]
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from lockstep import fast, reference
 from lockstep.parity import model_files
-from lockstep.parity.fusing.folder import folder as fusing
+from lockstep.parity.fusing import folder as fusing
 from lockstep.parity.fusing.folder import fuse
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
