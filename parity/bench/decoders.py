@@ -54,7 +54,8 @@ def measure_decoders(
 
 
 def timed(model: Any, prompt: Prompt, way: Way, max_tokens: int) -> dict[str, Any]:
-    """Return the document of one text."""
+    """Return the document of one text. A draft has read nothing of it before."""
+    way.decoder.forget()
     generation = Generation(
         model, SamplingOptions(), iter(()), ignore_eos=True, decoder=way.decoder
     )

@@ -62,10 +62,14 @@ class MlxLm:
         self.cache: Any = None
 
     def prefill(self, tokens: list[int]) -> int:
+        import mlx.core as mx
         from mlx_lm.models.cache import make_prompt_cache
 
         self.cache = make_prompt_cache(self.model)
-        return self.next_of(tokens)
+        if tokens[:-1]:  # as its own `generate_step`: the head is for the last token alone
+            self.model(mx.array([tokens[:-1]]), cache=self.cache)
+            mx.eval([layer.state for layer in self.cache])
+        return self.next_of(tokens[-1:])
 
     def step(self, token: int) -> int:
         return self.next_of([token])

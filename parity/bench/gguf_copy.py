@@ -2,7 +2,7 @@
 
 Dense weights keep their type, and no number is rounded but the divisors of Llama 3's frequencies,
 to float32. MLX's packed weights have no type there: they are unpacked, and packed again in the
-type of GGUF with as many bits, which is another model of the same size. It says which it is.
+type of GGUF with as many bits or more, which is another model. It says which it is.
 """
 
 # The gguf package is an extra, which a machine that checks types need not have.

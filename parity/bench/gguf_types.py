@@ -31,7 +31,10 @@ def type_of(checkpoint: Checkpoint, name: str, form: str | None) -> str:
 
 
 def nearest(bits: int | None) -> str:
-    """Return llama.cpp's simplest type with as many bits a code as MLX's packing."""
+    """Return llama.cpp's simplest type with as many bits a code as MLX's packing, or the next.
+
+    Codes of 2 and 3 bits take 4 there, those of 6 bits 8.
+    """
     codes = 4 if bits is None else bits
     return "Q4_0" if codes <= 4 else "Q5_0" if codes == 5 else "Q8_0"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from lockstep.parity.bench.reading import read_rate
+from lockstep.parity.bench.timing import quickest
 from lockstep.parity.bench.work import Work
 
 MOST_TOKENS = 1024  # rows of a product: more make it no faster
@@ -26,7 +26,8 @@ class Limits:
 
 
 def limits(work: Work, buffers: Sequence[np.ndarray], tokens: int) -> Limits:
-    """Read the buffers once; multiply once by a float32 matrix of each of the model's shapes."""
+    """Read the buffers, and multiply by a float32 matrix of each of the model's shapes: each again
+    and again for a while, of which the quickest counts."""
     read, made = read_rate(buffers), product_rate(work, min(tokens, MOST_TOKENS))
     seconds = work.operations(tokens) / made
     return Limits(read, made, read / work.bytes_per_token, tokens / seconds)
@@ -45,16 +46,12 @@ def product_rate(work: Work, tokens: int) -> float:
 
 
 def product_seconds(tokens: int, rows: int, columns: int) -> float:
-    x, weight, out = operands(tokens, rows, columns)
-    began = time.perf_counter()
-    np.matmul(x, weight.T, out=out)
-    return time.perf_counter() - began
+    weight, out = matrix(rows, columns), np.empty((tokens, rows), np.float32)
+    x = np.random.default_rng(0).standard_normal((tokens, columns), np.float32)
+    return quickest(lambda: np.matmul(x, weight.T, out=out))
 
 
 @cache
-def operands(tokens: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return activations, a matrix, and where their product goes, all touched before."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((tokens, columns), np.float32)
-    weight = rng.standard_normal((rows, columns), np.float32)
-    return x, weight, x @ weight.T
+def matrix(rows: int, columns: int) -> np.ndarray:
+    """Return a matrix of that shape, one for all lengths of prompts."""
+    return np.random.default_rng(1).standard_normal((rows, columns), np.float32)

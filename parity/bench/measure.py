@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lockstep.parity.bench.timing import Round
+from lockstep.reference.checkpoint.errors import InputError
 
 
 class Timed(Protocol):
@@ -31,7 +32,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Timing:
-    """One engine's rounds with one prompt. `limits` are medians; None where there are none."""
+    """One engine's rounds with one prompt. `limits` are the best measured; None where there are
+    none."""
 
     name: str
     prefill: Spread
@@ -49,52 +51,57 @@ def measure(
     decode: int,
     rounds: int,
     progress: Callable[[str], None],
+    leave_out: Callable[[str, InputError], None],
 ) -> list[list[Timing]]:
     """Run every engine on every prompt to warm up, then each prompt `rounds` times, in turn.
 
     `decode` tokens are generated greedily after each prefill. Memory is looked at while engines
-    warm up, from the shortest prompt on: later there is what measured the limits beside them.
+    warm up, from the shortest prompt on. The limits are measured when all rounds are over: what
+    measures them keeps cores busy for a while. An engine that fails is given to `leave_out`, which
+    may raise; otherwise it is gone from all prompts, with what was measured of it.
     """
-    warm = []
-    for prompt in prompts:
-        warm.append({name: engine.run(prompt, decode) for name, engine in told(engines, progress)})
-    found = []
-    for prompt, first in zip(prompts, warm, strict=True):
-        made, limits = rounds_of(engines, prompt, decode, rounds, progress)
-        found.append([
-            timing(name, made[name], limits[name], first[name], len(prompt), decode)
-            for name in engines
-        ])  # fmt: skip
+    left = dict(engines)
+
+    def turn(prompt: list[int]) -> dict[str, Round]:
+        return turn_of(left, lambda one: one.run(prompt, decode), progress, leave_out)
+
+    def limit(prompt: list[int]) -> list[dict[str, Any]]:
+        many, asked = range(rounds), len(prompt)
+        return [turn_of(left, lambda e: e.limits(asked), progress, leave_out) for _ in many]
+
+    warm = [turn(prompt) for prompt in prompts]
+    made = [[turn(prompt) for _ in range(rounds)] for prompt in prompts]
+    limits = [limit(prompt) for prompt in prompts]
+    return [
+        [
+            timing(name, [one[name] for one in made[at]], [one[name] for one in limits[at]],
+                   warm[at][name], len(prompt), decode)
+            for name in left
+        ]
+        for at, prompt in enumerate(prompts)
+    ]  # fmt: skip
+
+
+def turn_of(
+    engines: dict[str, Timed], ask: Callable[[Timed], Any], progress: Callable[[str], None],
+    leave_out: Callable[[str, InputError], None],
+) -> dict[str, Any]:  # fmt: skip
+    """Return what each engine answers, one after another. One that fails is taken out."""
+    found = {}
+    for name, engine in [*engines.items()]:
+        try:
+            found[name] = ask(engine)
+        except InputError as error:
+            leave_out(name, error)
+            del engines[name]
+        progress(name)
     return found
 
 
-def told(engines: Mapping[str, Timed], progress: Callable[[str], None]) -> Any:
-    """Yield engines by name, and tell of each when it is done."""
-    for name, engine in engines.items():
-        yield name, engine
-        progress(name)
-
-
-Limits = list[dict[str, float] | None]
-
-
-def rounds_of(
-    engines: Mapping[str, Timed], prompt: list[int], decode: int, rounds: int,
-    progress: Callable[[str], None],
-) -> tuple[dict[str, list[Round]], dict[str, Limits]]:  # fmt: skip
-    """Return each engine's rounds, and the limits that were measured after each."""
-    made: dict[str, list[Round]] = {name: [] for name in engines}
-    limits: dict[str, Limits] = {name: [] for name in engines}
-    for _ in range(rounds):
-        for name, engine in told(engines, progress):
-            made[name].append(engine.run(prompt, decode))
-            limits[name].append(engine.limits(len(prompt)))
-    return made, limits
-
-
 def timing(
-    name: str, made: list[Round], limits: Limits, warm: Round, prompt: int, decode: int
-) -> Timing:
+    name: str, made: list[Round], limits: Sequence[dict[str, float] | None], warm: Round,
+    prompt: int, decode: int,
+) -> Timing:  # fmt: skip
     return Timing(
         name=name,
         prefill=spread([prompt / one.prefill_s for one in made]),
@@ -102,15 +109,15 @@ def timing(
         first_token_s=median(one.prefill_s for one in made),
         tokens=made[-1].tokens,
         peak_bytes=warm.peak_bytes,
-        limits=medians([one for one in limits if one is not None]),
+        limits=best([one for one in limits if one is not None]),
     )
 
 
-def medians(found: Sequence[dict[str, float]]) -> dict[str, float] | None:
-    """Return the median of each figure, None if there is none."""
+def best(found: Sequence[dict[str, float]]) -> dict[str, float] | None:
+    """Return the largest of each figure, None if there is none."""
     if not found:
         return None
-    return {key: median(one[key] for one in found) for key in found[0]}
+    return {key: max(one[key] for one in found) for key in found[0]}
 
 
 def spread(rates: list[float]) -> Spread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -11,21 +10,22 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.bench.llama_cpp import cores
+from lockstep.parity.bench.timing import quickest
 
 WORD = 8
 
 
 def read_rate(buffers: Sequence[np.ndarray]) -> float:
-    """Return the bytes a second at which all buffers are read once, each thread its own part."""
+    """Return the bytes a second at which all buffers are read at best, a part by each thread."""
     words = [one for one in map(as_words, buffers) if one.size]
     parts = shared_out(words, cores())
     read, total = reader(), sum(one.nbytes for one in words)
     read(words[0][:1])  # compiles, and starts nothing
     with ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(len, parts))  # the threads are there
-        began = time.perf_counter()
-        list(pool.map(lambda part: [read(one) for one in part], parts))
-        return total / (time.perf_counter() - began)
+        return total / quickest(
+            lambda: list(pool.map(lambda part: [read(one) for one in part], parts))
+        )
 
 
 def as_words(buffer: np.ndarray) -> np.ndarray:

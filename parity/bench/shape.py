@@ -80,8 +80,13 @@ def to_gguf(source: Path, target: Path, kind: str) -> None:
 
 
 def resized(shape: str, *, layers: int | None = None, width: int | None = None) -> dict[str, Any]:
-    """Return a shape's config, with another depth, or another width and all that goes with it."""
+    """Return a shape's config, with another depth, or another width and all that goes with it.
+
+    Raises: InputError if it is to have no layer.
+    """
     config = dict(SHAPES[shape])
+    if layers is not None and layers < 1:
+        raise InputError("--layers", f"{layers}, but should be at least 1")
     if layers is not None:
         config["num_hidden_layers"] = layers
     if width is not None:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from lockstep.reference.checkpoint.errors import InputError
+
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
 SAID = ",".join(map(str, TOKENS))
 CODE = "from lockstep.parity.bench.startup import parts; parts({path!r}, {backend!r})"
@@ -45,13 +47,14 @@ def parts(path: str, backend: str) -> None:
     took("import numpy", lambda: import_module("numpy"))
     took("import lockstep", lambda: import_module("lockstep.parity.generating.generation"))
     took("import numba", lambda: import_module("lockstep.fast.kernels").available())
-    chosen = took("import the backend", lambda: backend_of(backend))
+    took("import the backend", lambda: backend_of(backend, "float32"))
     opened = import_module("lockstep.reference.checkpoint.checkpoint").open_checkpoint
     checkpoint = took("config and headers", lambda: opened(path))
     once = import_module("lockstep.parity.generating.generation").tokenizer_of
     took("tokenizer", lambda: once(checkpoint))
-    made = import_module("lockstep.fast.model").Model
-    model = took("weights", lambda: made(checkpoint, dtype="float32", backend=chosen))
+    dtype = import_module("lockstep.parity.generating.generation").own_dtype(checkpoint, backend)
+    made, chosen = import_module("lockstep.fast.model").Model, backend_of(backend, dtype)
+    model = took("weights", lambda: made(checkpoint, dtype=dtype, backend=chosen))
 
     def passed() -> Any:
         logits = model.forward([TOKENS], last_only=True)
@@ -62,10 +65,10 @@ def parts(path: str, backend: str) -> None:
     print(json.dumps(took.found))
 
 
-def backend_of(name: str) -> Any:
+def backend_of(name: str, dtype: str) -> Any:
     from lockstep.fast.backends import backend_named
 
-    return backend_named(name, dtype="float32", device=None)
+    return backend_named(name, dtype=dtype, device=None)
 
 
 def command(path: str, backend: str) -> tuple[float, float]:
@@ -86,7 +89,7 @@ def report(path: str, backend: str, *, rounds: int) -> str:
     command(path, backend)
     clock, processor = zip(*(command(path, backend) for _ in range(rounds)), strict=True)
     words = [sys.executable, "-c", CODE.format(path=path, backend=backend)]
-    found = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+    found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
     lines = [f"{'':30} clock, s  processor, s"]
     lines += [f"{name:30} {seconds:8.2f}  {busy:12.2f}" for name, seconds, busy in found]
     for name, chosen in (("the command, median", median), ("the command, quickest", min)):
@@ -103,8 +106,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=("cpu", "mlx"), default="cpu")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     options = parser.parse_args(argv)
-    print(report(options.model, options.backend, rounds=options.rounds))
+    try:
+        check(options.model, options.rounds)
+        print(report(options.model, options.backend, rounds=options.rounds))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except subprocess.CalledProcessError as error:  # which has said why
+        print(f"a process ended with exit code {error.returncode}", file=sys.stderr)
+        return 2
     return 0
+
+
+def check(path: str, rounds: int) -> None:
+    """Raises: InputError if there is no such model, or nothing to measure."""
+    if rounds < 1:
+        raise InputError("--rounds", f"{rounds}, but should be at least 1")
+    from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+
+    open_checkpoint(path)
 
 
 if __name__ == "__main__":

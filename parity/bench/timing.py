@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+ENOUGH = 0.05  # seconds in which something short is done again and again
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,13 @@ def timed(engine: Any, prompt: list[int], decode: int) -> Round:
     for _ in range(decode):
         tokens.append(engine.step(tokens[-1]))
     return Round(first - began, time.perf_counter() - first, tokens)
+
+
+def quickest(call: Callable[[], object]) -> float:
+    """Return the seconds of the quickest of several calls, of two at least: the first warms up."""
+    took: list[float] = []
+    while len(took) < 2 or sum(took) < ENOUGH:
+        began = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - began)
+    return min(took)

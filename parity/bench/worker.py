@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 
 from lockstep.parity.bench.memory import peak_bytes
 from lockstep.reference.checkpoint.errors import InputError
+
+REST = 0.15  # seconds for which threads of a BLAS may go on waiting busily, when all is done
 
 
 class Host:
@@ -55,10 +58,12 @@ class Host:
         if self.work is None:
             self.count()
         assert self.work is not None
-        return asdict(limits(self.work, self.buffers, tokens)) | {
+        found = asdict(limits(self.work, self.buffers, tokens)) | {
             "bytes_per_token": self.work.bytes_per_token,
             "operations": self.work.operations(tokens),
         }
+        time.sleep(REST)
+        return found
 
     def count(self) -> None:
         from lockstep.parity.bench.work import buffers, work_of

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.bench.choice import GGUF_READERS, Choice, check_readable, dtype_of
+from lockstep.parity.bench.choice import GGUF_READERS, OURS, Choice, check_readable, dtype_of
 from lockstep.parity.bench.gguf_copy import STORED, Inexact, as_gguf
 from lockstep.parity.bench.timing import Round
 from lockstep.parity.bench.unpacked_copy import as_unpacked
@@ -63,28 +63,24 @@ class Worker:
         """Load a checkpoint, or a copy in the format that the engine reads."""
         check_readable(self.choice, checkpoint)
         self.ask("start", name=self.choice.name)
-        path, name = checkpoint.path, self.choice.name
-        try:
-            if name in GGUF_READERS:
-                copy = as_gguf(path, self.choice.form, ignore_config=ignore_config)
-            elif name == "transformers":
-                copy = as_unpacked(path, self.dtype, ignore_config=ignore_config)
-            else:
-                return self.load_from(path, checkpoint, ignore_config)
-            with copy as (made, self.weights):
-                self.load_from(made, checkpoint, ignore_config)
-        except ImportError as error:
-            raise InputError(name, f"is not installed ({error.name})") from None
-        except Inexact as error:
-            raise InputError(name, f"reads GGUF, and {path.name} has no copy: {error}") from None
-        except OSError as error:
-            raise InputError(name, f"cannot be given {path.name}: {error}") from None
+        with (
+            refusing(self.choice.name, checkpoint.path.name),
+            self.given(checkpoint.path, ignore_config) as (path, self.weights),
+        ):
+            self.ask(
+                "load", path=str(path), form=self.dtype, shown=checkpoint.path.name,
+                ignore_config=[*ignore_config],
+            )  # fmt: skip
 
-    def load_from(self, path: Path, checkpoint: Checkpoint, ignored: Collection[str]) -> None:
-        self.ask(
-            "load", path=str(path), form=self.dtype, shown=checkpoint.path.name,
-            ignore_config=[*ignored],
-        )  # fmt: skip
+    def given(
+        self, path: Path, ignore_config: Collection[str]
+    ) -> AbstractContextManager[tuple[Path, str]]:
+        """Return what the engine is given to read while it loads, and what is said of that."""
+        if self.choice.name in GGUF_READERS:
+            return as_gguf(path, self.choice.form, ignore_config=ignore_config)
+        if self.choice.name == "transformers":
+            return as_unpacked(path, self.dtype, ignore_config=ignore_config)
+        return nullcontext((path, STORED))
 
     def run(self, prompt: list[int], decode: int) -> Round:
         return Round(**self.ask("run", prompt=prompt, decode=decode))
@@ -100,6 +96,19 @@ class Worker:
             if pipe is not None:
                 with suppress(BrokenPipeError):  # what was never read goes nowhere
                     pipe.close()
+
+
+@contextmanager
+def refusing(name: str, shown: str) -> Iterator[None]:
+    """Make an InputError of what goes wrong when a copy is written for an engine."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(name, f"is not installed ({error.name})") from None
+    except Inexact as error:
+        raise InputError(name, f"reads GGUF, and {shown} has no copy: {error}") from None
+    except OSError as error:
+        raise InputError(name, f"cannot be given {shown}: {error}") from None
 
 
 class Workers:
@@ -126,6 +135,13 @@ class Workers:
         except BaseException:
             worker.close()
             raise
+
+    def leave_out(self, label: str, error: InputError) -> None:
+        """Go on without a peer that failed in its turn. One of ours raises its error."""
+        if self.engines[label].choice.name in OURS:
+            raise error
+        self.engines.pop(label).close()
+        self.left_out.append(str(error))
 
     def __enter__(self) -> Workers:
         return self

@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--backends", metavar="NAME,...", default="cpu,mlx,reference",
-        help="ours; the first is what ratios are over (default cpu,mlx,reference)",
+        help="timed first; ratios are over the first of them (default cpu,mlx,reference)",
     )  # fmt: skip
     parser.add_argument(
         "--dtype", choices=DTYPES[1:],
@@ -52,17 +52,20 @@ def run(options: Namespace) -> int:
 
     from lockstep.parity.cli.bench_table import described
     from lockstep.parity.cli.output import write
+    from lockstep.parity.cli.targets import check_target
 
     asked, peers = check_options(options)
     if options.decoder is not None:
         return bench_decoders.run(options, one_backend(options, asked))
     bench_decoders.refuse_options(options)
+    if options.plot is not None:
+        check_target(Path(options.plot), [Path(options.model)])
     found = measured(options, asked, peers)
+    emit(options, lambda: found, lambda: described(found))
     if options.plot is not None:
         from lockstep.parity.bench.plot import drawn
 
         write(Path(options.plot), drawn(found))
-    emit(options, lambda: found, lambda: described(found))
     return 0
 
 
@@ -80,12 +83,13 @@ def measured(options: Namespace, asked: list[Any], peers: list[Any]) -> dict[str
     prompts = [prompt_of(length, checkpoint.config.vocab_size) for length in lengths]
     with Workers() as workers:
         load(workers, options, asked, peers, checkpoint)
-        turns = len(workers.engines) * len(prompts) * (options.rounds + 1)
+        turns = len(workers.engines) * len(prompts) * (2 * options.rounds + 1)
         with Progress(turns) as progress:
             timings = measure(
                 workers.engines, prompts, decode=options.max_tokens, rounds=options.rounds,
-                progress=progress,
+                progress=progress, leave_out=workers.leave_out,
             )  # fmt: skip
+        check_left(workers)
         engines = [
             {"name": label, "dtype": one.dtype, "weights": one.weights}
             for label, one in workers.engines.items()
@@ -110,7 +114,6 @@ def load(
 ) -> None:
     """Load every engine. Raises: InputError if one of ours fails, or none is left."""
     from lockstep.parity.progress import Progress
-    from lockstep.reference.checkpoint.errors import InputError
 
     with Progress(len(asked)) as progress:
         for choice in asked:
@@ -119,12 +122,19 @@ def load(
                 ours=choice not in peers,
             )  # fmt: skip
             progress(choice.label)
+    check_left(workers)
+
+
+def check_left(workers: Any) -> None:
+    """Raises: InputError if every engine was left out."""
+    from lockstep.reference.checkpoint.errors import InputError
+
     if not workers.engines:
         raise InputError("engines", f"none is left to time: {workers.left_out[0]}")
 
 
 def check_options(options: Namespace) -> tuple[list[Any], list[Any]]:
-    """Return the engines that are asked for, ours first, and which of them are peers.
+    """Return the engines as they are named, those of --against last, and which of them are peers.
 
     Raises: InputError for unknown engines, and for nothing to time, before a model is loaded.
     """

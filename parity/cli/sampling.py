@@ -58,7 +58,7 @@ def add_penalties(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--logit-bias", metavar="ID:X,...", type=biases, default=(),
-        help="add X to the logit of token ID; -inf bans it",
+        help="add X to the logit of token ID, at most 1e9 either way; -inf bans it",
     )  # fmt: skip
 
 

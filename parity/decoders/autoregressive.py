@@ -28,6 +28,9 @@ class Autoregressive:
             watch=request.watch,
         )
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
     def counts(self) -> dict[str, Any]:
         return {"name": "autoregressive"}
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def decoding(model: Any, name: str) -> Any:
     """Return `decoding.NAME` of the package that a model is of."""
-    if hasattr(model, "backend"):
-        return import_module(f"lockstep.fast.decoding.{name}")
-    return import_module(f"lockstep.reference.decoding.{name}")
+    if model.runs_on == "reference":
+        return import_module(f"lockstep.reference.decoding.{name}")
+    return import_module(f"lockstep.fast.decoding.{name}")
 
 
 @dataclass
@@ -41,11 +41,6 @@ class Request:
     prompt_is_read: Callable[[], None] = lambda: None
 
     @property
-    def package(self) -> str:
-        """Which of the two packages the model is of, "reference" or "fast"."""
-        return "fast" if hasattr(self.model, "backend") else "reference"
-
-    @property
     def new(self) -> list[int]:
         """The tokens that the cache does not hold yet."""
         return self.tokens[self.cache.positions.length :]
@@ -64,6 +59,10 @@ class Decoder(Protocol):
 
     def tokens(self, request: Request) -> Iterator[int]:
         """Yield up to `max_tokens` new ids, as they are made. The counts begin anew."""
+        ...
+
+    def forget(self) -> None:
+        """Begin the next text as if it were the first: what was read of the last is not kept."""
         ...
 
     def counts(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def decoder(options: Namespace) -> Speculative:
     """Return the decoder. Raises: InputError for a draft that is missing or has other tokens."""
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
     from lockstep.reference.checkpoint.errors import InputError
+    from lockstep.reference.scheduling.drafting import check_kind
 
     check_kind(options.cache)
     if options.draft is None:
@@ -51,19 +52,6 @@ def decoder(options: Namespace) -> Speculative:
         ngram=options.ngram or NGRAM,
         ignore_config=options.ignore_config,
     )
-
-
-def check_kind(kind: str | None) -> None:
-    """Raises: InputError for a cache with which a draft would change the text, or be stuck."""
-    from lockstep.reference.checkpoint.errors import InputError
-    from lockstep.reference.stores.kinds import ROTATING, TURBO_BITS
-
-    if kind in ROTATING:
-        what = f"{kind} drops what is needed again where a draft is not kept"
-        raise InputError("--decoder speculative", what)
-    if kind in TURBO_BITS:
-        what = f"{kind} codes what is not new, and a draft comes with more that is new"
-        raise InputError("--decoder speculative", what)
 
 
 def check_same_tokens(model: Any, draft: Any) -> None:
@@ -104,7 +92,6 @@ class Speculative:
     def tokens(self, request: Request) -> Iterator[int]:
         from lockstep.reference.scheduling.speculating import Speculated
 
-        check_kind(request.cache.name)  # which may come from a file, whatever was asked for
         module = decoding(request.model, "speculative")
         self.counted = Speculated()
         return module.generate(
@@ -144,7 +131,6 @@ class Speculative:
 
     def kept_reader(self, tokens: list[int]) -> Any:
         """Return the draft's reader, cut back to what this text has of the last, or None."""
-        from lockstep.reference.checkpoint.errors import InputError
         from lockstep.reference.checkpoint.rope_scaling import steady_length
         from lockstep.reference.scheduling.feeding import still_good
 
@@ -152,11 +138,11 @@ class Speculative:
         if reader is None or reader.torn:
             return None
         keep = still_good(reader.held, tokens, steady_length(self.loaded.config))
-        try:
-            reader.cut_back(keep)
-        except InputError:  # a window has dropped what would be needed
-            return None
+        reader.cut_back(keep)  # which its cache can: it has dropped nothing
         return reader if keep else None
+
+    def forget(self) -> None:
+        self.reader = None
 
     def counts(self) -> dict[str, Any]:
         from lockstep.parity.decoders.counting import ratio
@@ -185,7 +171,7 @@ class Speculative:
 
 def loaded(path: str, model: Any, ignore_config: Any) -> Any:
     """Load the draft to run as the model does: on its backend, in its dtype."""
-    if not hasattr(model, "backend"):
+    if model.runs_on == "reference":
         from lockstep.reference.model import load
 
         return load(path, dtype=model.dtype, ignore_config=ignore_config)

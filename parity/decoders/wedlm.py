@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.parity.cli.arguments import number, refusal, whole
 from lockstep.parity.decoders.autoregressive import chooser
-from lockstep.parity.decoders.request import Request
+from lockstep.parity.decoders.request import Request, decoding
 
 if TYPE_CHECKING:
     from lockstep.reference.checkpoint.checkpoint import Checkpoint
@@ -82,8 +82,8 @@ class Wedlm:
         self.counted, self.kept = Counts(), 0
         self.steps = None if self.steps is None else []
         check_cache(request.cache)
-        diffusion, sampling = modules_of(request.package)
-        made = diffusion.generate(
+        sampling = decoding(request.model, "sampling")
+        made = decoding(request.model, "diffusion").generate(
             request.model,
             request.new,
             options=self.options,
@@ -105,6 +105,9 @@ class Wedlm:
         if self.steps is not None:
             self.steps.append(step)
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
     def counts(self) -> dict[str, Any]:
         options = self.options
         settings = {"name": "wedlm"} | asdict(options) | {"variant": options.variant.name}
@@ -123,15 +126,6 @@ class Wedlm:
         from lockstep.parity.decoders.wedlm_table import step_table
 
         return "" if self.steps is None else step_table(self.steps, self.options.mask_id)
-
-
-def modules_of(package: str) -> tuple[Any, Any]:
-    """Return the package's decoder, and its samplers."""
-    if package == "reference":
-        from lockstep.reference.decoding import diffusion, sampling
-    else:
-        from lockstep.fast.decoding import diffusion, sampling
-    return diffusion, sampling
 
 
 def decoder(options: Namespace) -> Wedlm:

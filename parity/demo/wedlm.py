@@ -30,6 +30,7 @@ class Scripted:
     """Stands for a model: of position p it says token 100 + p, with the entropy of the script."""
 
     checkpoint = SimpleNamespace(path=Path("script"))
+    runs_on = "reference"
     config = SimpleNamespace(num_hidden_layers=1, max_position_embeddings=100)
 
     def __init__(self, entropies: Sequence[float] = ENTROPIES):

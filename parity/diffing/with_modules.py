@@ -29,6 +29,7 @@ from lockstep.parity.torch_modules.replays import Replayed, Replays
 from lockstep.parity.torch_modules.scaled_embedding import taken_as_scaled
 from lockstep.parity.torch_modules.steering import steered
 from lockstep.parity.torch_modules.survey import Survey, survey
+from lockstep.parity.torch_modules.turns import Turns, said
 from lockstep.parity.torch_modules.wiring import told, wires
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import dtype_named
@@ -36,7 +37,6 @@ from lockstep.reference.precision import dtype_named
 Progress = Callable[[str], None]
 JUDGED_BY = "judged by the torch modules of transformers; noise is what {count} show: {names}"
 FAR = 100  # times the error of transformers' own way: rounding does no such thing
-TURNED = "{count} of experts within rounding of a tie: taken as the port made them"
 OTHER_ROWS = "its rows are not the tokens"
 
 
@@ -76,6 +76,8 @@ def with_modules(
         if padding is not None:
             sides = together(parts, padding, left, right)
             taps = list(judged_together(parts, sides[1], padding, model.dtype))
+        told = (*sides[1].told, *said([part.turns for part in parts]))
+        sides = sides[0], replace(sides[1], told=told)
         for number in range(last + 1):
             of_step = [against(tap, sides[0], fit(sides[1], tap), padding)
                        for tap in taps if step_of(tap.name) == number]  # fmt: skip
@@ -115,12 +117,14 @@ def later_of(left: Dump, right: Dump, count: int, batch: bool) -> list[list[list
 
 @dataclass(frozen=True)
 class Part:
-    """One prompt: what the modules make of it, both sides, the replays, and the judged taps."""
+    """One prompt: what the modules make of it, both sides, the replays, the judged taps, and how
+    many choices were turned to the port's."""
 
     found: Survey
     sides: tuple[Alignment, Alignment]
     replay: Replayed
     taps: list[Tap]
+    turns: Turns
 
 
 def part_of(
@@ -151,17 +155,15 @@ def judgement(
 ) -> Part:
     """Replay a port and judge it, with the choices of its own where rounding leaves them open."""
     home.mkdir(parents=True)
-    left, port = sides
+    port, turns = sides[1], Turns()
     replays = Replays(model, port, found, home, progress)
     replay = replays.all()
     taps = list(judged(found, port, replay, tokens, model.dtype))
     if wrong := [tap.name for tap in taps if is_wrong(tap)]:
-        replay, turned = steered(replays, replay, port, found, wrong)
-        if turned:
-            told = TURNED.format(count=counted(turned, "choice"))
-            port = replace(port, told=(*port.told, told))
+        replay, turns = steered(replays, replay, port, found, wrong)
+        if turns.count and turns.legal:
             taps = list(judged(found, port, replay, tokens, model.dtype))
-    return Part(found, (left, port), replay, taps)
+    return Part(found, sides, replay, taps, turns)
 
 
 def together(
@@ -194,11 +196,21 @@ def judged_together(
         truth, centre, *ways = (stacked(row, padding) for row in zip(*every, strict=True))
         value = port.read(name, centre.shape)
         if value.shape != centre.shape or value.dtype.kind in "iubc":
-            yield next((tap for part in parts for tap in part.taps
+            tap = next((tap for part in parts for tap in part.taps
                         if tap.name == name and is_wrong(tap)), alone)  # fmt: skip
+            yield as_in_file(tap, port, centre)
         else:
             yield judged_tap(name, alone.op, value, truth, centre, sensible(ways, centre),
                              dtype_named(dtype), padding)  # fmt: skip
+
+
+def as_in_file(tap: Tap, port: Alignment, centre: np.ndarray) -> Tap:
+    """Name the shape that all rows of a batch have in the file, and should have."""
+    whole = port.dump.shapes[port.names[tap.name]]
+    if whole == centre.shape or (tap.place or "").startswith("stored as"):
+        return tap
+    place = f"shape {list(whole)}, but should be {list(centre.shape)}"
+    return replace(tap, shape=whole, place=place)
 
 
 def is_wrong(tap: Tap) -> bool:

@@ -18,7 +18,7 @@ from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
-HEADER, ENTRY = 4096, 160  # bytes of what is said of the whole, and of a tap beside its name
+HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
 NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
 
@@ -94,9 +94,19 @@ def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict
 
 def header_room(checkpoint: Checkpoint, globs: Sequence[str] | None, steps: int) -> int:
     """Return bytes in which a trace's header finds room: an entry for each tap that is meant."""
-    names = [tap["name"] for tap in taps_of(checkpoint)]
+    names = names_of(checkpoint, cached=names_caches(globs))
     chosen = [name for name in names if globs is None or matched(name, globs)]
     return HEADER + steps * sum(ENTRY + len(name) for name in chosen)
+
+
+def names_of(checkpoint: Checkpoint, *, cached: bool) -> list[str]:
+    """Return the names of a model's taps, those of its caches among them if they are wanted."""
+    names = [tap["name"] for tap in taps_of(checkpoint)]
+    return names + [name + suffix for name in attentions(names) for suffix in CACHED if cached]
+
+
+def names_caches(globs: Sequence[str] | None) -> bool:
+    return any(NAMED in glob for glob in globs or [])
 
 
 def matched(name: str, globs: Sequence[str]) -> bool:
@@ -113,8 +123,7 @@ def adapter_of(model: Any) -> Path | None:
 
 def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
     """Raise InputError if one of the globs is the name of no tap, before anything runs."""
-    names = [tap["name"] for tap in taps_of(checkpoint)] if globs is not None else []
-    names += [name + suffix for name in attentions(names) for suffix in CACHED]
+    names = names_of(checkpoint, cached=True) if globs is not None else []
     for glob in globs or []:
         if not any(fnmatchcase(name, glob) for name in names):
             what = f"no tap is named {show(glob)}; `lockstep taps` lists them"
@@ -138,7 +147,7 @@ def run_stages(
 
     logits, placed = None, {} if lengths is None else {"lengths": lengths}
     for name, value in model.stages(tokens, cache=cache, trace=chosen, **placed):
-        if globs is not None and any(NAMED in glob for glob in globs):
+        if names_caches(globs):
             for tap, held in caches_behind(name, cache):
                 chosen(tap, held)
         progress(name)

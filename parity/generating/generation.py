@@ -100,7 +100,7 @@ class Generation:
         a forward pass whether to stop there, which may leave the last token of the cache half read.
         """
         room = self.room(tokens)
-        limit = min(max_tokens, room)
+        limit = max(0, min(max_tokens, room))
         cache = self.made_cache(len(tokens) + limit) if cache is None else cache
         clock, text, made = Clock(tokenize_s), Text(self.tokenizer, self.stop_strings), []
         read = len(tokens) - cache.positions.length
@@ -182,7 +182,7 @@ class Generation:
 
     def longest(self, tokens: list[int], max_tokens: int) -> int:
         """Return how long a text may get: the prompt and what it may be gone on with."""
-        return len(tokens) + min(max_tokens, self.room(tokens))
+        return len(tokens) + max(0, min(max_tokens, self.room(tokens)))
 
     def room(self, tokens: list[int]) -> int:
         """Return how many tokens the context has room for behind these.

@@ -31,15 +31,12 @@ class Histogram:
                 "not_finite": self.not_finite}  # fmt: skip
 
 
-def histogram(off: np.ndarray, size: float) -> Histogram | None:
-    """Count the differences `off` over `size`; None where that is nothing to compare with."""
-    flat = off.astype(np.float64, copy=False).reshape(-1)
-    return counted((flat[at : at + CHUNK] for at in range(0, flat.size, CHUNK)), size)
-
-
 @np.errstate(all="ignore")  # infinities over a size, and what overflows there
 def counted(parts: Iterable[np.ndarray], size: float) -> Histogram | None:
-    """Do it for differences that come a part at a time, in float64."""
+    """Count differences, in float64 and a part at a time, over `size`.
+
+    None where that is nothing to compare with.
+    """
     if not np.isfinite(size) or size <= 0:
         return None
     total, zero, not_finite = np.zeros(LAST + 1, np.int64), 0, 0

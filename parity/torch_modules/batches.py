@@ -84,8 +84,11 @@ class Stacked(Alignment):
 def stacked(parts: Sequence[np.ndarray], padding: Padding) -> np.ndarray:
     """Put what rows have of a tap, (1, L, ...) or (L, X), side by side: (B, L, ...).
 
-    Parts that do not fit beside each other are misshapen, and the first is returned.
+    Parts that do not fit beside each other are misshapen, and the first is returned; so it is if
+    they are single numbers.
     """
+    if any(part.ndim == 0 for part in parts):
+        return parts[0]
     rows = [part[None] if part.ndim == 2 else part for part in parts]
     axes = [axis for axis in range(1, rows[0].ndim)
             if all(axis < row.ndim and row.shape[axis] == length

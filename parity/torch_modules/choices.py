@@ -105,18 +105,32 @@ def as_made(choices: Mapping[int, Choice]) -> dict[tuple[int, int], np.ndarray]:
 
 
 @np.errstate(invalid="ignore")  # what is masked out is infinite
-def reach(number: int, centre: Choice, ways: Iterable[Mapping[int, Choice]], dtype: str) -> Any:
+def reach(centre: Choice, ways: Iterable[Choice], dtype: str, *, told: bool = False) -> np.ndarray:
     """Return how far apart two scores of each row may be for either to be chosen, (R,).
 
-    So many times what the ways show that rounding does, and a rounding of the scores themselves, by
-    which some ports choose.
+    So many times what the ways show that rounding does, and a rounding of how far apart the scores
+    are, by which some ports choose: what is added to all of them widens nothing. Not that if the
+    router's logits are `told`, for they are rounded already.
     """
-    allowed = EPSILONS[dtype] * largest(np.where(centre.chosen(), centre.scores, 0.0))
-    for way in ways:
-        other = way.get(number)
-        if other is not None and other.scores.shape == centre.scores.shape:
+    allowed = np.zeros(len(centre.scores)) if told else EPSILONS[dtype] * spread(centre.scores)
+    for other in ways:
+        if other.scores.shape == centre.scores.shape:
             allowed = np.maximum(allowed, NEAR * largest(other.scores - centre.scores))
     return allowed
+
+
+def spread(scores: np.ndarray) -> np.ndarray:
+    """Return how far apart the scores of each row are, (R, X) -> (R,); masked ones are not."""
+    seen = np.isfinite(scores) & (scores != 0)
+    highest = np.max(scores, axis=-1, initial=-np.inf, where=seen)
+    lowest = np.min(scores, axis=-1, initial=np.inf, where=seen)
+    return np.where(seen.any(axis=-1), highest - lowest, 0.0)
+
+
+def largest_of(choice: Choice) -> np.ndarray:
+    """Return what the scores alone would choose, sorted, (R, k)."""
+    count = choice.picked.shape[-1]
+    return np.sort(np.argsort(-choice.scores, axis=-1, kind="stable")[:, :count], axis=-1)
 
 
 def largest(x: np.ndarray) -> np.ndarray:

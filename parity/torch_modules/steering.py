@@ -22,6 +22,7 @@ from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.choices import Choice, reach
 from lockstep.parity.torch_modules.replays import Replayed, Replays, Run
 from lockstep.parity.torch_modules.survey import Survey
+from lockstep.parity.torch_modules.turns import Turns, turned_by_ways
 from lockstep.reference.precision import dtype_named
 
 MOST = 100  # runs of the model in search of choices
@@ -65,23 +66,28 @@ class Piece:
 
 def steered(
     replays: Replays, replay: Replayed, port: Alignment, found: Survey, wrong: Collection[str]
-) -> tuple[Replayed, int]:
+) -> tuple[Replayed, Turns]:
     """Replay again with the choices that the port made, and say how many that turns.
 
-    `wrong` are the taps that are wrong with the model's own choices.
+    `wrong` are the taps that are wrong with the model's own choices. More choices than rounding
+    turns are no rounding, and explain nothing.
     """
     pieces = list(pieces_of(replay, port, found, wrong, replays.model.dtype))
     if not pieces:
-        return replay, 0
-    runs = iter(range(MOST))
+        return replay, Turns()
+    runs, count = iter(range(MOST)), 0
 
     def run(turned: Turned) -> Run | None:
+        nonlocal count
+        count += 1
         return None if next(runs, None) is None else replays.centre(turned)
 
     with held_exactly(replays.model.module):
         turned = settled(pieces, replay.centre, run)
-        centre = replays.centre(turned)
-    return Replayed(replay.truth, centre, replays.ways(centre)), len(turned)
+        numbers = {number for piece in pieces for number in piece.reach}
+        turns = Turns(len(turned), turned_by_ways(replay, numbers), MOST if count > MOST else 0)
+        centre = replays.centre(turned if turns.legal else None)
+    return Replayed(replay.truth, centre, replays.ways(centre)), turns
 
 
 def pieces_of(
@@ -100,10 +106,16 @@ def pieces_of(
         between = {number: replay.centre.choices[number]
                    for number in found.choices(name, port.names)
                    if of_tokens(replay.centre.choices.get(number), tokens)}  # fmt: skip
-        allowed = {number: reach(number, choice, ways, dtype) for number, choice in between.items()}
+        allowed = {number: reach(choice, of_ways(number, ways), dtype,
+                                 told=found.logits_told(number, port.names))
+                   for number, choice in between.items()}  # fmt: skip
         noise = noise_of(name, replay, centre, tokens, dtype)
         if allowed:
             yield Piece(name, value, tokens, allowed, noise)
+
+
+def of_ways(number: int, ways: Iterable[Mapping[int, Choice]]) -> list[Choice]:
+    return [way[number] for way in ways if number in way]
 
 
 def of_tokens(choice: Choice | None, tokens: int) -> bool:
@@ -186,26 +198,42 @@ class Searching:
 def searched(piece: Piece, run: Run) -> Generator[Turned, Run, Turned]:
     """Yield choices to try for the tokens that are off, and learn from the run of each.
 
-    The first such token tries all of its own, for nothing later reaches it; the others try theirs
-    beside it, and keep what makes them right. Returns the choices that are the port's.
+    The first such token tries all of its own, for nothing later reaches it. The others try theirs
+    beside it; what makes one right counts in the run in which the first is right, too, or once that
+    is given up, for they are made from it. Returns the choices that are the port's.
     """
     given_up: set[int] = set()
     errors = piece.errors(run)
     while off := [int(one) for one in np.flatnonzero(errors > OFF) if int(one) not in given_up]:
         first, queues = off[0], {token: piece.turns(token, run) for token in off}
-        best, hits = (BETTER * errors[first], Turned()), Turned()
-        while queues[first] and not hits:
+        best, found = (BETTER * errors[first], Turned()), dict[int, Turned]()
+        while queues[first]:
             tried = {token: queue.pop(0) for token, queue in queues.items() if queue}
             then = piece.errors((yield piece.turned | together(tried.values())))
             right = (then <= OFF) & (then < BETTER * errors)
-            hits = together(one for token, one in tried.items() if right[token])
+            hits = {token: one for token, one in tried.items() if right[token]}
+            if first in hits:
+                found = hits
+                break
+            found = hits | found
             best = min(best, (then[first], tried[first]), key=lambda one: one[0])
-        if hits := hits or best[1]:
-            piece.turned |= hits
+        if first not in found and best[1]:
+            found = {first: best[1]}
+        changed = bool(found)
+        if first not in found:
+            given_up.add(first)
+            changed |= errors[first] > FAR and dropped(piece, first)
+            if sum(errors[token] > FAR for token in given_up) > 1 + LOST * first:
+                break
+        if changed:
+            piece.turned |= together(found.values())
             run = yield piece.turned
             errors = piece.errors(run)
-            continue
-        given_up.add(first)
-        if sum(errors[token] > FAR for token in given_up) > 1 + LOST * first:
-            break
     return piece.turned
+
+
+def dropped(piece: Piece, token: int) -> bool:
+    """Forget what made a token better, but not right; say whether there was any."""
+    before = len(piece.turned)
+    piece.turned = {key: one for key, one in piece.turned.items() if key[1] != token}
+    return len(piece.turned) < before

@@ -22,7 +22,8 @@ class Survey:
     """The taps in the order of computation, and what each was computed from.
 
     `aliases` maps a module that hands on another's value to that one, `kinds` a module's name to
-    its class, and `fed` is what each step was fed.
+    its class, and `fed` is what each step was fed. `scores` are, of each choice, between how many
+    it is made, and the taps that it is made from or beside.
     """
 
     shapes: dict[str, Shape] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Survey:
     aliases: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     fed: list[list[int]] = field(default_factory=list)
+    scores: dict[int, tuple[int, set[str]]] = field(default_factory=dict)
 
     def nearest(self, tap: str, dumped: Collection[str]) -> list[str]:
         """Return the dumped taps that a tap is replayed from, in the order of computation."""
@@ -40,6 +42,11 @@ class Survey:
         """Return the numbers of the choices that lie between a tap and what it is replayed from."""
         _, passed = self.behind(tap, dumped)
         return sorted(int(one.removeprefix(CHOICE)) for one in passed if one.startswith(CHOICE))
+
+    def logits_told(self, choice: int, dumped: Collection[str]) -> bool:
+        """Say whether the router's logits of a choice are dumped: a tap of as many columns."""
+        width, taps = self.scores.get(choice, (0, set[str]()))
+        return any(tap in dumped and self.shapes[tap][-1:] == (width,) for tap in taps)
 
     def behind(self, tap: str, dumped: Collection[str]) -> tuple[set[str], set[str]]:
         """Return the dumped taps that a tap is replayed from, and what lies between."""
@@ -73,6 +80,7 @@ def survey(
             chosen = walk.step(fed, number, more=number < steps)
             fed = [*later[number]] if number < len(later) else [chosen]
     found.aliases, found.kinds = walk.aliases, walk.kinds
+    found.scores = heritage.scores
     return found
 
 
@@ -85,12 +93,15 @@ class Heritage:
     def __init__(self) -> None:
         self.known: dict[int, frozenset[str]] = {}
         self.choices = 0
+        self.scores: dict[int, tuple[int, set[str]]] = {}
 
     def __call__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         inputs = {place_of(one) for one in tensors([args, kwargs])}
         made = func(*args, **kwargs)
         union = frozenset().union(*(self.known.get(place, frozenset()) for place in inputs))
         if is_choice(func, args, made):
+            taps = {one for one in union if not one.startswith(CHOICE)}
+            self.scores[self.choices] = (args[0].shape[-1], taps)
             union |= {f"{CHOICE}{self.choices}"}
             self.choices += 1
         for one in tensors([made]):
@@ -110,7 +121,11 @@ class Heritage:
         """Count what a module hands out beside a tap as made from it: a router's choice."""
         for tensor in tensors([output]):
             place = place_of(tensor)
-            self.known[place] = self.known.get(place, frozenset()) | {tap}
+            known = self.known.get(place, frozenset())
+            for one in known:
+                if one.startswith(CHOICE):
+                    self.scores[int(one.removeprefix(CHOICE))][1].add(tap)
+            self.known[place] = known | {tap}
 
 
 def place_of(tensor: Any) -> int:

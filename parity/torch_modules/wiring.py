@@ -9,10 +9,11 @@ some, was fed with that. The layers' own sums are looked at as well.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -22,7 +23,7 @@ from lockstep.parity.arrays import to_numpy
 from lockstep.parity.judging.judge import EPSILONS, judge
 from lockstep.parity.judging.metrics import difference, rms
 from lockstep.parity.naming.align import Alignment
-from lockstep.parity.naming.names import parted, unwrapped
+from lockstep.parity.naming.names import parted, step_of, unwrapped
 from lockstep.parity.torch_modules.casting import held_exactly
 from lockstep.parity.torch_modules.loading import TorchModel
 from lockstep.parity.torch_modules.replays import Replayed, fitting, ways_of
@@ -36,6 +37,7 @@ FEW = 8  # tokens that are looked at before all are
 SUMMED = 3  # values in a sum: the stream, attention, MLP
 SAME = 1e-9  # of float64's own run, for two values to be one
 NEAR = 100  # roundings, for a wrong tap to be looked at more closely
+AT_ONCE = 2**25  # numbers that sums are judged by together
 ENTERS, LEAVES = "what enters the layer", "the layer's own sum"
 Values = Callable[[str], np.ndarray | None]
 
@@ -99,41 +101,54 @@ class Search:
         return to_numpy(made.detach()) if isinstance(made, torch.Tensor) else None
 
     def fits(self, tap: str, values: Values, limit: float) -> Iterator[tuple[str, ...]]:
-        """Yield the sums of fewest values that give a tap to within a limit, in float64."""
+        """Yield the sums that give a tap to within a limit, in float64, the fewest first."""
         import torch
 
-        module, right, count = self.module(tap), values(tap), 0
+        module, right = self.module(tap), values(tap)
         if right is None:
             return
         for names in self.sums(tap):
-            if count and len(names) > count:
-                return
             if module is None and len(names) < 2:
                 continue  # a sum of one value is that value
             made = self.made(module, names, values, torch.float64)
             if made is None or made.shape != right.shape:
                 continue
             if rms(difference(made, right)) <= limit * rms(right.astype(np.float64)):
-                count = len(names)
                 yield names
 
-    def wire(self, tap: str, dumped: Values, truth: Values) -> Wire | None:
-        """Return of what a wrong tap is made, if that is one thing, and not what it should be."""
+    def near(self, tap: str, dumped: Values, truth: Values) -> list[Wire]:
+        """Return of what a wrong tap may be made that it should not be."""
         limit = min(NEAR * EPSILONS[self.model.dtype], 0.05)
         got = list(self.fits(tap, few(dumped), limit))
         if not got:
-            return None
-        right = list(self.fits(tap, few(truth), SAME))[:1]
-        got = [names for names in got if [names] != right]
-        return Wire(tap, got[0], (right or [()])[0]) if len(got) == 1 else None
+            return []
+        right = next(self.fits(tap, few(truth), SAME), ())
+        return [Wire(tap, names, right) for names in got if names != right]
+
+    def proved(self, some: Sequence[Wire], dumped: Values) -> list[Wire]:
+        """Return those that give their taps to within rounding, as the judge has it."""
+        import torch
+
+        with held_exactly(self.model.module), exact():
+            centres = [self.full(one, dumped, torch.float64) for one in some]
+        spreads: list[list[Any]] = [[] for _ in some]
+        for _, way in ways_of(self.model.module, self.model.dtype):
+            with way.setting():
+                kind = next(self.model.module.parameters()).dtype
+                for one, spread in zip(some, spreads, strict=True):
+                    spread.append(self.full(one, dumped, kind))
+        dtype = dtype_named(self.model.dtype)
+        return [one for one, centre, spread in zip(some, centres, spreads, strict=True)
+                if judge(np.asarray(dumped(one.tap)), centre, spread, dtype).passed]  # fmt: skip
+
+    def full(self, wire: Wire, dumped: Values, dtype: Any) -> Any:
+        return self.made(self.module(wire.tap), wire.got, dumped, dtype)
 
 
 def wires(
     model: TorchModel, found: Survey, port: Alignment, replay: Replayed, wrong: Sequence[str]
 ) -> list[Wire]:
-    """Return the taps that are made of other values than they should be, in order."""
-    import torch
-
+    """Return the taps that are made of one other value than they should be, in order."""
     if model.dtype == "float64":
         return []  # whose noise is that of one way alone
     search = Search(model, found, port.names.keys())
@@ -146,20 +161,25 @@ def wires(
     with held_exactly(model.module), exact():
         for tap in wrong:
             if vain[kind_of(tap)] < TRIES:
-                wire = search.wire(tap, dumped, replay.truth.read)
-                vain[kind_of(tap)] += wire is None
-                seen += [] if wire is None else [wire]
-        centres = [search.made(search.module(one.tap), one.got, dumped, torch.float64)
-                   for one in seen]  # fmt: skip
-    spread: list[list[Any]] = [[] for _ in seen]
-    for _, way in ways_of(model.module, model.dtype):
-        with way.setting():
-            kind = next(model.module.parameters()).dtype
-            for one, some in zip(seen, spread, strict=True):
-                some.append(search.made(search.module(one.tap), one.got, dumped, kind))
-    dtype = dtype_named(model.dtype)
-    return [one for one, centre, some in zip(seen, centres, spread, strict=True)
-            if judge(np.asarray(dumped(one.tap)), centre, some, dtype).passed]  # fmt: skip
+                some = search.near(tap, dumped, replay.truth.read)
+                vain[kind_of(tap)] += not some
+                seen += some
+    kept = [one for some in in_parts(seen, found) for one in search.proved(some, dumped)]
+    count = Counter(one.tap for one in kept)
+    return [one for one in kept if count[one.tap] == 1]
+
+
+def in_parts(some: Iterable[Wire], found: Survey) -> Iterator[list[Wire]]:
+    """Part wires so that what those of a part make is in memory at once, and no more."""
+    part, size = list[Wire](), 0
+    for one in some:
+        numbers = math.prod(found.shapes[one.tap])
+        if part and size + numbers > AT_ONCE:
+            yield part
+            part, size = [], 0
+        part, size = [*part, one], size + numbers
+    if part:
+        yield part
 
 
 def kind_of(tap: str) -> str:
@@ -194,14 +214,21 @@ def entering(before: Sequence[str], home: str) -> list[str]:
 
 
 def told(found: Sequence[Wire]) -> list[str]:
-    """Say each wiring once, for all modules and layers that have it."""
-    groups: dict[tuple[Any, ...], list[tuple[Wire, str]]] = {}
+    """Say each wiring once: of a module for all layers and steps that have it, and of modules
+    together if their layers and steps are the same."""
+    layers: dict[tuple[Any, ...], list[str]] = {}
     for wire in found:
-        home = layer_of(parted(wire.tap)[1])
-        short = replace(wire, got=shorts(wire.got, home), right=shorts(wire.right, home))
-        more, less = set(short.got) - set(short.right), set(short.right) - set(short.got)
-        groups.setdefault((frozenset(more), frozenset(less)), []).append((short, home))
-    return [sentence(some) for some in groups.values()]
+        step, path = parted(wire.tap)
+        home = layer_of(path)
+        what = short(path, home), shorts(wire.got, home), shorts(wire.right, home)
+        layers.setdefault((*what, step), []).append(home.rpartition(".")[2])
+    steps: dict[tuple[Any, ...], list[str]] = {}
+    for (*what, step), some in layers.items():
+        steps.setdefault((*what, tuple(some)), []).append(str(step_of(step)))
+    taps: dict[tuple[Any, ...], list[str]] = {}
+    for (tap, *what), some in steps.items():
+        taps.setdefault((*what, tuple(some)), []).append(tap)
+    return [sentence(some, *what) for what, some in taps.items()]
 
 
 def shorts(names: Sequence[str], home: str) -> tuple[str, ...]:
@@ -220,14 +247,21 @@ def short(path: str, home: str) -> str:
     return ENTERS if home and (path == before or first) else path
 
 
-def sentence(some: Sequence[tuple[Wire, str]]) -> str:
-    """Say one wiring: what gets what in place of what, and in which layers."""
-    taps = list(dict.fromkeys(short(parted(wire.tap)[1], home) for wire, home in some))
-    homes = list(dict.fromkeys(home.rpartition(".")[2] for _, home in some if home))
-    plain = [wire for wire, home in some if short(parted(wire.tap)[1], home) != LEAVES]
-    wire = (plain or [some[0][0]])[0]
-    where = f"in layer{'s' * (len(homes) > 1)} {', '.join(homes)} " if homes else ""
+def sentence(
+    taps: Sequence[str],
+    got: Sequence[str],
+    right: Sequence[str],
+    layers: Sequence[str],
+    steps: Sequence[str],
+) -> str:
+    """Say one wiring: what gets what in place of what, in which layers and steps."""
+    where = numbered("layer", [one for one in layers if one])
+    where += numbered("step", [] if steps == ("0",) else steps)
     *most, last = taps
     subject = f"{', '.join(most)} and {last} get" if most else f"{last} gets"
-    in_place = f" in place of {' + '.join(wire.right)}" if wire.right else ""
-    return f"wiring: {where}{subject} {' + '.join(wire.got)}{in_place}"
+    in_place = f" in place of {' + '.join(right)}" if right else ""
+    return f"wiring: {where}{subject} {' + '.join(got)}{in_place}"
+
+
+def numbered(noun: str, some: Sequence[str]) -> str:
+    return f"in {noun}{'s' * (len(some) > 1)} {', '.join(some)} " if some else ""

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.parity.writers.lockstep_dump import TraceWriter
+from lockstep.reference.checkpoint.safetensors_header import HEADER_LIMIT
 
 
 class InPlaceWriter(TraceWriter):
     """Keeps `room` bytes free before the tensors. A header that finds room there is written there,
-    with spaces behind it, as the format allows; a longer one makes a copy, as ever."""
+    with spaces behind it, as the format allows; a longer one makes a copy, as ever. The spaces
+    count as header, so there are never more than readers take."""
 
     def __init__(self, path: Path, room: int, /, **about: Any):
         super().__init__(path, **about)
-        self.start = room - room % 8
+        self.start = min(room, HEADER_LIMIT) // 8 * 8
         self.body.seek(self.start)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def generate(
     Raises: InputError if there is no token to begin with.
     """
     check_prompt(model, tokens)
-    if not max_tokens:
+    if max_tokens < 1:
         return
     cache = model.make_cache() if cache is None else cache
     new = fed(model, list(tokens), cache, chunk, watch, host)

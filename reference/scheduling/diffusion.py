@@ -11,9 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
 from lockstep.reference.scheduling.diffusion_window import Step, Window
-from lockstep.reference.scheduling.feeding import Watch, beyond_steady, check_prompt, keep
+from lockstep.reference.scheduling.feeding import (
+    Watch,
+    beyond_steady,
+    check_chunk,
+    check_prompt,
+    keep,
+)
 from lockstep.reference.scheduling.host import Host
 
 Told = Callable[[Step], None]
@@ -46,13 +53,13 @@ def generate(
     `watch` is told the stages of the prefill, and of each "step" when it is done. `read` is called
     once the prompt has been read, and `told` after each step. `surest` and `host` are the
     package's.
-    Raises: InputError if there is no token to begin with.
+    Raises: InputError if there is no token to begin with, or none can be chosen for a mask.
     """
-    if not max_tokens:
+    if max_tokens < 1:
         return
     cache = model.make_cache() if cache is None else cache
     decoding = Decoding(model, cache, options, surest, host)
-    decoding.prefill(tokens, chunk or options.variant.chunk, watch)
+    decoding.prefill(tokens, options.variant.chunk if chunk is None else chunk, watch)
     if read is not None:
         read()
     stop = stop if options.variant.stops else ()
@@ -64,6 +71,8 @@ def generate(
         if watch is not None:
             watch("step")
         yield from handed_out(step.committed, cache)
+        if decoding.failed is not None:
+            raise decoding.failed
 
 
 def handed_out(tokens: Sequence[int], cache: Any) -> Iterator[int]:
@@ -85,12 +94,14 @@ class Decoding:
     ):
         self.model, self.cache, self.options = model, cache, options
         self.surest, self.host = surest, host
+        self.failed: InputError | None = None  # why masks cannot be filled in
 
     def prefill(self, tokens: Sequence[int], chunk: int | None, watch: Watch | None) -> None:
         """Let the prompt through the model, for its keys and values alone.
 
         A prompt that must not be read in parts goes through at once.
         """
+        check_chunk(chunk)
         if not self.cache.positions.length:
             check_prompt(self.model, tokens)
         if beyond_steady(self.model, self.cache.positions.length + len(tokens)):
@@ -129,10 +140,17 @@ class Decoding:
         return tokens, positions, logits[0, len(tokens) - len(window.masks) :]
 
     def fill(self, window: Window, logits: Any, *, gone: int) -> list[int]:
-        """Fill in the masks that are sure; return their positions."""
+        """Fill in the masks that are sure; return their positions.
+
+        An error waits until the step's tokens, which are final, have been handed out.
+        """
         if not window.masks:
             return []
-        rows, tokens = self.surest(logits, window.masks, gone)
+        try:
+            rows, tokens = self.surest(logits, window.masks, gone)
+        except InputError as error:
+            self.failed = error
+            return []
         slots = [window.masks[row] for row in rows]
         window.fill(slots, tokens)
         return [window.start + slot for slot in slots]

@@ -7,22 +7,31 @@ Source: Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; Chen et al. 2023, 
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
 
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
 from lockstep.reference.scheduling.feeding import Watch, check_prompt
-from lockstep.reference.scheduling.host import Choose, Host, chosen
+from lockstep.reference.scheduling.host import Choose, Host, attempt, chosen
 from lockstep.reference.scheduling.reader import Reader
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.scheduling.speculating import Speculated, agreed, speculate
+from lockstep.reference.stores.kinds import ROTATING, TURBO_BITS
 
 
 class Draft(Protocol):
-    """What runs ahead. `shares` are the distributions (V,) that the last tokens were drawn from."""
+    """What runs ahead. `shares` are the distributions (V,) that the last tokens were drawn from.
+
+    `prompt`, which `generate` sets, is how many tokens of the text were there before: some engines'
+    penalties do not count these.
+    """
 
     shares: list[Any]
+    prompt: int
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         """Return up to `count` tokens that may come next."""
@@ -35,7 +44,7 @@ class Rules:
 
     host: Host
     greedy: Choose
-    probabilities: Callable[[Any, SamplingOptions, Sequence[int]], Any]
+    probabilities: Callable[[Any, SamplingOptions, Sequence[int], int], Any]
     verified: Callable[[Sequence[int], Sequence[Any], Sequence[Any], Iterator[float]], list[int]]
     drawn: Callable[[Any, Iterator[float]], int]
 
@@ -62,10 +71,13 @@ def generate(
     `draft_tokens` at a time. A number is taken from `uniforms` only where chance decides: for each
     token that is drawn, and for a drafted one that may be kept or not. The other arguments are
     those of `autoregressive.generate`; `counts` is counted up. `rules` are the package's.
-    Raises: InputError if there is no token to begin with, or the cache cannot be trimmed.
+    Raises: InputError if there is no token to begin with, or the cache is of a kind with which a
+    draft would change the text.
     """
     check_prompt(model, tokens)
     cache = model.make_cache() if cache is None else cache
+    check_kind(cache.name)
+    draft.prompt = len(tokens)
     held = tokens[: cache.positions.length]
     reader = Reader(model, cache, held, host=rules.host, chunk=chunk, watch=watch)
     text = list(tokens)
@@ -84,6 +96,16 @@ def generate(
         reader.settle(text)
 
 
+def check_kind(kind: str | None) -> None:
+    """Raises: InputError for a cache with which a draft would change the text, or be stuck."""
+    if kind in ROTATING:
+        what = f"{kind} drops what is needed again where a draft is not kept"
+        raise InputError("speculative decoding", what)
+    if kind in TURBO_BITS:
+        what = f"{kind} codes what is not new, and a draft comes with more that is new"
+        raise InputError("speculative decoding", what)
+
+
 class Target:
     """The model whose text it is."""
 
@@ -99,17 +121,46 @@ class Target:
         self.rules = rules
 
     def judge(self, text: list[int], drafted: list[int]) -> list[int]:
-        """Return the drafted tokens that are kept, and one more, from one forward pass."""
+        """Return the drafted tokens that are kept, and one more, from one forward pass.
+
+        Where the logits behind a drafted token are no numbers, it is the last that is returned, if
+        it is kept. Only logits that a text without a draft comes to are an error.
+        """
+        found = self.looked_at(text, drafted)
+        if isinstance(found, InputError) and drafted:  # a NaN may have spoilt rows before its own
+            found = self.looked_at(text, [])
+        if isinstance(found, InputError):
+            raise found
+        if self.sampling.is_argmax:
+            return agreed(drafted, found)
+        rows, shares = len(found), self.draft.shares
+        if rows > len(drafted):
+            return self.rules.verified(drafted, shares, found, self.uniforms)
+        nobody = np.eye(1, len(found[0]))[0]  # takes no number, and is cut off again
+        made = self.rules.verified(drafted[:rows], shares, [*found, nobody], self.uniforms)
+        return made[:rows]
+
+    def looked_at(self, text: list[int], drafted: list[int]) -> list[Any] | InputError:
+        """Return what would be chosen after each token, or the distributions (V,) of that.
+
+        They end before the first that cannot be had. If none can, the error that says why.
+        """
         whole, model, rules = [*text, *drafted], self.reader.model, self.rules
         logits = self.reader.read(whole, rows=len(drafted) + 1)
+        found: Sequence[Any]
         if self.sampling.is_argmax:
-            best = chosen(rules.host, model, logits, [rules.greedy] * (len(drafted) + 1))
-            return agreed(drafted, best)
-        shares = [
-            rules.probabilities(row, self.sampling, whole[: len(text) + place])
-            for place, row in enumerate(rules.host.brought(model, logits))
-        ]
-        return rules.verified(drafted, self.draft.shares, shares, self.uniforms)
+            found = rules.host.choices(model, logits, [rules.greedy] * (len(drafted) + 1))
+        else:
+            found = [
+                attempt(partial(self.shares_of, seen=whole[: len(text) + place]), row)
+                for place, row in enumerate(rules.host.brought(model, logits))
+            ]
+        good = list(takewhile(lambda one: not isinstance(one, InputError), found))
+        return good or found[0]
+
+    def shares_of(self, logits: Any, *, seen: list[int]) -> Any:
+        """Return the distribution (V,) of the token after `seen`."""
+        return self.rules.probabilities(logits, self.sampling, seen, self.draft.prompt)
 
 
 class ModelDraft:
@@ -136,6 +187,7 @@ class ModelDraft:
         self.reader, self.rules = reader, rules
         self.vocabulary, self.sampling, self.uniforms = vocabulary, sampling, uniforms
         self.shares: list[Any] = []
+        self.prompt = 0
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         """Return `count` tokens of the draft's own text; none where it could not read it itself."""
@@ -152,7 +204,7 @@ class ModelDraft:
         if self.sampling.is_argmax:
             return chosen(rules.host, model, logits[:, : self.vocabulary], [rules.greedy])[0]
         row = fitted(rules.host.brought(model, logits)[0], self.vocabulary)
-        self.shares.append(rules.probabilities(row, self.sampling, seen))
+        self.shares.append(rules.probabilities(row, self.sampling, seen, self.prompt))
         return rules.drawn(self.shares[-1], self.uniforms)
 
 

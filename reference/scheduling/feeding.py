@@ -18,6 +18,12 @@ def check_prompt(model: Any, tokens: Sequence[int]) -> None:
         raise InputError(model.checkpoint.path, "the prompt has no tokens, but should have one")
 
 
+def check_chunk(chunk: int | None) -> None:
+    """Raises: InputError for chunks of no tokens, with which nothing would ever be read."""
+    if chunk is not None and chunk < 1:
+        raise InputError("chunk", f"{chunk}, but should be 1 or more tokens")
+
+
 def fed(
     model: Any, tokens: list[int], cache: Any, chunk: int | None, watch: Watch | None, host: Host
 ) -> list[int]:
@@ -25,7 +31,9 @@ def fed(
 
     Returns the last chunk, or what is left for it. A prompt that must not be read in parts is left
     whole. Each chunk is computed before the next, or all of them would be in memory at once.
+    Raises: InputError for chunks of no tokens.
     """
+    check_chunk(chunk)
     if beyond_steady(model, cache.positions.length + len(tokens)):
         return tokens
     while chunk is not None and len(tokens) > chunk:

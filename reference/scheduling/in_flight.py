@@ -13,10 +13,10 @@ class Prompt:
     """A text to go on with: its ids, what ends it, and what chooses its tokens.
 
     `choose` takes logits (V,) and may have a memory: each text needs one of its own.
-    Raises: ValueError for a text of no tokens.
+    Raises: ValueError where no token may be made.
     """
 
-    tokens: list[int]
+    tokens: Sequence[int]
     max_tokens: int
     stop: Collection[int]
     choose: Callable[[Any], int]
@@ -93,13 +93,18 @@ def in_flight(prompts: Iterable[Prompt], rows: Rows, *, slots: int) -> Iterator[
     """Yield the tokens of all texts as they are made, `slots` texts at a time.
 
     Prompts are taken when there are slots for them, so there may be endlessly many; those that
-    wait together are read together. After a text's last token its slot is the next prompt's.
+    wait together are read together. After a text's last token its slot is the next prompt's. Slots
+    are filled once a step: prompts that end at once, however many, keep no text from going on.
+    Raises: InputError if there are no slots.
     """
+    if slots < 1:
+        raise InputError("slots", f"{slots}, but should be 1 or more")
     coming, flying = enumerate(prompts), list[Flying]()
     while True:
-        while new := list(islice(coming, slots - len(flying))):
+        new = list(islice(coming, slots - len(flying)))
+        if new:
             yield from begun(new, rows, flying)
-        if not flying:
+        elif not flying:
             return
         yield from dropped(rows, flying)
         yield from stepped(rows, flying)

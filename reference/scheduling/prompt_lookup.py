@@ -29,6 +29,7 @@ class LookupDraft:
     def __init__(self, *, vocabulary: int, longest: int):
         self.vocabulary, self.longest = vocabulary, longest
         self.shares: list[np.ndarray] = []
+        self.prompt = 0
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         drafted = looked_up(text, count, longest=self.longest)

@@ -53,10 +53,10 @@ class ModelRows:
         model, cache = self.model, self.model.make_cache()
         lengths = [len(prompt.tokens) for prompt in prompts]
         if len(prompts) == 1:
-            new = fed(model, prompts[0].tokens, cache, self.chunk, None, self.host)
+            new = fed(model, list(prompts[0].tokens), cache, self.chunk, None, self.host)
             logits = last_logits(model, new, cache, None)
         else:
-            padded = [one.tokens + [0] * (max(lengths) - len(one.tokens)) for one in prompts]
+            padded = [padded_to(max(lengths), one.tokens) for one in prompts]
             logits = model.forward(padded, cache=cache, lengths=lengths, last_only=True)[:, 0]
         tokens = self.host.choices(model, logits, [prompt.choose for prompt in prompts])
         return [
@@ -92,6 +92,11 @@ class Row:
     def cut(self, arrays: Sequence[Any]) -> list[Any]:
         row, length = self.row, self.positions.length
         return [array[row : row + 1, :, :length] for array in arrays]
+
+
+def padded_to(length: int, tokens: Sequence[int]) -> list[int]:
+    """Repeat the last token. Any other's keys might be NaN, which spoils sums though hidden."""
+    return [*tokens, *[tokens[-1]] * (length - len(tokens))]
 
 
 def refusal(model: Any, tokens: Sequence[int], start: int) -> InputError | None:

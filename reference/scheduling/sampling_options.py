@@ -8,6 +8,7 @@ from lockstep.reference.scheduling.sampling_semantics import Semantics, semantic
 
 COLDEST, HOTTEST = 1e-6, 100.0
 HARDEST = 100.0  # the strongest penalty
+HEAVIEST = 1e9  # the largest bias: divided by the coldest temperature it still is a number
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class SamplingOptions:
     `temperature` 0 is greedy. `top_k` 0 keeps all tokens, more than there are too. `top_p` and
     `typical_p` 1 keep all mass, `min_p` 0 every token. `penalty_window` is how many of the last
     tokens, the prompt's among them, the penalties look at; None is the engine's own habit.
-    `logit_bias` holds pairs of a token id and what is added to its logit; -inf bans it.
+    `logit_bias` holds pairs of a token id and what is added to its logit, at most 1e9 either way;
+    -inf bans it.
     `semantics` names the engine whose order and rules are followed: see `sampling_semantics`.
     Raises: InputError that names the option, what it is and what it may be.
     """
@@ -96,8 +98,9 @@ class SamplingOptions:
         ids = [token for token, _ in self.logit_bias]
         self.demand("logit_bias", len(set(ids)) == len(ids), "one value a token")
         self.demand("logit_bias", min(ids, default=0) >= 0, "of token ids, which are 0 or more")
-        fits = all(bias == -math.inf or math.isfinite(bias) for _, bias in self.logit_bias)
-        self.demand("logit_bias", fits, "finite, or -inf, which bans the token")
+        fits = all(bias == -math.inf or abs(bias) <= HEAVIEST for _, bias in self.logit_bias)
+        limits = f"from {-HEAVIEST:g} to {HEAVIEST:g}, or -inf, which bans the token"
+        self.demand("logit_bias", fits, limits)
 
     def demand(self, name: str, holds: bool, what: str) -> None:
         if not holds:  # a NaN holds nowhere

@@ -43,10 +43,12 @@ def speculate(
     is there a draft beyond `longest` tokens of text, where single tokens would be read otherwise.
     """
     left = max_tokens
-    while left:
+    first = True
+    while left > 0:
         room = left - 1 if longest is None else min(left - 1, longest - len(text))
-        count = max(0, min(draft_tokens, room)) if counts.forwards else 0
+        count = max(0, min(draft_tokens, room)) if not first else 0
         drafted = propose(text, count) if count else []
+        first = False
         made = judge(text, drafted)
         made = made[: next((at for at, one in enumerate(made, 1) if one in stop), len(made))]
         counts.forwards += 1

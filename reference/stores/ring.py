@@ -60,7 +60,7 @@ class Ring:
             raise InputError("cache", "rows of unequal length, but mlx-lm's rule is of columns")
         live, count = np.isin(self.slots, self.check(held, new, numbers)), new.shape[1]
         fresh = np.arange(number, number + count)
-        stay = int(live.sum())
+        stay = int(np.count_nonzero(live))
         if live[:stay].all():  # nothing leaves, or the last ones do
             slots = np.concatenate([self.slots[:stay], fresh])
             return replace(self, slots=slots, move=Move(stay, len(slots), len(live)))
@@ -80,7 +80,7 @@ class Ring:
         live = live[np.argsort(self.slots[live])]
         at, past = len(live), len(self.slots)
         if len(fresh) == 1 and not self.in_order:
-            at = int(np.isin(self.slots[live], kept).sum())
+            at = int(np.count_nonzero(np.isin(self.slots[live], kept)))
         before, behind = live[:at], live[at:]
         slots = np.concatenate([self.slots[before], fresh, self.slots[behind]])
         return replace(self, slots=slots, move=Move(at, len(slots), past, before, behind))

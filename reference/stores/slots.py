@@ -17,7 +17,8 @@ class Slots:
     The texts in flight have the first rows, in the order of `lengths`. A row that is read of by
     itself `join`s with its cache; whoever `leave`s has his row filled by the last one. To a model
     this is a cache, whose rows get one token each at a time. All tokens are kept, also those that
-    a sliding layer no longer sees: its mask hides them.
+    a sliding layer no longer sees: its mask hides them. Behind its tokens each row in flight is 0:
+    a NaN that another text has left there would spoil sums although it is hidden.
     """
 
     def __init__(self, rows: int, zeros: Zeros):
@@ -39,16 +40,17 @@ class Slots:
                 if held:  # a layer that shares another one's keys has none
                     buffer = self.buffer(layer, side, held[0])
                     buffer[row : row + 1, :, :length] = held[0]
+                    buffer[row : row + 1, :, length:] = 0
         self.lengths.append(length)
 
     def leave(self, row: int) -> None:
         """Forget a row; the last one moves there."""
         last = len(self.lengths) - 1
+        length = self.lengths[last]
         for buffer in self.buffers.values() if row != last else ():
-            buffer[row : row + 1, :, : self.lengths[last]] = buffer[
-                last : last + 1, :, : self.lengths[last]
-            ]
-        self.lengths[row] = self.lengths[last]
+            buffer[row : row + 1, :, :length] = buffer[last : last + 1, :, :length]
+            buffer[row : row + 1, :, length:] = 0
+        self.lengths[row] = length
         self.lengths.pop()
 
     def next(self, batch: int) -> np.ndarray:

@@ -70,5 +70,5 @@ class Tables:
 def tables(width: int, seed: int = SEED) -> Tables:
     """Return the tables of a head width that `LEVELS` has. NumPy keeps this generator as it is."""
     draw = np.random.RandomState(seed + width)
-    before, after = draw.randint(0, 2, (2, width)) * 2.0 - 1.0
+    before, after = np.where(draw.randint(0, 2, (2, width)), 1.0, -1.0)
     return Tables(before, after, draw.standard_normal((width, width)))

@@ -174,8 +174,10 @@ def test_an_allowed_import_is_let_through(tmp_path, package, line):
 
 ROUNDS = {
     *("exp", "sqrt", "log", "mean", "cumsum", "einsum", "dot", "matmul", "divide", "rint"),
-    *("subtract", "multiply", "float32", "float64", "astype"),
+    *("subtract", "multiply", "float32", "float64", "astype", "sum", "prod", "var", "std", "power"),
+    *("exp2", "expm1", "log1p", "log2", "tanh", "float16", "true_divide", "inner", "vdot"),
 }
+DIVISIONS = ast.Div | ast.MatMult | ast.Pow
 WHOLE = ("astype(np.int64)", "astype(np.int32)")  # between whole numbers nothing is lost
 
 
@@ -186,11 +188,23 @@ def rounding(source: str) -> list[str]:
     whole = {node.func for node in ast.walk(tree)
              if isinstance(node, ast.Call) and ast.unparse(node).endswith(WHOLE)}  # fmt: skip
     for node in ast.walk(tree):
-        divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.MatMult)
+        counts = isinstance(node, ast.BinOp | ast.AugAssign)
+        divides = counts and isinstance(node.op, DIVISIONS)
+        literal = counts and any(isinstance(one, ast.Constant) and isinstance(one.value, float)
+                                 for one in operands(node))  # fmt: skip
         named = isinstance(node, ast.Attribute) and node.attr in ROUNDS and node not in whole
-        if divides or named:
+        bare = isinstance(node, ast.ImportFrom) and node.module in ("numpy", "math") and any(
+            alias.name in ROUNDS for alias in node.names
+        )  # fmt: skip
+        if divides or literal or named or bare:
             found.append(f"{node.lineno} {ast.unparse(node)}")
     return found
+
+
+def operands(node: ast.BinOp | ast.AugAssign) -> Iterator[ast.expr]:
+    """Yield what is reckoned with, without its sign."""
+    for one in (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,):
+        yield one.operand if isinstance(one, ast.UnaryOp) else one
 
 
 @pytest.mark.parametrize("name", ["stores", "scheduling"])
@@ -201,10 +215,15 @@ def test_what_both_sides_share_does_not_round(name):
 
 
 @pytest.mark.parametrize(
-    "line", ["a / b", "a @ b", "np.exp(x)", "np.cumsum(x)", "x.astype(kind)", "np.float64(x)"]
+    "line",
+    [
+        *("y = a / b", "y = a @ b", "y = np.exp(x)", "y = np.cumsum(x)", "y = x.astype(kind)"),
+        *("y = np.float64(x)", "y /= b", "y @= b", "y = a**2", "y **= 2", "y = x.sum()"),
+        *("from numpy import exp", "from math import sqrt as root", "y = 0.5 * x", "y += -1e-6"),
+    ],
 )
 def test_arithmetic_of_floats_is_found(line):
-    assert len(rounding(f"n = len(x) // 2\ny = {line}")) == 1
+    assert len(rounding(f"n = len(x) // 2\nn += 1\nlimit: float = 0.5\n{line}")) == 1
     assert rounding("x.astype(np.int64) + 1") == []
 
 

@@ -140,6 +140,21 @@ def test_near_choices_of_a_batch_are_the_port_s(folder):
     assert any("within rounding of a tie" in line for line in result.conventions)
 
 
+@pytest.mark.parametrize("shape", [(), (3, LONGEST, 5), (2, LONGEST, 48), (24,)])
+def test_a_misshapen_tap_is_told_with_the_shape_in_the_file(shape, folder):
+    """By hand."""
+    dump, name = captured(loaded(folder("Olmo2"), "float32"), "right"), "model.layers.1"
+
+    def read(one: str) -> np.ndarray:
+        return np.ones(shape, np.float32) if one == name else dump.read(one)
+
+    port = Dump(dump.path, {**dump.shapes, name: shape}, read, dump.about)
+    result = parity.diff(port, port, model=folder("Olmo2"))
+    (tap,) = [tap for tap in result.taps if tap.name == name]
+    told = f"shape {list(shape)}, but should be [3, {LONGEST}, 48]"
+    assert (tap.status, tap.place, tap.shape) == ("diverged", told, shape)
+
+
 @pytest.mark.parametrize("path", ["llama/mistral_window", "qwen3_moe/separate", "gpt2/original"])
 def test_a_trace_of_a_batch_is_that_of_the_reference(path, tmp_path, capsys):
     """By witness: the reference runs the rows together, the modules each alone."""

@@ -6,7 +6,7 @@ modules. By hand: bugs are planted in one module of a torch model each.
 """
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,11 @@ import torch
 
 from lockstep import parity
 from lockstep.parity.torch_modules.choices import Choice, Choices, as_made, reach
+from lockstep.parity.torch_modules.replays import Run
 from lockstep.parity.torch_modules.rewriting import mode_class
+from lockstep.parity.torch_modules.steering import Piece
+from lockstep.parity.torch_modules.steering import settled as search
+from lockstep.parity.torch_modules.turns import Turns, said
 from tests.peers.new_architectures import bugs
 from tests.peers.new_architectures.builds import loaded, make
 from tests.peers.new_architectures.runs import only, wrong
@@ -155,8 +159,95 @@ def test_choices_are_seen_made_and_counted_again():
 
 
 def test_how_near_two_scores_must_be():
-    """By hand: twelve times what a way shows, or a rounding of the scores."""
-    centre = Choice(np.array([[1.0, 0.5, -np.inf], [1.0, 0.5, 0.0]]), np.array([[0], [0]]))
-    way = {3: Choice(centre.scores + np.array([[0.01], [0.0]]), centre.picked)}
-    assert np.allclose(reach(3, centre, [way], "bfloat16"), [0.12, 2**-7])
-    assert np.allclose(reach(3, centre, [{}], "float16"), [2**-10, 2**-10])
+    """By hand: twelve times what a way shows, or a rounding of how far apart the scores are."""
+    scores = np.array([[1.0, 0.5, -np.inf], [1.0, 0.5, 0.25]])
+    centre = Choice(scores, np.array([[0], [0]]))
+    way = Choice(scores + np.array([[0.01], [0.0]]), centre.picked)
+    assert np.allclose(reach(centre, [way], "bfloat16"), [0.12, 0.75 * 2**-7])
+    assert np.allclose(reach(centre, [], "float16"), [2**-11, 0.75 * 2**-10])
+    assert np.allclose(reach(centre, [way], "bfloat16", told=True), [0.12, 0])
+    shifted = Choice(scores + 8, centre.picked)  # as a router's biases may do to all of them
+    assert np.array_equal(reach(shifted, [], "bfloat16"), reach(centre, [], "bfloat16"))
+
+
+class Tokens(Piece):
+    """Tokens that may each take choices 1, 2, ... beside their own, 0; a run is what was taken."""
+
+    def __init__(self, count: int, queue: int, law: Any):
+        super().__init__("logits", np.empty(0), count, {}, np.ones(count))
+        self.queue, self.law = queue, law
+
+    def errors(self, run: Any) -> np.ndarray:
+        taken = [int(run.get((0, token), [0])[0]) for token in range(self.tokens)]
+        return np.array(self.law(taken), float)
+
+    def turns(self, token: int, run: Any) -> Any:
+        return [{(0, token): np.array([one])} for one in range(1, self.queue + 1)]
+
+
+def found(piece: Tokens) -> tuple[dict[int, int], int]:
+    """Return what a search takes for each token, and after how many runs."""
+    runs: list[Any] = []
+
+    def run(turned: Any) -> Any:
+        runs.append(turned)
+        return dict(turned)
+
+    made = search([piece], cast(Run, {}), run)
+    return {token: int(columns[0]) for (_, token), columns in made.items()}, len(runs)
+
+
+def test_the_first_token_tries_its_whole_queue_beside_others():
+    """By hand: token 0 took its third, all others their first, which is right only beside that;
+    beside another choice of token 0 they seem right with what they did not take."""
+
+    def law(taken: list[int]) -> list[float]:
+        right = 1 if taken[0] == 3 else 2
+        return [9.0 * (taken[0] != 3), *(9.0 * (one != right) for one in taken[1:])]
+
+    assert found(Tokens(12, 4, law)) == ({0: 3} | dict.fromkeys(range(1, 12), 1), 6)
+
+
+def test_a_token_that_is_given_up_turned_nothing():
+    """By hand: token 1 gets better with its second choice, and is right with none."""
+
+    def law(taken: list[int]) -> list[float]:
+        return [0.0, 5.0 if taken[1] == 2 else 9.0, 9.0 * (taken[2] != 1)]
+
+    assert found(Tokens(3, 2, law))[0] == {2: 1}
+
+
+def test_what_is_said_of_turned_choices():
+    """By hand: rows of a batch add up; too many are refused; a search cut short says so."""
+    tie = "choices of experts within rounding of a tie: taken as the port made them"
+    assert said([Turns()]) == [] and said([Turns(2)]) == [f"2 {tie}"]
+    assert said([Turns(1), Turns(), Turns(4, ways=1)]) == [f"5 {tie}, in rows 0, 2"]
+    refused = (
+        "12 choices of experts would have to be turned, but 7 at most are rounding: none taken"
+    )
+    assert said([Turns(12, ways=2)]) == [refused]
+    cut = "the search for choices within rounding of a tie ended after 100 runs"
+    assert said([Turns(0, 0, 100)]) == [cut]
+
+
+def test_a_router_that_forgets_its_correction_is_no_rounding(tmp_path):
+    """By hand: the bias of the choice, hardly larger than rounding, is left out. The right port
+    has it, and turns a few choices itself."""
+    sizes = {"n_routed_experts": 32, "num_experts_per_tok": 4}
+    folder = make("DeepseekV3", tmp_path / "plain", **sizes)
+    model = loaded(folder, "float32")
+    generator = torch.Generator().manual_seed(0)
+    biases = [one for name, one in model.named_buffers() if "correction" in name]
+    for bias in biases:
+        bias.copy_(8 + 0.01 * torch.randn(bias.shape, generator=generator))
+    model.save_pretrained(folder)
+    for forgets, verdict in ((False, "parity"), (True, "diverged")):
+        port = loaded(folder, "bfloat16")
+        if forgets:
+            for name, bias in port.named_buffers():
+                bias.fill_(8.0) if "correction" in name else None
+        dump = captured(port, 3)
+        assert judged(dump, of_layers, folder).verdict == verdict
+        everything = parity.diff(dump, dump, model=folder)  # the logits are told: no reach at all
+        assert everything.verdict == verdict and turned(everything) == 0
+    assert len(biases) == 2

@@ -106,6 +106,22 @@ def test_a_model_that_is_its_own_draft_is_believed(side):
         assert counts.accepted >= counts.drafted - 1 >= 29
 
 
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("semantics", ["lockstep", "llama.cpp", "mlx-lm", "vllm"])
+def test_penalties_look_at_what_they_look_at_without_a_draft(side, semantics):
+    """By law: at temperature 0 the same text. vLLM does not count the prompt's tokens."""
+    model, tokens = SIDES[side](DEMO), prompt(DEMO)[:20]
+    harsh = SamplingOptions(presence_penalty=3, frequency_penalty=1, semantics=semantics)
+    _, autoregressive, sampling = package_of(model)
+    expected = list(autoregressive.generate(
+        model, tokens, max_tokens=12, stop=(), choose=sampling.Sampler(harsh, iter(()), tokens)
+    ))  # fmt: skip
+    for draft in (None, model):
+        found, counts = sped(model, draft, tokens, 12, sampling=harsh, uniforms=iter(()))
+        assert found == expected
+    assert counts.accepted == counts.drafted > 5  # its own draft is believed
+
+
 def test_every_backend_draws_the_same_tokens():
     """By law: from the same numbers, with the same draft; and another seed gives another text."""
     hot = SamplingOptions(1.2, top_k=50, presence_penalty=0.3)

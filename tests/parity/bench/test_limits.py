@@ -5,7 +5,7 @@ import pytest
 
 from lockstep import fast
 from lockstep.parity.bench import limits as module
-from lockstep.parity.bench import reading
+from lockstep.parity.bench import reading, timing
 from lockstep.parity.bench.limits import limits, product_rate
 from lockstep.parity.bench.reading import as_words, read_rate, shared_out
 from lockstep.parity.bench.work import Work, buffers, work_of
@@ -91,7 +91,7 @@ def test_rates_by_a_clock_made_by_hand(monkeypatch):
     """By hand: every look at the clock is half a second later; 80 bytes in one of them, and
     products of 12 and of 24 operations in one each, the second kind twice."""
     now = iter(0.5 * step for step in range(1000))
-    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
     assert read_rate([np.zeros(10)]) == 160
     work = Work(8.0, {(2, 3): 1.0, (4, 3): 2.0}, (1, 1), ())
     assert product_rate(work, 1) == (12 + 2 * 24) / 1.5

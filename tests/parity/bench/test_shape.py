@@ -6,6 +6,7 @@ import pytest
 from lockstep.parity.bench import shape
 from lockstep.parity.bench.shape import FORMATS, QWEN3_0_6B, main, resized, write_shape
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.ops import dequantize
 
 TINY = QWEN3_0_6B | {
@@ -61,6 +62,9 @@ def test_the_shape_is_the_published_one():
 
 def test_another_depth_and_width():
     """By hand: half as wide is half as many heads, of the same width."""
+    for layers in (0, -1):
+        with pytest.raises(InputError, match=f"--layers: {layers}, but should be at least 1"):
+            resized("qwen3-0.6b", layers=layers)
     found = resized("qwen3-0.6b", layers=3, width=512)
     assert (found["num_hidden_layers"], found["hidden_size"], found["head_dim"]) == (3, 512, 128)
     assert (found["intermediate_size"], found["num_attention_heads"]) == (1536, 8)

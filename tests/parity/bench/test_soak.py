@@ -75,6 +75,8 @@ def test_a_bad_prompt_that_is_answered_is_wrong(change):
 class Level:
     """A model that finds two tokens as good as each other, but for what is said."""
 
+    runs_on = "reference"
+
     def __init__(self, gap: float):
         self.gap = gap
         self.config = type("Config", (), {"vocab_size": 8})
@@ -95,11 +97,19 @@ def test_rounding_decides_between_equals_alone(gap, decides):
 
 
 def test_rounding_decides_a_draw_at_a_border_alone(monkeypatch):
-    """By hand: two tokens of a half each, and a number at their border or not."""
+    """By hand: two tokens of a half each, a number at their border or not, and whose it is.
+
+    Of the others none has a share; beyond 0 and 1 there is no token.
+    """
     soak = Soak(Level(0.0), slots=1, seed=0)
-    for uniform, decides in ((0.5, True), (0.50001, True), (0.4, False)):
+    for uniform, made, decides in (
+        (0.5, 1, True), (0.50001, 1, True), (0.4, 1, False), (0.5, 2, False), (0.5, 5, False),
+        (0.00001, 1, False), (0.00001, 7, False), (0.99999, 1, False),
+    ):  # fmt: skip
         monkeypatch.setattr("lockstep.parity.bench.soak.seeded", lambda seed, u=uniform: iter([u]))
-        assert soak.rounding_decides(1, [1], [0]) == decides
+        assert soak.rounding_decides(1, [made], [0]) == decides, (uniform, made)
+    monkeypatch.setattr("lockstep.parity.bench.soak.seeded", lambda seed: iter([0.5]))
+    assert soak.rounding_decides(1, [0], [1]) and not soak.rounding_decides(1, [2], [1])
 
 
 def test_memory_that_grows_is_not_right():
@@ -107,7 +117,11 @@ def test_memory_that_grows_is_not_right():
     flat = {"answers": 9, "equal": 9, "memory_start": 100.0}
     assert Soaked(**flat, memory_end=109, seconds=99).right
     assert not Soaked(**flat, memory_end=111, seconds=99).right
-    assert Soaked(**flat, memory_end=111, seconds=9).right
+    short = Soaked(**flat, memory_end=111, seconds=9)
+    assert short.right and short.flat is None
+    assert report(short).endswith("; too short a run to call it flat")
+    assert report(Soaked(**flat, memory_end=109, seconds=99)).endswith(", flat")
+    assert report(Soaked(**flat, memory_end=111, seconds=99)).endswith(", it grew")
     assert not Soaked(memory_start=100, memory_end=100, seconds=99).right
 
 
@@ -117,4 +131,6 @@ def test_the_command(capsys, tmp_path):
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("RIGHT  ")
     found = json.loads((tmp_path / "soak.json").read_text())
-    assert found["right"] and found["wrong"] == [] and found["answers"] >= 4
+    assert (
+        found["right"] and found["flat"] is None and found["wrong"] == [] and found["answers"] >= 4
+    )

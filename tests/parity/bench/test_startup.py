@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lockstep.parity.bench.startup import Steps, command, report
+from lockstep.parity.bench.startup import Steps, command, main, report
 from lockstep.reference.checkpoint import checkpoint
 from lockstep.reference.tokenizer import tokenizer
 
@@ -39,6 +39,13 @@ def test_the_report_has_every_part(demo):
     for part in ("import numpy", "tokenizer", "weights", "first pass", "the command, median"):
         assert any(line.startswith(part) for line in lines), part
     assert all(float(line.split()[-1]) >= 0 for line in lines[1:])
+
+
+def test_what_is_refused_is_told_in_a_line(demo, tmp_path, capsys):
+    for core, words in (("--rounds: 0", [str(demo), "--rounds", "0"]), ("no", [f"{tmp_path}/no"])):
+        assert main(words) == 2
+        said = capsys.readouterr()
+        assert core in said.err and said.err.count("\n") == 1 and not said.out
 
 
 def test_a_command_that_fails_is_no_figure(tmp_path):

@@ -72,5 +72,17 @@ def test_a_peer_is_left_out_and_one_of_ours_is_an_error(tied, monkeypatch):
             workers.add(CPU, open_checkpoint(tied), ours=True, **told)
 
 
+def test_a_peer_that_ends_in_its_turn_is_left_out_and_closed(worker):
+    worker.choice, error = Choice("mlx-lm", None), InputError("mlx-lm", "its process ended")
+    ours = Worker(CPU, "float32")
+    with Workers() as workers:
+        workers.engines |= {"mlx-lm": worker, "cpu": ours}
+        workers.leave_out("mlx-lm", error)
+        assert (list(workers.engines), workers.left_out) == (["cpu"], [str(error)])
+        assert worker.process.poll() is not None
+        with pytest.raises(InputError, match="its process ended"):
+            workers.leave_out("cpu", error)
+
+
 def refuse():
     raise InputError("it", "cannot")

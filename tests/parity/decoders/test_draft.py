@@ -1,8 +1,11 @@
 """What a draft is given of the model's settings: its dtype, the chunks, and who may stop it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from lockstep import fast, reference
+from lockstep.parity.bench.decoders import Way, timed
 from lockstep.parity.decoders.speculative import Speculative, loaded
 from lockstep.parity.generating.generation import Generation
 from lockstep.parity.generating.uniforms import seeded
@@ -94,19 +97,32 @@ def test_a_draft_that_was_stopped_in_a_pass_begins_anew():
         assert after == expected
 
 
-def test_a_draft_with_a_window_that_has_passed_begins_anew():
-    """Gemma 4 in miniature slides by 16 tokens, so what 40 tokens leave cannot be cut to 5."""
+@pytest.mark.parametrize("side", SIDES)
+def test_a_draft_with_windows_keeps_what_it_has_read(side):
+    """Gemma 4 in miniature slides by 16 tokens; a draft's own cache drops none of them."""
     gemma = DEMO.parent / "gemma4"
-    model = SIDES["cpu"](gemma)
+    model = SIDES[side](gemma)
     one = Speculative(str(gemma), draft_tokens=3, ngram=1)
     made = Generation(model, SamplingOptions(), seeded(3), ignore_eos=True, decoder=one)
     made.run(list(range(5, 45)), 6, lambda piece: None)
-    one.reader.cache = one.loaded.make_cache("sliding")
-    one.reader.held = []
-    for length in (20, 38, 39, 40):  # what a pass has brought stays until the next one
-        one.reader.read(list(range(5, 5 + length)), rows=1)
-    assert one.kept_reader([5, 6, 7, 8, 9, 90]) is None
+    reader = one.kept_reader([5, 6, 7, 8, 9, 90])
+    assert reader.held == [5, 6, 7, 8, 9] and reader.cache.positions.length == 5
     assert one.kept_reader([90, 91]) is None
-    one.reader = one.loaded = None
-    made.run(list(range(5, 45)), 6, lambda piece: None)
-    assert one.kept_reader([*range(5, 45), 90]) is not None
+
+
+@pytest.mark.parametrize("decoder", ["forgets", "keeps"])
+def test_a_draft_that_forgets_reads_the_prompt_again(decoder):
+    """By hand: what a run is timed with; else the draft would have read the prompt before."""
+    model = SIDES["cpu"](DEMO)
+    one = Speculative(str(DEMO), draft_tokens=3, ngram=1)
+    prompt = SimpleNamespace(text=None, tokens=lambda tokenizer: list(range(5, 25)))
+    timed(model, prompt, Way("", one), 6)
+    fed = fed_by(one.loaded)
+    if decoder == "forgets":
+        timed(model, prompt, Way("", one), 6)
+        assert fed[0] == 21
+    else:
+        Generation(model, SamplingOptions(), iter(()), ignore_eos=True, decoder=one).run(
+            prompt.tokens(None), 6, lambda piece: None
+        )
+        assert fed[0] == 2

@@ -8,6 +8,8 @@ from lockstep.parity.decoders.speculative import LOOKUP, Speculative
 from lockstep.parity.generating.generation import Generation
 from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.decoding import speculative
+from lockstep.reference.scheduling.prompt_lookup import LookupDraft
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import AFFINE_BITS, ROTATING, TURBO_BITS
 from tests.parity.conftest import DEMO
@@ -49,9 +51,16 @@ def test_other_caches_are_refused_wherever_they_come_from(lockstep, tmp_path, ki
     for more in (["--cache", kind, *option], ["--load-cache", path]):
         said = lockstep(*SPED, *ask, *more)
         assert said.code == 2 and said.out == ""
-        assert f"error: --decoder speculative: {kind} {why}" in said.err
+        assert f"error: speculative decoding: {kind} {why}" in said.err
     model = reference.load(DEMO)
     cache = model.make_cache(kind, **told)
     request = Request(model, [5, 6, 7], 3, (), SamplingOptions(), seeded(0), cache)
     with pytest.raises(InputError, match=f"{kind} {why}"):
-        lookup().tokens(request)
+        next(lookup().tokens(request))
+    draft = LookupDraft(vocabulary=model.config.vocab_size, longest=3)
+    made = speculative.generate(
+        model, [5, 6, 7], draft=draft, draft_tokens=2, max_tokens=3, stop=(),
+        sampling=SamplingOptions(), uniforms=seeded(0), cache=model.make_cache(kind, **told),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=f"{kind} {why}"):
+        next(made)

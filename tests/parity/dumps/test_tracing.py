@@ -164,9 +164,11 @@ def test_caches_are_written_where_a_glob_names_them(lockstep, tmp_path):
     assert said.code == 0 and not [one for one in open_dump(paths[0]).shapes if "cached" in one]
 
 
-@pytest.mark.parametrize("globs", [None, ["*.mlp.up*", "logits"]])
+@pytest.mark.parametrize(
+    "globs", [None, ["*.mlp.up*", "logits"], ["*.cached_*"]], ids=["all", "some", "caches"]
+)
 def test_no_tensor_is_written_twice(tmp_path, folder, backend, globs, monkeypatch):
     """By law: the header finds the room that was kept for it, over steps too."""
     monkeypatch.setattr(TraceWriter, "close", lambda self: 1 / 0)
-    trace_run(load(folder, backend), TOKENS, tmp_path / "t", globs=globs, decode=3)
+    trace_run(load(folder, backend), TOKENS, tmp_path / "t", globs=globs, decode=12)
     assert open_dump(tmp_path / "t").shapes

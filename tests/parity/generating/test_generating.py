@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep import fast, reference
+from lockstep.parity.decoders.speculative import LOOKUP, Speculative
 from lockstep.parity.generating.generation import Generation, own_dtype, tokenizer_of
 from lockstep.parity.generating.timing import Clock
 from lockstep.parity.generating.uniforms import seeded
@@ -77,6 +78,15 @@ def test_it_ends_where_the_context_ends(model):
     assert len(found["tokens"]) == 3  # the last one is not fed
     full = generation(model, ignore_eos=True).run([5] * context, 50, lambda text: None)
     assert len(full["tokens"]) == 1
+
+
+@pytest.mark.parametrize("decoder", [None, Speculative(LOOKUP, draft_tokens=4, ngram=3)])
+def test_a_prompt_beyond_the_context_is_not_gone_on_with(model, decoder):
+    one = Generation(model, SamplingOptions(), seeded(0), ignore_eos=True, decoder=decoder)
+    beyond = [5] * (model.config.max_position_embeddings + 9)
+    found = one.run(beyond, 3, lambda text: None)
+    assert (found["tokens"], found["ended_by"], one.context_is_full) == ([], "context", True)
+    assert one.longest(beyond, 3) == len(beyond)
 
 
 def test_no_token_takes_no_time(model):

@@ -78,6 +78,13 @@ def test_a_prompt_is_fed_in_chunks_and_the_head_runs_for_the_last_alone(chunk, f
     assert (model.fed, model.heads) == (fed, 2)
 
 
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_chunks_of_nothing_are_refused(chunk):
+    options = {"max_tokens": 2, "stop": (), "choose": greedy}
+    with pytest.raises(InputError, match=f"chunk: {chunk}, but should be 1 or more"):
+        next(generate(Counter(), [3, 1, 4], **options, chunk=chunk))
+
+
 def test_nothing_asked_for_is_nothing_computed():
     assert run([3], 0) == ([], [])
 

@@ -157,9 +157,42 @@ def test_no_more_tokens_than_asked_for(side, way, most):
     assert held.positions.length == len(PROMPT) + most
 
 
-def test_nothing_asked_for_is_nothing_computed(side):
-    tokens, steps, held = made(side, options(), most=0)
+@pytest.mark.parametrize("most", [0, -1])
+def test_nothing_asked_for_is_nothing_computed(side, most):
+    tokens, steps, held = made(side, options(), most=most)
     assert (tokens, steps, held.positions.length) == ([], [], 0)
+
+
+@pytest.mark.parametrize("way", ["tencent", "mlx-port"])
+def test_what_is_final_is_handed_out_before_an_error(side, way):
+    """By hand: the sixth call of the sampler is refused; what is final by then has been said."""
+    calls, model = iter(range(99)), side.model()
+    held, steps, tokens = model.make_cache(), [], []
+
+    def choose(logits):
+        if next(calls) == 5:
+            raise InputError("logits", "NaN")
+        return side.greedy(logits)
+
+    coming = side.decoding.generate(
+        model, PROMPT, options=options(way), room=99, max_tokens=8, stop=(), choose=choose,
+        cache=held, told=steps.append,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="logits: NaN"):
+        for token in coming:
+            tokens.append(token)
+    known = steps[-1].after[: list(steps[-1].after).index(None)]
+    assert tokens == [103, 104, 105, 106, 107][: len(tokens)] and len(tokens) >= 3 and not known
+    assert held.positions.length == len(PROMPT) + len(tokens) and not steps[-1].filled
+
+
+@pytest.mark.parametrize("chunk", [0, -3])
+def test_chunks_of_nothing_are_refused(side, chunk):
+    with pytest.raises(InputError, match=f"chunk: {chunk}, but should be 1 or more"):
+        next(side.decoding.generate(
+            side.model(), PROMPT, options=options(), room=99, max_tokens=4, stop=(),
+            choose=side.greedy, chunk=chunk,
+        ))  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ["tencent", "mlx-port"])

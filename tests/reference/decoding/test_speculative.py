@@ -33,6 +33,8 @@ HALVES = np.array([[1, 1, 0, 0], [0, 1, 0, 1], [2, 0, 0, 0], [0, 1, 1, 0], [0, 0
 class TableCache:
     """Holds tokens, and counts the forward passes."""
 
+    name = "table"
+
     def __init__(self):
         self.tokens = []
         self.fed = []
@@ -309,7 +311,13 @@ def test_rounds_by_hand():
     short = rounds | {"longest": 5}  # with the draft; a text of 5 is gone on with token by token
     made = list(speculate([1], **short, max_tokens=8, stop=(), counts=Speculated()))
     assert made == [8, 7, 7, 7, 8, 8, 8, 8] and asked == [3]
-    assert list(speculate([1], **rounds, max_tokens=0, stop={7}, counts=Speculated())) == []
+    for none in (0, -1, -7):
+        made = list(speculate([1], **rounds, max_tokens=none, stop={7}, counts=Speculated()))
+        assert made == []
+    asked.clear()
+    told = Speculated(forwards=5)  # somebody counts several texts: each one's first round is plain
+    assert list(speculate([1], **rounds, max_tokens=3, stop=(), counts=told)) == [8, 7, 8]
+    assert asked == [1] and told.forwards == 7
 
 
 @PACKAGES

@@ -95,8 +95,8 @@ def test_a_text_that_fails_ends_alone():
     made = list(in_flight(prompts, rows, slots=3))
     assert made == [
         Made(0, None, True, NOT_READ), Made(1, 65, False), Made(2, 11, False),
-        Made(3, 55, False), Made(1, 66, False), Made(2, 12, False), Made(3, None, True, NOT_CHOSEN),
-        Made(4, None, True, NOT_READ), Made(1, None, True, NOT_FED), Made(2, 13, False),
+        Made(1, 66, False), Made(2, 12, False), Made(3, 55, False), Made(1, None, True, NOT_FED),
+        Made(3, None, True, NOT_CHOSEN), Made(2, 13, False), Made(4, None, True, NOT_READ),
         Made(2, 14, True),
     ]  # fmt: skip
     assert rows.rows == []
@@ -108,6 +108,19 @@ def test_that_all_fail_is_no_end():
     assert [(one.text, one.token, one.error) for one in made] == [
         (0, 66, None), (0, None, NOT_FED), (1, None, NOT_READ), (2, 9, None),
     ]  # fmt: skip
+
+
+def test_prompts_that_end_at_once_starve_nobody():
+    """By hand: an endless stream of them beside a text of five tokens, which gets one a turn."""
+    short = (prompt(1000 + number, 1) for number in itertools.count())
+    made = in_flight(itertools.chain([prompt(10, 5)], short), Counting(), slots=2)
+    assert [one.token for one in itertools.islice(made, 10) if one.text == 0] == [*range(11, 16)]
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_no_slots_are_refused(slots):
+    with pytest.raises(InputError, match=f"slots: {slots}, but should be 1 or more"):
+        next(in_flight([prompt(1, 1)], Counting(), slots=slots))
 
 
 def test_a_text_of_no_tokens_is_refused():

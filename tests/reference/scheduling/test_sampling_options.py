@@ -20,7 +20,18 @@ NAN, INF = float("nan"), float("inf")
         ("frequency_penalty", [-100.1, 100.1, NAN, INF, -INF]),
         ("presence_penalty", [-100.1, 100.1, NAN, INF, -INF]),
         ("penalty_window", [0, -1]),
-        ("logit_bias", [((0, INF),), ((0, NAN),), ((-1, 1.0),), ((2, 1.0), (2, 1.0))]),
+        (
+            "logit_bias",
+            [
+                ((0, INF),),
+                ((0, NAN),),
+                ((-1, 1.0),),
+                ((2, 1.0), (2, 1.0)),
+                ((0, 1.1e9),),
+                ((0, -1.1e9),),
+                ((0, 1e308),),
+            ],
+        ),
     ],
 )
 def test_what_is_out_of_range_is_named(name, values):
@@ -34,7 +45,8 @@ def test_what_is_out_of_range_is_named(name, values):
     [{"temperature": 0}, {"temperature": 1e-6}, {"temperature": 100}, {"top_k": 10**9},
      {"top_p": 1}, {"top_p": 1e-300}, {"min_p": 0}, {"min_p": 1}, {"typical_p": 1e-300},
      {"repetition_penalty": 1e-9}, {"repetition_penalty": 100}, {"presence_penalty": -100},
-     {"frequency_penalty": 100}, {"penalty_window": 1}, {"logit_bias": ((0, -INF), (1, -3.0))}],
+     {"frequency_penalty": 100}, {"penalty_window": 1},
+     {"logit_bias": ((0, -INF), (1, -3.0), (2, 1e9), (3, -1e9))}],
 )  # fmt: skip
 def test_the_ends_of_the_ranges_are_in_them(chosen):
     SamplingOptions(**chosen)
