@@ -21,13 +21,9 @@ def attention(
     parts; a masked NaN in the values does spoil the result, except where machine code goes along
     the keys of a single query.
     """
-    if queries.shape[2] <= FEW and masked_row in POLICIES and kernels.available():
-        from lockstep.fast.kernels import attend, attend_codes
-
-        kernel = attend_codes if isinstance(keys, HeldCodes) else attend
-        found = kernel.attended(queries, keys, values, mask, scale=scale)
-        if found is not None:
-            return found
+    found = in_kernel(queries, keys, values, mask, scale) if masked_row in POLICIES else None
+    if found is not None:
+        return found
     if isinstance(keys, HeldCodes):
         keys, values = keys.decoded(), values.decoded()
     wide = queries.astype(np.float32, copy=False)
@@ -39,3 +35,19 @@ def attention(
         probs = softmax(scores, seen, masked_row=masked_row)
         out[:, :, part] = attention_context(probs, values, seen)
     return out.astype(queries.dtype, copy=False)
+
+
+def in_kernel(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, scale: float
+) -> Queries | None:
+    """Attend in machine code, one query at a time or many; None where there is none for it."""
+    if not kernels.available():
+        return None
+    from lockstep.fast.kernels import attend, attend_codes, attend_prompt
+
+    if isinstance(keys, HeldCodes):
+        if queries.shape[2] <= FEW:
+            return attend_codes.attended(queries, keys, values, mask, scale=scale)
+        keys, values = keys.decoded(), values.decoded()
+    kernel = attend if queries.shape[2] == 1 else attend_prompt
+    return kernel.attended(queries, keys, values, mask, scale=scale)

@@ -207,3 +207,13 @@ def where_below(_: Any, lanes: Any, limit: Any, there: Any, elsewhere: Any) -> A
         return builder.select(below, there, elsewhere)
 
     return Floats(Floats, types.float32, Floats, Floats), generate
+
+
+@instruction
+def larger(_: Any, lanes: Any, others: Any) -> Any:
+    """Return `lanes` where they are larger than `others`, and `others` where not or NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+
+    return Floats(Floats, Floats), generate

@@ -1,0 +1,152 @@
+"""Attention of many queries in machine code."""
+
+import numpy as np
+import pytest
+
+from lockstep.fast import kernels
+from lockstep.fast.cpu import attention, causal_mask
+from lockstep.fast.kernels import attend_prompt, helpers, kernel
+from tests.draws import normal
+from tests.tolerances import assert_close
+
+SCALE = 0.3
+
+
+def in_kernel(*arguments, scale=SCALE):
+    found = attend_prompt.attended(*arguments, scale=scale)
+    assert found is not None
+    return found
+
+
+def by_loop(queries, keys, values, seen):
+    """Attend in float64, a query at a time; what is hidden is not looked at."""
+    out = np.zeros(queries.shape)
+    share = queries.shape[1] // keys.shape[1]
+    for row, head, one in np.ndindex(queries.shape[:3]):
+        places = np.flatnonzero(seen[row, 0, one])
+        query = queries[row, head, one].astype(np.float64)
+        scores = SCALE * keys[row, head // share, places].astype(np.float64) @ query
+        probs = np.exp(scores - scores.max())
+        out[row, head, one] = probs / probs.sum() @ values[row, head // share, places]
+    return out
+
+
+def drawn(length, held, width=32, room=0):
+    """Return queries of six heads, and two groups of keys and values out of a buffer with room."""
+    queries = normal(0, 2, length, 6, width).swapaxes(1, 2)  # heads of a joined product are views
+    keys, values = (normal(seed, 2, 2, held + room, width)[:, :, :held] for seed in (1, 2))
+    return queries, keys, values
+
+
+def causal(length, held, window=None):
+    positions = np.tile(np.arange(held), (2, 1))
+    return causal_mask(positions[:, held - length :], positions, window=window)
+
+
+@pytest.mark.parametrize("small", [0, 2**62])
+@pytest.mark.parametrize(
+    ("length", "held"), [(1, 1), (2, 2), (15, 15), (16, 16), (17, 40), (33, 35)]
+)
+def test_a_prompt_and_a_chunk_of_one(length, held, small, monkeypatch):
+    """By loop: whole blocks of queries and not, behind what a cache holds and not."""
+    monkeypatch.setattr(kernel, "SMALL", small)
+    queries, keys, values = drawn(length, held, room=3)
+    mask = causal(length, held)
+    assert mask.kind in ("all", "causal")
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+@pytest.mark.parametrize("width", [4, 20, 64, 80, 128])
+def test_heads_of_every_width(width):
+    """By loop: a width need not fill the lanes, since these are queries."""
+    queries, keys, values = drawn(18, 21, width)
+    mask = causal(18, 21)
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+@pytest.mark.parametrize("window", [1, 4, 25])
+def test_a_window_hides_early_keys(window):
+    """By loop: a block looks at no key before the first that one of its queries sees."""
+    queries, keys, values = drawn(40, 50)
+    mask = causal(40, 50, window)
+    assert mask.kind == "some"
+    early = max(11 - window, 0)  # keys that nobody sees
+    keys[:, :, :early], values[:, :, :early] = np.nan, np.nan
+    assert np.isfinite(by_loop(queries, keys, values, mask.mask)).all()
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+def test_rows_of_unequal_length():
+    """By loop: padding is hidden in one row, and stands between what is seen."""
+    queries, keys, values = drawn(20, 30)
+    positions = np.tile(np.arange(30), (2, 1))
+    positions[1, 3:9] = -1
+    mask = causal_mask(positions[:, 10:], positions, window=None)
+    assert mask.kind == "some"
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_that_of_numpys_way(bad, monkeypatch):
+    """By law: NaN comes out where NumPy's way has it, and in no other query."""
+    queries, keys, values = drawn(18, 18)
+    queries[0, 0, 5, 0] = bad
+    found = in_kernel(queries, keys, values, causal(18, 18))
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    plain = attention(queries, keys, values, causal(18, 18), scale=SCALE, masked_row="uniform")
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(plain))
+    assert np.isnan(found[0, 0, 5]).all()
+    assert np.isnan(found).sum() == 32
+
+
+def test_how_many_cores_work_changes_no_bit(monkeypatch):
+    """By law: a block of queries is computed alone, whoever takes it."""
+    queries, keys, values = drawn(70, 90)
+    found = []
+    for count in (1, 2, 3):
+        monkeypatch.setattr(helpers.SETTINGS, "NUMBA_NUM_THREADS", count)
+        monkeypatch.setattr(kernel, "SMALL", 0)
+        found.append(in_kernel(queries, keys, values, causal(70, 90)))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("why", ["half precision", "a width of 6", "a query that sees nothing"])
+def test_what_has_no_kernel_is_left_to_numpy(why):
+    queries, keys, values = drawn(3, 5, 6 if "6" in why else 32)
+    if why == "half precision":
+        queries = queries.astype(np.float16)
+    positions = np.tile(np.arange(5), (2, 1))
+    if "nothing" in why:
+        positions[1] = -1
+    mask = causal_mask(np.tile([2, 3, 4], (2, 1)), positions, window=None)
+    assert attend_prompt.attended(queries, keys, values, mask, scale=SCALE) is None
+
+
+@pytest.mark.parametrize("other", ["wider values", "fewer keys", "one row"])
+def test_arrays_that_do_not_belong_together_are_left_to_numpy(other):
+    """By law: nothing is read or written behind the end of an array."""
+    queries, keys, values = drawn(4, 9)
+    if other == "wider values":
+        values = normal(3, 2, 2, 9, 48)
+    elif other == "fewer keys":
+        keys = keys[:, :, :5]
+    else:
+        keys, values = keys[:1], values[:1]
+    assert attend_prompt.attended(queries, keys, values, causal(4, 9), scale=SCALE) is None
