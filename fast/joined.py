@@ -31,17 +31,18 @@ class Joined:
         return all(weights.get(name) is part for name, part in self.parts)
 
 
-def join_all(weights: dict[str, Any]) -> dict[Paths, Joined]:
+def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:
     """Join what models ask for together; `weights` then holds views of what was joined.
 
-    Matrices that are not stored alike, or only some of which have a bias, stay as they are.
+    Matrices that do not fit, or are not stored alike, or only some of which have a bias, stay as
+    they are.
     """
     found, first = {}, tuple(f".{group[0]}.weight" for group in TOGETHER)
     for name in [name for name in weights if name.endswith(first)]:
         base, _, last = name.removesuffix(".weight").rpartition(".")
         group = next(group for group in TOGETHER if group[0] == last)
         paths = tuple(f"{base}.{one}" for one in group)
-        joined = join(weights, paths)
+        joined = join(weights, paths) if fits(weights[name]) else None
         if joined is not None:
             found[paths] = joined
             weights.update({name: part for name, part in joined.parts if part is not None})

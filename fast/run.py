@@ -63,7 +63,8 @@ class Run:
     def linears(self, x: Array, *paths: str) -> list[Array]:
         """Apply several projections to one input, in one product if their matrices lie in one."""
         joined = self.joined.get(paths)
-        if joined is None or self.adapters or not joined.serves(self.weights):
+        adapted = any([self.adapters.get(path) is not None for path in paths])
+        if joined is None or adapted or not joined.serves(self.weights):
             return [self.linear(x, path) for path in paths]
         y = self.ops.linear(x, joined.weight, joined.bias)
         parts = [y[..., columns] for columns in joined.columns]

@@ -40,8 +40,15 @@ class CpuBackend:
         return tensor if isinstance(tensor, Packed) or widened_later else self.cast(tensor)
 
     def joined(self, weights: dict[str, Any]) -> dict[Paths, Joined]:
-        """Put matrices of one input into one, where they are stored alike."""
-        return join_all(weights)
+        """Put matrices of one input into one, where they are stored alike and kernels read them.
+
+        BLAS may round a row otherwise beside other rows.
+        """
+        if not kernels.available():
+            return {}
+        from lockstep.fast.kernels.product import always_here
+
+        return join_all(weights, always_here)
 
     def cast(self, tensor: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite

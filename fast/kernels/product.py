@@ -36,6 +36,12 @@ def product(x: Array, weight: Weight) -> Array | None:
     return out
 
 
+def always_here(weight: Weight) -> bool:
+    """Whether a kernel multiplies by a matrix however many tokens there are."""
+    plain = isinstance(weight, np.ndarray) and weight.dtype == np.float32
+    return not plain and stored(weight) is not None
+
+
 def stored(weight: Weight) -> tuple[Constants, tuple[Array, ...]] | None:
     """Return the numbers of a matrix's format, and its arrays as kernels take them."""
     if isinstance(weight, QuantizedTensor):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep.fast import kernels
 from lockstep.fast.joined import join_all
 from lockstep.fast.model import load
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
@@ -37,7 +38,7 @@ def test_rows_lie_one_after_another_and_parts_are_views(form):
     """By hand: nothing is held twice."""
     weights = named(*(matrix(form, rows) for rows in (4, 2, 3)))
     before = dict(weights)
-    [(paths, joined)] = join_all(weights).items()
+    [(paths, joined)] = join_all(weights, lambda weight: True).items()
     assert paths == QKV and joined.weight.shape == (9, 64) and joined.bias is None
     assert joined.columns == (slice(0, 4), slice(4, 6), slice(6, 9))
     for name, columns in zip(before, joined.columns, strict=True):
@@ -70,7 +71,7 @@ def test_what_is_stored_otherwise_stays_apart(why):
     first = other if why == "stack" else one
     weights = named(first, first, other)
     before = dict(weights)
-    assert join_all(weights) == {}
+    assert join_all(weights, lambda weight: True) == {}
     assert all(weights[name] is before[name] for name in before)
 
 
@@ -79,7 +80,7 @@ def test_biases_are_joined_if_all_have_one(biases):
     """By hand."""
     weights = named(*(matrix("float32", rows) for rows in (4, 2, 3)))
     weights |= {f"{path}.bias": np.ones(len(weights[f"{path}.weight"])) for path in QKV[:biases]}
-    found = list(join_all(weights).values())
+    found = list(join_all(weights, lambda weight: True).values())
     assert len(found) == (0 if biases == 1 else 1)
     assert [one.bias is None or len(one.bias) for one in found] == {0: [True], 1: [], 3: [9]}[
         biases
@@ -142,3 +143,13 @@ def test_mlx_has_its_matrices_apart():
     """By hand: nothing is joined there."""
     backend = import_module("lockstep.fast.backends.mlx").MlxBackend("float32", None)
     assert backend.joined(named(*(matrix("float32", 4) for _ in QKV))) == {}
+
+
+def test_what_blas_multiplies_stays_apart(tmp_path, monkeypatch):
+    """By law: BLAS may round a row otherwise beside others; so float32, and all without Numba."""
+    write_checkpoint(tmp_path / "wide", CONFIG, seed=1, stored="float32", bits=None)
+    assert load(tmp_path / "wide", backend="cpu").joined == {}
+    write_checkpoint(tmp_path / "packed", CONFIG, seed=1, stored="bfloat16", bits=4)
+    assert load(tmp_path / "packed", backend="cpu").joined != {}
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    assert load(tmp_path / "packed", backend="cpu").joined == {}
