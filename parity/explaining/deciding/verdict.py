@@ -61,7 +61,7 @@ def decide(
         support = Counter(key for one in best for key in keys_of(one.atoms))
     chosen: dict[Key, Chosen] = {}
     for (piece, explanations), one in zip(explained, best, strict=True):
-        for atom in one.atoms:
+        for atom in sorted(one.atoms, key=lambda atom: atom.hypothesis.order):  # not by hash
             bug = chosen.setdefault(key_of(atom), Chosen(atom.hypothesis))
             bug.pieces.append(piece)
             bug.atoms.append(atom)
