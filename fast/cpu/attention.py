@@ -21,6 +21,8 @@ def attention(
     parts; a masked NaN in the values does spoil the result, except where machine code goes along
     the keys of a single query.
     """
+    if isinstance(keys, HeldCodes) and queries.shape[2] > FEW:  # than a kernel reads codes for
+        keys, values = keys.decoded(), values.decoded()
     found = in_kernel(queries, keys, values, mask, scale) if masked_row in POLICIES else None
     if found is not None:
         return found
@@ -46,8 +48,6 @@ def in_kernel(
     from lockstep.fast.kernels import attend, attend_codes, attend_prompt
 
     if isinstance(keys, HeldCodes):
-        if queries.shape[2] <= FEW:
-            return attend_codes.attended(queries, keys, values, mask, scale=scale)
-        keys, values = keys.decoded(), values.decoded()
+        return attend_codes.attended(queries, keys, values, mask, scale=scale)
     kernel = attend if queries.shape[2] == 1 else attend_prompt
     return kernel.attended(queries, keys, values, mask, scale=scale)

@@ -6,10 +6,10 @@ from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
 from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
-BYTES = 4  # of a float32
 FOUR = 4  # vectors of a head that are averaged at once
 
 
@@ -19,18 +19,34 @@ def attended(
     """Attend with one query (B, H, 1, D); None if that is not what is here, or not in float32."""
     batch, heads, length, width = queries.shape
     held = keys.shape[2]
-    alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
-    fits = length == 1 and width % WIDTH == 0 and heads % keys.shape[1] == 0 and alike
-    narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
-    if narrow or not (fits and held and usable()) or mask.blind:
+    rows = readable(queries, keys, values, mask, unit=WIDTH) if length == 1 else None
+    if rows is None:
         return None
-    rows = (array if array.strides[3] == BYTES else array.copy() for array in (keys, values))
     seen = np.ascontiguousarray(np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0])
     out = np.empty((batch, heads, 1, width), np.float32)
     products = 2 * batch * heads * held * width
     places = batch * heads
     attend(products, places, queries[:, :, 0], *rows, seen, np.float32(scale), out[:, :, 0])
     return out
+
+
+def readable(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, unit: int
+) -> tuple[Keys, Values] | None:
+    """Return keys and values whose heads lie side by side; None if a kernel cannot attend to them.
+
+    That is so if they do not belong together, are not in float32, or have heads of no whole `unit`;
+    if there is none, or a query that sees none.
+    """
+    batch, heads, length, width = queries.shape
+    held = keys.shape[2]
+    alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
+    fits = width % unit == 0 and heads % keys.shape[1] == 0 and alike
+    narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
+    if narrow or not (fits and length and held and usable()) or mask.blind:
+        return None
+    first, second = (one if one.strides[3] == BYTES else one.copy() for one in (keys, values))
+    return first, second
 
 
 @kernel

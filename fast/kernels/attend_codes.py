@@ -7,11 +7,12 @@ Nothing is decoded into memory but a row at a time. What the codes mean is a for
 import numpy as np
 
 from lockstep.fast.caches.held_codes import FEW, HeldCodes
-from lockstep.fast.kernels.attend import BYTES, start_of, weighed
+from lockstep.fast.kernels.attend import start_of, weighed
 from lockstep.fast.kernels.code_rows import answered, asked, recent, stored
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total
 from lockstep.fast.kernels.memory import floats, store
+from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.kernels.weights import weights
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Queries

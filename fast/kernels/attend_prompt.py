@@ -6,11 +6,12 @@ no sum across lanes, and what a query may not see is a lane of minus infinity.
 
 import numpy as np
 
-from lockstep.fast.kernels.attend import BYTES, start_of
+from lockstep.fast.kernels.attend import readable, start_of
 from lockstep.fast.kernels.exponential import exp
-from lockstep.fast.kernels.kernel import inlined, kernel, usable
+from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, divided, fma, larger, splat, subtracted
 from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
@@ -23,19 +24,15 @@ def attended(
     queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
 ) -> Queries | None:
     """Attend with queries (B, H, L, D); None if that is not what is here, or not in float32."""
-    batch, heads, length, width = queries.shape
-    held = keys.shape[2]
-    alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
-    fits = width % FOUR == 0 and heads % keys.shape[1] == 0 and alike
-    narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
-    if narrow or not (fits and length and held and usable()) or mask.blind:
+    batch, heads, length, _ = queries.shape
+    rows = readable(queries, keys, values, mask, unit=FOUR)
+    if rows is None:
         return None
-    rows = (array if array.strides[3] == BYTES else array.copy() for array in (keys, values))
     told = mask.kind == "some"
     seen = np.ascontiguousarray(mask.mask[:, 0]) if told else NONE_TOLD
     blocks = -(-length // WIDTH)
     out = np.empty(queries.shape, np.float32)
-    products = 2 * batch * heads * length * held * width
+    products = 2 * queries.size * keys.shape[2]
     places = batch * heads * blocks
     attend_prompt(products, places, queries, *rows, seen, np.float32(scale), out)
     return out
