@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,7 @@ class Browser:
 
     def show(self, width: int, *, dark: bool = False, scripts: bool = True) -> None:
         """Set the window as a reader may have it."""
+        self.tool("Emulation.setFocusEmulationEnabled", enabled=True)
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         self.tool("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -82,6 +84,17 @@ class Browser:
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.ask("POST", "/execute/sync", {"script": script, "args": [*arguments]})
+
+    def enter(self) -> None:
+        """Press Tab until something has the focus. Keys before a page's first frame are lost."""
+        frames = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        self.ask("POST", "/execute/async", {"script": frames, "args": []})
+        for _ in range(20):
+            self.press("tab")
+            if self.run("return document.activeElement !== document.body"):
+                return
+            time.sleep(0.2)
+        raise RuntimeError("Tab gives nothing the focus")
 
     def press(self, *keys: str) -> None:
         """Press keys one after another, as on a keyboard."""

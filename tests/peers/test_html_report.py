@@ -151,7 +151,7 @@ def focused(browser):
 
 def test_a_keyboard_walks_the_map_and_opens_a_tap(browser, pages):
     opened(browser, pages["explain"])
-    browser.press("tab")
+    browser.enter()
     assert focused(browser) == "Skip to what to fix"
     assert browser.run("return document.activeElement.getBoundingClientRect().top") >= 0
     browser.press("enter", "tab")
