@@ -124,7 +124,7 @@ HELD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("id", "name", "held"), HELD, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("id", "name", "held"), HELD)
 def test_what_a_step_sees(id, name, held):
     found = wrong(attending(), variant(id, name))
     np.testing.assert_allclose(found, attended(held), atol=1e-12)
@@ -172,7 +172,7 @@ def in_steps(x):
     return np.round(x / step) * step
 
 
-@pytest.mark.parametrize(("id", "name", "found"), FOUND, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("id", "name", "found"), FOUND)
 def test_what_a_step_finds_in_the_cache(id, name, found):
     got = wrong(attending(), variant(id, name))
     np.testing.assert_allclose(got, attended(right, **found), atol=1e-6)

@@ -77,7 +77,7 @@ TENSORS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "spoil", "what"), TENSORS, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("name", "spoil", "what"), TENSORS)
 def test_tensors(whole, model, name, spoil, what, tmp_path):
     tensors, header = whole
     spoilt = {key: value for key, value in tensors.items() if key != name}
@@ -97,7 +97,7 @@ SLOTS = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "what"), SLOTS, ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("spoil", "what"), SLOTS)
 @pytest.mark.parametrize("whole", ["rotating"], indirect=True)
 def test_slots(whole, model, spoil, what, tmp_path):
     tensors, header = whole
