@@ -27,7 +27,7 @@ def affine(
 
 
 def minifloat(rows: int, columns: int, mode: str, seed: int) -> MinifloatTensor:
-    """Return codes at random, with scales near 1: none is NaN."""
+    """Return codes at random, with scales near 1, nvfp4's first subnormal: none is NaN."""
     rng = np.random.default_rng(seed)
     bits, group = MINIFLOATS[mode]
     packed = rng.integers(0, 2**32, (rows, columns * bits // 32), np.uint32)
@@ -36,22 +36,27 @@ def minifloat(rows: int, columns: int, mode: str, seed: int) -> MinifloatTensor:
         codes[(codes & 0x7F) == 0x7F] = 0
     low, high = (0x28, 0x40) if mode == "nvfp4" else (120, 132)
     scales = rng.integers(low, high, (rows, columns // group)).astype(np.uint8)
+    if mode == "nvfp4":
+        scales.flat[0] = 1
     return MinifloatTensor(packed, scales, mode)
 
 
 def blocks(rows: int, columns: int, format: str, seed: int) -> BlockTensor:
-    """Return blocks of one byte repeated where scales would be: their floats are small numbers."""
+    """Return blocks at random. The scales of the first one hurt: one of `HALVES`, by the seed."""
     rng = np.random.default_rng(seed)
     weights, size = BLOCKS[format]
     data = rng.integers(0, 256, (rows, columns // weights, size)).astype(np.uint8)
     for place in SCALES[format]:
         data[..., place] = rng.integers(0, 256, data.shape[:-1])
         data[..., place + 1] = rng.integers(0x20, 0x38, data.shape[:-1])  # a half of 0.01 to 0.5
+        data[0, 0, place : place + 2] = HALVES[seed % len(HALVES)]
     if format == "MXFP4":
         data[..., 0] = rng.integers(120, 132, data.shape[:-1])
     return BlockTensor(data.reshape(rows, -1), format)
 
 
+# 0.25, 0, the largest subnormal, and -0.25, low byte first.
+HALVES = ((0x00, 0x34), (0x00, 0x00), (0xFF, 0x03), (0x00, 0xB4))
 # Where the halves of a block begin that its codes are multiplied by.
 SCALES: dict[str, tuple[int, ...]] = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,),

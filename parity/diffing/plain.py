@@ -1,6 +1,7 @@
 """Judge two tensors with nothing but the two: no model, so no oracle."""
 
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -34,18 +35,9 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
         far = distance(port, truth)
     limit = 0.0 if whole else rounding(dtype)
     close = far.max_abs == 0 or (far.rms_rel is not None and far.rms_rel <= limit)
-    return Tap(
-        name=name,
-        op=None,
-        shape=port.shape,
-        status="ok" if close else "differs",
-        max_abs=far.max_abs,
-        rms_rel=far.rms_rel,
-        cosine=far.cosine,
-        gain=far.gain,
-        place=None if close else first_place(port, truth, limit),
-        histogram=far.histogram,
-    )
+    place = None if close else first_place(port, truth, limit)
+    tap = so_far(name, port, far, place)
+    return replace(tap, max_abs=far.max_abs, histogram=far.histogram)
 
 
 def judged_by_rows(
@@ -85,6 +77,24 @@ def first_place(port: np.ndarray, truth: np.ndarray, limit: float) -> str:
         return f"no single value stands out{count}"
     index = tuple(int(i) for i in bad[0])
     return f"first at {list(index)}: {wide[index]:.6g}, but should be {right[index]:.6g}{count}"
+
+
+class Far(Protocol):
+    """How far two tensors are apart, as they or their sketches say."""
+
+    @property
+    def rms_rel(self) -> float | None: ...
+    @property
+    def cosine(self) -> float | None: ...
+    @property
+    def gain(self) -> float | None: ...
+
+
+def so_far(name: str, port: np.ndarray, far: Far, place: str | None) -> Tap:
+    """Return "ok", or "differs" if there is a place where it does."""
+    status = "ok" if place is None else "differs"
+    return Tap(name, None, port.shape, status, rms_rel=far.rms_rel, cosine=far.cosine,
+               gain=far.gain, place=place)  # fmt: skip
 
 
 def unfit(name: str, port: np.ndarray, place: str) -> Tap:

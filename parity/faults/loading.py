@@ -67,6 +67,17 @@ def head_from_embedding(call: Call, graph: Graph) -> Call | None:
     return call.with_input(1, renamed(call.inputs[1], table))
 
 
+def head_from_shifted_embedding(by: int) -> Rewrite:
+    """Do so where the embedding's rows lie one place on, or back, too."""
+
+    @rewrite("linear", "lm_head")
+    def change(call: Call, graph: Graph) -> Call | None:
+        tied = head_from_embedding(call, graph)
+        return tied and tied.followed(lambda ops, logits: np.roll(logits, -by, axis=-1))
+
+    return change
+
+
 def gate_and_up(name: str, graph: Graph) -> str:
     if ".gate_proj." in name:
         return name.replace(".gate_proj.", ".up_proj.")
@@ -164,6 +175,8 @@ FAULTS = (
         ),
         variants={
             "the embedding": head_from_embedding,
+            "the embedding, which is one row on": head_from_shifted_embedding(1),
+            "the embedding, which is one row back": head_from_shifted_embedding(-1),
             "zeros": rewrite("linear", "lm_head")(reweighted(at_zero)),
         },
     ),

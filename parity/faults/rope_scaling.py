@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from lockstep.parity.faults.by_length import by_lengths
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.listed_divisors import blend_of, is_listed
 from lockstep.parity.faults.rewrites import only, option, rewrite
 from lockstep.parity.faults.turns import (
     FREQUENCIES,
@@ -123,12 +125,18 @@ def grown_without_offset(
     return base[:, None] ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
 
-def is_listed(turns: Turns) -> bool:
-    """Say whether a file lists the divisor of each pair, for short and long texts alike.
+def by_blend(change: Callable[[Turns, Any], Turns | None]) -> Rewrite:
+    """Rewrite llama3's blend, also where a file lists nothing but what came of it."""
 
-    That is how a GGUF file keeps what llama3 makes of its frequencies.
-    """
-    return turns.by("longrope") and turns.options["short_factor"] == turns.options["long_factor"]
+    def blended(turns: Turns, config: Any) -> Turns | None:
+        if turns.by("llama3"):
+            return change(turns, config)
+        options = blend_of(turns) if is_listed(turns) else None
+        if options is None:
+            return None
+        return change(replace(turns, op=f"{PLAIN}_llama3", options=options), config)
+
+    return turning(blended)
 
 
 of_narrow_widths = of_kind("proportional", lambda turns, config: replace(turns, op=of_narrow_head))
@@ -183,15 +191,13 @@ FAULTS = (
                     turns.plain if turns.by("llama3") or is_listed(turns) else None
                 )
             ),
-            "every pair divided": of_kind(
-                "llama3",
-                lambda turns, config: turns.plain.then(times(1 / turns.options["factor"])),
+            "every pair divided": by_blend(
+                lambda turns, config: turns.plain.then(times(1 / turns.options["factor"]))
             ),
-            "by the longer length": of_kind(
-                "llama3",
+            "by the longer length": by_blend(
                 lambda turns, config: turns.other(
                     original_max_position_embeddings=config.max_position_embeddings
-                ),
+                )
             ),
         },
     ),

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.diffing.plain import not_judged, rounding, unfit
+from lockstep.parity.diffing.plain import not_judged, rounding, so_far, unfit
 from lockstep.parity.dumps.dtype import computed_in
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.trace_file import TAGS
@@ -206,16 +206,8 @@ def located(name: str, port: np.ndarray, entry: Entry, limit: float) -> Tap:
     whole_ok = far.rms_rel is not None and far.rms_rel <= limit
     close = limit > 0 and whole_ok and bool(parts_ok.all())
     close = close or (limit > 0 and far.rms_rel is None and not far.parts.any())
-    return Tap(
-        name=name,
-        op=None,
-        shape=port.shape,
-        status="ok" if close else "differs",
-        rms_rel=far.rms_rel,
-        cosine=far.cosine,
-        gain=far.gain,
-        place=None if close else f"in {place(worst(far.parts, far.size, parts_ok), port.shape)}",
-    )
+    where = None if close else f"in {place(worst(far.parts, far.size, parts_ok), port.shape)}"
+    return so_far(name, port, far, where)
 
 
 def worst(parts: np.ndarray, size: np.ndarray, parts_ok: np.ndarray) -> np.ndarray:

@@ -10,13 +10,16 @@ experts, follows the port's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from lockstep.parity.torch_modules.choices import Choices
 from lockstep.parity.torch_modules.rewriting import mode_class
 from lockstep.parity.torch_modules.walk import Walk, exchanged, handed_out
 
+NEAR = 0.05  # of what an operation makes: two runs of it differ by rounding alone
 Port = Callable[[str, Any], Any]
 """Returns the port's value of a tap as a tensor like the one given, None if it has none."""
 
@@ -39,7 +42,8 @@ class ForcedWalk(Walk):
         """Let what a router makes of its logits, say, be made of the port's.
 
         The module runs twice more: once to find which operation made its first tensor, once with
-        that operation's result exchanged. One that writes to a cache cannot run again.
+        that operation's result exchanged. One that writes to a cache cannot run again, and of one
+        in which that operation is not found again only the output is exchanged.
         """
         import torch
 
@@ -49,37 +53,61 @@ class ForcedWalk(Walk):
         self.again = True
         try:
             with self.choices.again() as rewind:
-                place = self.maker(module, args, kwargs)
-            if place is None:
+                maker = self.maker(module, args, kwargs)
+            if maker is None:
                 return exchanged(output, instead)
             rewind()
-            with mode_class()(Counting(place, instead)):
-                return exchanged(module.forward(*args, **kwargs), instead)
+            exchanging = Counting(maker, instead)
+            with mode_class()(exchanging):
+                made = module.forward(*args, **kwargs)
+            return exchanged(made if exchanging.done else output, instead)
         finally:
             self.again = False
 
-    def maker(self, module: Any, args: Any, kwargs: dict[str, Any]) -> int | None:
+    def maker(self, module: Any, args: Any, kwargs: dict[str, Any]) -> Made | None:
         """Return which operation of a module's forward pass makes its first tensor."""
         counting = Counting()
         with mode_class()(counting):
             first = handed_out(module.forward(*args, **kwargs))
-        places = [place for place, made in enumerate(counting.made) if made is first]
-        return places[0] if places else None
+        return next((one for one in counting.made if one.result is first), None)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of an operation, and which of those of its kind it was: torch may put others,
+    such as a detach, into one run and not into the next."""
+
+    func: Any
+    number: int
+    result: Any
+
+    def again(self, func: Any, number: int, result: Any) -> bool:
+        """Say whether this is the same operation in another run, which made about the same."""
+        import torch
+
+        if (func, number) != (self.func, self.number) or result.shape != self.result.shape:
+            return False
+        size = float(self.result.nan_to_num(0, 0, 0).abs().max()) if result.numel() else 0.0
+        return torch.allclose(result, self.result, NEAR, NEAR * size, equal_nan=True)
 
 
 class Counting:
-    """Counts operations; keeps what they make, or exchanges the result of the one at `place`."""
+    """Counts operations by kind; keeps what they make, or exchanges the result of one."""
 
-    def __init__(self, place: int | None = None, instead: Any = None):
-        self.place, self.instead = place, instead
-        self.count, self.made = -1, []
+    def __init__(self, maker: Made | None = None, instead: Any = None):
+        self.maker, self.instead, self.done = maker, instead, False
+        self.counts: Counter[Any] = Counter()
+        self.made: list[Made] = []
 
     def __call__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        made = func(*args, **kwargs)
-        self.count += 1
-        if self.place is None:
-            self.made.append(made)
-        return self.instead if self.count == self.place else made
+        made, number = func(*args, **kwargs), self.counts[func]
+        self.counts[func] += 1
+        if self.maker is None:
+            self.made.append(Made(func, number, made))
+        elif self.maker.again(func, number, made):
+            self.done = True
+            return self.instead
+        return made
 
 
 def rest(output: Any) -> list[Any]:

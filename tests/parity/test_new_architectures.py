@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from lockstep import parity
-from lockstep.parity.diffing.with_modules import sensible
+from lockstep.parity.diffing.one_prompt import sensible
 from lockstep.parity.torch_modules import folder as folders
 from lockstep.parity.torch_modules.folder import checked_folder, has_reference
 from lockstep.parity.torch_modules.survey import Survey

@@ -32,10 +32,10 @@ def made(tmp_path_factory):
 
 
 @torch.no_grad()
-def decode(folder, between=None, *, windows=False, alone=False, **options):
+def decode(folder, between=None, *, windows=False, alone=False, seed=1, **options):
     """Feed a text in passes; `between(cache)` changes what the cache holds after each of them."""
     port = ports.load(folder, **options)
-    tokens, stop = builds.tokens(1, folder, length=sum(LENGTHS))[0].tolist(), 0
+    tokens, stop = builds.tokens(seed, folder, length=sum(LENGTHS))[0].tolist(), 0
     cache = DynamicCache(config=port.config) if windows else DynamicCache()
     with parity.capture.torch(port.outer, caches=True) as dump:
         for length in LENGTHS:

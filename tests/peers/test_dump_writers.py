@@ -1,4 +1,5 @@
 """The writers in C++, Rust and Elixir: compiled here, and held to the vectors of the dump format.
+So is Swift's, where there is a compiler.
 
 By witness: the safetensors package reads what they write, and finds the bytes of the index. By law:
 the same lines make the same tensors in each language, and a mistake leaves no file. The tiny
@@ -27,9 +28,12 @@ DRIVERS = ROOT / "tests/peers/dump_writers"
 VECTORS = ROOT / "tests/vectors/dump"
 INDEX = json.loads((VECTORS / "index.json").read_text(encoding="utf-8"))["valid"]
 LANGUAGES = {"cpp": "g++", "rs": "rustc", "exs": "elixir"}
+if shutil.which("swiftc"):  # 540 MB of Debian's packages, which no run of the tests should fetch
+    LANGUAGES["swift"] = "swiftc"
 FLAGS = {
     "cpp": ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{WRITERS}"),
     "rs": ("-O", "--edition", "2021", "-D", "warnings"),
+    "swift": ("-O", "-warnings-as-errors", "-parse-as-library", f"{WRITERS}/lockstep_dump.swift"),
 }
 
 

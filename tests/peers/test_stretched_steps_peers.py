@@ -33,8 +33,8 @@ def made(tmp_path_factory):
     return {name: builds.make(name, root / name, seed=0) for name in IDS}
 
 
-def decode(folder, lengths, bug=None, **options):
-    tokens = builds.tokens(1, folder, length=sum(lengths))[0].tolist()
+def decode(folder, lengths, bug=None, seed=1, **options):
+    tokens = builds.tokens(seed, folder, length=sum(lengths))[0].tolist()
     return decoding.run(ports.load(folder, **options), tokens, lengths, STRETCH_BUGS.get(bug))
 
 

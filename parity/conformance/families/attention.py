@@ -10,6 +10,7 @@ PLAIN = ("whole", "normal", "small", "wide", "zeros")
 FINITE_FILLS = ("whole", "normal", "small", "zeros")  # in half precision too
 # Up to 8 queries, and from 1024 keys on, fused kernels are other kernels.
 QUERIES = (1, 2, 3, 7, 8, 9, 16, 17, 32, 33)
+MANY = 257  # queries: on a CPU the scores of 256 stand in memory at a time
 KEYS = (1, 2, 3, 8, 9, 31, 32, 33, 64, 65, 1024, 1025)
 WIDTH = (1, 2, 3, 8, 16, 64, 80, 96, 128, 256)
 POLICIES = ("uniform", "zero", "nan")
@@ -38,12 +39,14 @@ def masked_row(draw: Draw) -> Given:
 
 
 def sizes(draw: Draw) -> tuple[int, int, int, int, int, int]:
-    """Draw B, H, G, L, S, D; many keys come with few of everything else."""
+    """Draw B, H, G, L, S, D; many keys, or queries, come with few of everything else."""
     groups, keys = draw.one_of((1, 2, 3)), draw.one_of((*KEYS, 0))
-    batch = draw.one_of((1, 2)) if keys < 512 else 1
-    heads = groups * (draw.one_of((1, 2, 4)) if keys < 512 else 1)
-    queries = draw.one_of(QUERIES if keys < 512 else (1, 2, 8, 9))
-    return batch, heads, groups, queries, keys, draw.one_of(WIDTH if keys < 512 else WIDTH[:6])
+    queries, few = draw.one_of(QUERIES if keys < 512 else (1, 2, 8, 9)), keys < 512
+    if few and draw.one_of((False, False, False, True)):
+        queries, few = MANY, False
+    batch = draw.one_of((1, 2)) if few else 1
+    heads = groups * (draw.one_of((1, 2, 4)) if few else 1)
+    return batch, heads, groups, queries, keys, draw.one_of(WIDTH if few else WIDTH[:6])
 
 
 def causal_mask(draw: Draw) -> dict[str, Given]:

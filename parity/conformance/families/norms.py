@@ -1,4 +1,5 @@
-"""Norms: rows of zeros, constant rows, one number, squares that overflow or that eps outweighs."""
+"""Norms: rows of zeros, constant rows, one number, squares that overflow or that eps outweighs, no
+eps at all."""
 
 from lockstep.parity.conformance.case import Given
 from lockstep.parity.conformance.draw import ANY, COUNTS, WIDTHS, Draw, Family
@@ -13,7 +14,7 @@ def rows(draw: Draw) -> tuple[int, int, int]:
 
 
 def eps(draw: Draw) -> Given:
-    return draw.option((1e-6, 1e-5, 1e-3, 1e-12))
+    return draw.option((1e-6, 1e-5, 1e-3, 1e-12, 0.0))
 
 
 def unit_norm(draw: Draw) -> dict[str, Given]:

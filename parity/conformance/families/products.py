@@ -1,4 +1,4 @@
-"""Matrix products: one row and many, dense and packed, adapters of rank 0 and B = 0."""
+"""Matrix products: one row and many, dense and packed; sums of nothing, rank 0 and B = 0."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def linear(draw: Draw) -> dict[str, Given]:
     if draw.one_of((False, False, True)):
         weight = affine_matrix(draw)
     else:
-        weight = dense(draw, draw.one_of(ROWS), draw.one_of((*WIDTHS, 1025)))
+        weight = dense(draw, draw.one_of(ROWS), draw.one_of((*WIDTHS, 1025, 0)))
     rows, columns = weight.value.shape
     x = draw.array((draw.one_of((1, 2)), draw.one_of(COUNTS), columns), fills=PLAIN, spikes=HURT)
     return {"x": x, "weight": weight, "bias": bias_of(draw, rows)}
@@ -34,7 +34,7 @@ def linear(draw: Draw) -> dict[str, Given]:
 
 def add_lora(draw: Draw) -> dict[str, Given]:
     batch, count, columns = draw.one_of((1, 2)), draw.one_of(COUNTS), draw.one_of(WIDTHS)
-    rows, rank = draw.one_of(ROWS), draw.one_of((1, 2, 4, 8, 16, 64))
+    rows, rank = draw.one_of(ROWS), draw.one_of((1, 2, 4, 8, 16, 64, 0))
     return {
         "y": draw.array((batch, count, rows), fills=PLAIN),
         "x": draw.array((batch, count, columns), fills=PLAIN, spikes=HURT),
@@ -60,7 +60,7 @@ def embedding(draw: Draw) -> dict[str, Given]:
 
 
 def add_lora_rows(draw: Draw) -> dict[str, Given]:
-    vocabulary, width, rank = draw.one_of(ROWS), draw.one_of(WIDTHS), draw.one_of((1, 2, 8, 16))
+    vocabulary, width, rank = draw.one_of(ROWS), draw.one_of(WIDTHS), draw.one_of((1, 2, 8, 16, 0))
     tokens = token_ids(draw, vocabulary)
     return {
         "y": draw.array((*tokens.value.shape, width), fills=PLAIN),

@@ -1,4 +1,4 @@
-// A forward pass that dumps its taps as it goes. NOT RUN BY THE TESTS, as lockstep_dump.swift.
+// A forward pass that dumps its taps as it goes. Run with Swift 6.0.3, as lockstep_dump.swift.
 //     swiftc ../lockstep_dump.swift forward.swift -parse-as-library -o forward
 //     ./forward out.safetensors
 import Foundation

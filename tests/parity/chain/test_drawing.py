@@ -1,5 +1,6 @@
 """Choices drawn with numbers that nobody told: who is accused, and of what. From fixed seeds."""
 
+import re
 import runpy
 import warnings
 from dataclasses import replace
@@ -257,15 +258,19 @@ def test_half_precision_without_logits_is_not_judged(model):
 
 
 def test_the_page_has_the_rows_that_are_measured():
-    """By law: its script makes them anew; the cheapest cell is made here."""
+    """By law: its script makes them anew; of the cheapest cell the first answers are made here."""
     script = runpy.run_path(str(ROOT / "docs/measure_choices.py"))
-    page = (ROOT / "docs/parity/choices.md").read_text(encoding="utf-8")
+    page, rounds = (ROOT / "docs/parity/choices.md").read_text("utf-8"), script["ROUNDS"]
     for engine, runs in script["RUNS"].items():
-        assert f"| {engine} | {12 * runs} | 0 |" in page
+        assert f"| {engine} | {12 * runs * rounds} | 0 |" in page
+    cells = rf" \d+ of {script['WRONG'] * rounds} \|" * len(script["COUNTS"])
     for id, variant, _ in script["PLANTED"]:
-        assert f"| `{id}`{', ' if variant else ''}{variant} | " in page
-    settings, greedy = Settings(0.7), "temperature, taken for 0: greedy"
-    edit = EDITS["sampler-setting-ignored", greedy]
-    runs = [script["answered"](7 + at, 25, settings, [edit]) for at in range(5)]
-    told = sum(script["is_told"]("sampler-setting-ignored", one) for one in runs)
-    assert f"| `sampler-setting-ignored`, {greedy} | {told} of 5 |" in page and told == 5
+        name = f"`{id}`{', ' if variant else ''}{variant}"
+        assert re.search(rf"^\| {re.escape(name)} \|{cells}$", page, re.MULTILINE), name
+    greedy = "temperature, taken for 0: greedy"
+    bug = [variant for _, variant, _ in script["PLANTED"]].index(greedy)
+    found = [script["is_told"]("sampler-setting-ignored", one)
+             for turn in range(3) for one in script["wrong_answers"](bug, 25, turn)]  # fmt: skip
+    assert len(found) == 3 * script["WRONG"] and all(found)
+    every = f"{script['WRONG'] * rounds} of {script['WRONG'] * rounds}"
+    assert f"| `sampler-setting-ignored`, {greedy} | {every} |" in page

@@ -15,7 +15,9 @@ from lockstep.parity.conformance.compare import compare
 from lockstep.parity.conformance.draw import Draw
 from lockstep.parity.conformance.examine import examine, search
 from lockstep.parity.conformance.families import EXAMPLES
+from lockstep.parity.conformance.packing import SCALES
 from lockstep.reference import ops
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -93,10 +95,33 @@ def one_group(weight, *, rows, dtype):
     return np.where(out == out[:, :1], 0, out).astype(dtype)
 
 
+def flushed(weight, *, rows, dtype):
+    """Take scales that are no normal half for 0."""
+    data = weight.blocks.reshape(-1, BLOCKS[weight.format][1]).copy()
+    for place in SCALES[weight.format]:
+        data[(data[:, place + 1] & 0x7F) < 0x04, place : place + 2] = 0
+    kept = BlockTensor(data.reshape(weight.blocks.shape), weight.format)
+    return ops.dequantize_blocks(kept, rows=rows, dtype=dtype)
+
+
+def one_block(queries, *others, **options):
+    """Attend with the first 256 queries alone."""
+    out = ops.attention(queries, *others, **options)
+    out[:, :, 256:] = 0
+    return out
+
+
+def never_without_eps(x, gain, *, eps):
+    return ops.rms_norm(x, gain, eps=max(eps, 1e-30))
+
+
 @pytest.mark.parametrize(
     ("op", "wrong", "numbers"),
     [
         ("rms_norm", eps_outside, 2),
+        ("rms_norm", never_without_eps, 2),
+        ("dequantize_blocks", flushed, 256),
+        ("attention", one_block, 257),
         ("layer_norm", unbiased, 2),
         ("top_k_routing", highest_of_ties, 40),
         ("silu", swallows_nan, 1),

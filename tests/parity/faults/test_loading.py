@@ -132,3 +132,16 @@ def test_a_head_of_its_own_or_the_embedding():
     changed = world("models/untied_float32").calls(rewrite)
     assert [one.tensor(1) for one in changed.values()] == ["model.embed_tokens.weight"]
     assert not world("gemma4/effective").calls(rewrite)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("one row on", [11, 12, 10]), ("one row back", [12, 10, 11])]
+)
+def test_a_head_that_is_the_embedding_with_its_rows_elsewhere(name, expected):
+    """By hand: the logit of token t is that of row t + 1, or t - 1, of the embedding."""
+    rewrite = variant("tied-head-mishandled", f"the embedding, which is {name}")
+    (changed,) = world("models/untied_float32").calls(rewrite).values()
+    assert changed.tensor(1) == "model.embed_tokens.weight"
+    (shift,) = changed.after
+    assert shift(ops, np.array([[[10, 11, 12]]])).tolist() == [[expected]]
+    assert not world("gemma4/effective").calls(rewrite)

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.faults.listed_divisors import blend_of
 from lockstep.parity.faults.rope_scaling import FAULTS
+from lockstep.parity.faults.turns import Turns
 from lockstep.parity.graph import Graph, Value
 from lockstep.parity.graph.stretched import lengths_of, stretched
+from lockstep.reference.ops.rope_frequencies_llama3 import rope_frequencies_llama3
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
@@ -116,6 +119,46 @@ def test_tables_of_longrope():
     np.testing.assert_allclose(
         wrong(graph, always_short), halves(base() / [1, 2, 3, 4]), atol=1e-13
     )
+
+
+BLEND = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(("theta", "dims", "length"), [(5e5, 128, 8192), (THETA, DIMS, 16)])
+def test_divisors_that_a_file_lists_say_how_long_the_first_texts_were(theta, dims, length):
+    """By law: what llama3 makes of a length is read back from it, from float32 too."""
+    head = {"theta": theta, "dims": dims}
+    plain = theta ** (-np.arange(0, dims, 2) / dims)
+    right = BLEND | head | {"original_max_position_embeddings": length}
+    exact = plain / rope_frequencies_llama3(**right)
+    for divisors in (exact, exact.astype(np.float32).astype(float)):
+        assert blend_of(listed(head, divisors)) == pytest.approx(right, rel=1e-6)
+    for other in (1.01 * divisors, divisors[::-1], 0 * divisors, 0 * divisors + 8):
+        assert blend_of(listed(head, other)) is None
+    other = BLEND | {"high_freq_factor": 5.0}
+    divisors = plain / rope_frequencies_llama3(**right | other)
+    assert blend_of(listed(head, divisors)) is None
+
+
+def listed(head, divisors) -> Turns:
+    both = {name: tuple(divisors.tolist()) for name in ("short_factor", "long_factor")}
+    return Turns("rope_frequencies_longrope", head | both)
+
+
+def test_the_blend_of_a_file_that_lists_divisors():
+    """By hand: the first two pairs turn 2.5 and 0.8 times in 16 tokens, 10 and 3.2 in 64."""
+    divisors = tuple((base() / llama3(16)).tolist())
+    graph = turn("rope_frequencies_longrope", np.array([9]), short_factor=divisors,
+                 long_factor=divisors, original_max_position_embeddings=64)  # fmt: skip
+    longer = variant("rope-llama3-scaling-missing", "by the longer length")
+    np.testing.assert_allclose(wrong(graph, longer), halves(llama3(64)), atol=1e-12)
+    every = variant("rope-llama3-scaling-missing", "every pair divided")
+    np.testing.assert_allclose(wrong(graph, every), halves(base() / 8), atol=1e-12)
+
+
+def llama3(length: int) -> np.ndarray:
+    kept = np.clip((length * base() / (2 * np.pi) - 1) / 3, 0, 1)
+    return kept * base() + (1 - kept) * base() / 8
 
 
 @pytest.mark.parametrize(("name", "factor"), [("never", 1.0), ("twice", 2.25)])

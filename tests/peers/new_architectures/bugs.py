@@ -179,6 +179,7 @@ BUGS = [
     Bug("Olmoe", "weights", "model.layers.1.mlp.experts", with_equal_weights),
     Bug("Mixtral", "experts", "model.layers.1.mlp.experts", with_swapped_experts),
     Bug("Mixtral", "router", "model.layers.1.mlp.gate", with_louder_router),
+    Bug("Phimoe", "angles", "model.layers.1.self_attn.o_proj", with_negated_angles),
     Bug("GptOss", "sinks", "model.layers.1.self_attn.o_proj", without_sinks),
     Bug("GptOss", "router", "model.layers.1.mlp.router", with_louder_router),
     Bug("GptOss", "experts", "model.layers.1.mlp.experts", with_swapped_experts),

@@ -30,6 +30,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "Granite": {"residual_multiplier": 0.7, "embedding_multiplier": 3.0, "logits_scaling": 2.0},
     "Olmoe": {"num_experts": 6, "num_experts_per_tok": 2},
     "Mixtral": {"num_local_experts": 4},
+    # A rope that works its frequencies out anew in every pass, a router of its own.
+    "Phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "GptOss": {  # sinks, experts with biases
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
