@@ -14,6 +14,7 @@ from lockstep.parity.diffing.plain import (
     rounding,
 )
 from lockstep.parity.diffing.with_oracle import with_oracle
+from lockstep.parity.dumps.crew import Crew, cores
 from lockstep.parity.dumps.dtype import dtype_of
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.judging.padding import Padding, on_the_right, shared_rows
@@ -29,6 +30,8 @@ ZEROS = "zero everywhere on both sides, which shows nothing: {count}"
 FED = "the sides were fed other tokens after the prompt, from step {step} on"
 DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
+
+MANY = 1 << 25  # numbers of a side: in the time that they take NumPy, Numba has been loaded
 
 
 def diff(
@@ -90,20 +93,33 @@ def plain(
 ) -> Iterator[Tap]:
     """Compare every shared tap by its distance alone."""
     padding = None if rows is None else Padding(tuple(map(len, rows)))
-    for name in left.names:
-        if name not in right.names:
-            continue
-        truth = left.read(name)
-        port = right.read(name, truth.shape)
-        if name.endswith(CACHED) and port.shape != truth.shape:
-            yield not_judged(name, port.shape, OTHER_SLOTS)
-        elif padding is not None and port.shape == truth.shape:
-            yield judged_by_rows(name, port, truth, dtype, padding)
-        elif is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, tokens):
-            yield judged_plainly(name, port, truth, dtype)
-        else:
-            yield not_judged(name, port.shape, "its rows are not the tokens")
-        progress(name)
+    many = sum(map(prod, left.dump.shapes.values())) >= MANY
+    with Crew(cores(), compiled=many) as crew:
+        for name in left.names:
+            if name in right.names:
+                yield judged(name, left, right, dtype, tokens, padding, crew)
+                progress(name)
+
+
+def judged(
+    name: str,
+    left: Alignment,
+    right: Alignment,
+    dtype: str,
+    tokens: list[int] | None,
+    padding: Padding | None,
+    crew: Crew,
+) -> Tap:
+    """Compare a tap that both sides have."""
+    truth = left.parts(name)
+    port = right.parts(name, truth.shape)
+    if name.endswith(CACHED) and port.shape != truth.shape:
+        return not_judged(name, port.shape, OTHER_SLOTS)
+    if padding is not None and port.shape == truth.shape:
+        return judged_by_rows(name, port.whole(), truth.whole(), dtype, padding)
+    if is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, tokens):
+        return judged_plainly(name, port, truth, dtype, crew)
+    return not_judged(name, port.shape, "its rows are not the tokens")
 
 
 def rows_are_tokens(

@@ -5,12 +5,15 @@ from typing import Protocol
 
 import numpy as np
 
+from lockstep.parity.dumps.crew import Crew
+from lockstep.parity.dumps.parts import Parts, parts_of
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.metrics import distance
 from lockstep.parity.judging.padding import Padding, rows_named
 from lockstep.parity.judging.result import Tap
 from lockstep.parity.naming.names import is_tap
 
+Tensor = np.ndarray | Parts
 TRUST = "no --model, so no oracle: own error is not known, and the verdict rests on rounding alone"
 
 # Rounding alone must explain the difference: this many steps of the last bit, as root mean square
@@ -19,10 +22,13 @@ TRUST = "no --model, so no oracle: own error is not known, and the verdict rests
 STEPS = {"float64": 64, "float32": 64, "float16": 16, "bfloat16": 16}
 
 
-def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -> Tap:
+def judged_plainly(
+    name: str, port: Tensor, truth: Tensor, dtype: str, crew: Crew | None = None
+) -> Tap:
     """Return "ok" if rounding in `dtype` may be all that lies between the two, else "differs".
 
-    Numbers that no rounding touches must be equal. Shapes are never made to fit.
+    Numbers that no rounding touches must be equal. Shapes are never made to fit. Parts are read a
+    piece at a time, by a crew if there is one.
     """
     if port.shape != truth.shape:
         return unfit(name, port, f"shape {list(port.shape)}, but should be {list(truth.shape)}")
@@ -32,7 +38,7 @@ def judged_plainly(name: str, port: np.ndarray, truth: np.ndarray, dtype: str) -
     if whole and is_tap(name):
         return unfit(name, port, f"stored as {whole[0]}, but an activation should be floating")
     with np.errstate(all="ignore"):
-        far = distance(port, truth)
+        far = distance(port, truth, crew=crew)
     limit = 0.0 if whole else rounding(dtype)
     close = far.max_abs == 0 or (far.rms_rel is not None and far.rms_rel <= limit)
     place = None if close else first_place(port, truth, limit)
@@ -64,19 +70,30 @@ def rounding(dtype: str) -> float:
     return STEPS[dtype] * EPSILONS[dtype]
 
 
-def first_place(port: np.ndarray, truth: np.ndarray, limit: float) -> str:
+@np.errstate(all="ignore")
+def first_place(port: Tensor, truth: Tensor, limit: float) -> str:
     """Say the first value that is off by more than the limit of the largest there should be."""
-    with np.errstate(all="ignore"):
-        wide, right = port.astype(np.float64), truth.astype(np.float64)
-        finite = np.where(np.isfinite(right), right, 0.0)
-        allowed = limit * float(np.abs(finite).max(initial=0.0))
-        bad = np.argwhere(~((np.abs(wide - right) <= allowed) | (wide == right)))
-    unknown = int(np.count_nonzero(~np.isfinite(wide)))
+    port, truth = parts_of(port), parts_of(truth)
+    allowed = limit * max(map(largest_finite, truth.pieces()))
+    unknown, first = 0, None
+    pieces = zip(port.spans(), port.pieces(), truth.pieces(), strict=True)
+    for (start, _), *pair in pieces:
+        wide, right = (one.astype(np.float64) for one in pair)
+        unknown += int(np.count_nonzero(~np.isfinite(wide)))
+        if first is None:
+            bad = ~((np.abs(wide - right) <= allowed) | (wide == right))
+            at = int(np.argmax(bad)) if bad.any() else None
+            first = first if at is None else (start + at, wide[at], right[at])
     count = f"; {unknown} of {port.size} are not finite" if unknown else ""
-    if not len(bad):
+    if first is None:
         return f"no single value stands out{count}"
-    index = tuple(int(i) for i in bad[0])
-    return f"first at {list(index)}: {wide[index]:.6g}, but should be {right[index]:.6g}{count}"
+    index = [int(i) for i in np.unravel_index(first[0], port.shape)]
+    return f"first at {index}: {first[1]:.6g}, but should be {first[2]:.6g}{count}"
+
+
+def largest_finite(values: np.ndarray) -> float:
+    wide = values.astype(np.float64)
+    return float(np.abs(np.where(np.isfinite(wide), wide, 0.0)).max(initial=0.0))
 
 
 class Far(Protocol):
@@ -90,14 +107,14 @@ class Far(Protocol):
     def gain(self) -> float | None: ...
 
 
-def so_far(name: str, port: np.ndarray, far: Far, place: str | None) -> Tap:
+def so_far(name: str, port: Tensor, far: Far, place: str | None) -> Tap:
     """Return "ok", or "differs" if there is a place where it does."""
     status = "ok" if place is None else "differs"
     return Tap(name, None, port.shape, status, rms_rel=far.rms_rel, cosine=far.cosine,
                gain=far.gain, place=place)  # fmt: skip
 
 
-def unfit(name: str, port: np.ndarray, place: str) -> Tap:
+def unfit(name: str, port: Tensor, place: str) -> Tap:
     return Tap(name=name, op=None, shape=port.shape, status="differs", place=place)
 
 

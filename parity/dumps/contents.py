@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.naming.names import is_tap, parted, sparse_layers, step_of, tap_named
 from lockstep.reference.checkpoint.dtypes import DTYPES, FLOATS
 from lockstep.reference.checkpoint.errors import InputError, show
 
 TAGS = {name: tag for tag, (_, name) in DTYPES.items()}
-CHUNK = 1 << 22  # numbers that are looked at at once
 
 
 @dataclass(frozen=True)
@@ -55,28 +55,26 @@ def measured(dump: Dump, progress: Callable[[str], None]) -> Iterator[Found]:
     for name in dump.shapes:
         progress(name)
         tap = tap_named(name, sparse=sparse)
-        yield measure(name, tap if is_tap(tap) else None, read(dump, name))
+        yield found(dump, name, tap if is_tap(tap) else None)
 
 
-def read(dump: Dump, name: str) -> np.ndarray:
-    """Read a tensor; what is wrong with its bytes is said with its name."""
+def found(dump: Dump, name: str, tap: str | None) -> Found:
+    """Look at one tensor; what is wrong with its bytes is said with its name."""
     try:
-        return dump.read(name)
+        return measure(name, tap, dump.parts(name))
     except InputError as error:
         where = error.where or f"tensor {show(name)}"
         raise InputError(error.path, error.what, where) from None
 
 
-def measure(name: str, tap: str | None, array: np.ndarray) -> Found:
+def measure(name: str, tap: str | None, tensor: Parts) -> Found:
     """Look at one tensor, a piece at a time."""
-    tag = TAGS.get(array.dtype.name, array.dtype.name)
-    flat = np.ascontiguousarray(array).reshape(-1)
+    tag = TAGS.get(tensor.dtype.name, tensor.dtype.name)
     digest, counts = hashlib.blake2b(digest_size=16), [0, 0, 0]
-    for start in range(0, flat.size, CHUNK):
-        piece = flat[start : start + CHUNK]
-        digest.update(piece.view(np.uint8).data)
+    for piece in tensor.pieces():
+        digest.update(np.ascontiguousarray(piece).view(np.uint8).data)
         if tag in FLOATS:
             some = (np.isnan(piece), np.isinf(piece), piece == 0)
             counts = [one + int(more.sum()) for one, more in zip(counts, some, strict=True)]
     told = counts if tag in FLOATS else (None, None, None)
-    return Found(name, tap, tag, array.shape, array.nbytes, digest.digest(), *told)
+    return Found(name, tap, tag, tensor.shape, tensor.nbytes, digest.digest(), *told)

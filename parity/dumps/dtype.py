@@ -3,6 +3,7 @@
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts, parts_of
 from lockstep.parity.judging.judge import EPSILONS
 
 # Computed, where an embedding may be a mere copy.
@@ -30,7 +31,7 @@ def computed_in(dump: Dump) -> tuple[str, str | None]:
     if said in EPSILONS:
         return said, None
     names = [tap for tap in TELLING if tap in dump.shapes] or list(dump.shapes)[-1:]
-    found = [stored_and_shown(dump.read(name)) for name in names]
+    found = [stored_and_shown(dump.parts(name)) for name in names]
     # A head in half precision, alone, is an error of a float32 port, so the finest counts.
     stored, shown = min(found, key=lambda kinds: EPSILONS.get(kinds[1], 1.0))
     if shown == stored:
@@ -39,25 +40,35 @@ def computed_in(dump: Dump) -> tuple[str, str | None]:
     return shown, f"stored as {stored}, but {every}: judged as that"
 
 
-def stored_and_shown(values: np.ndarray) -> tuple[str, str]:
+@np.errstate(over="ignore", under="ignore", invalid="ignore")
+def stored_and_shown(values: np.ndarray | Parts) -> tuple[str, str]:
     """Return the dtype that values are stored in, and the one that they were widened from."""
-    stored = values.dtype.name
-    if stored == "float64":
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            narrow = values.astype(np.float32)
-        if not (narrow == values).all() or np.count_nonzero(values) < ENOUGH:
+    values = parts_of(values)
+    stored, halves, filled = values.dtype.name, [*HALVES], 0
+    if stored not in ("float64", "float32"):
+        return stored, stored
+    for piece in values.pieces():
+        narrow = np.ascontiguousarray(piece, np.float32)
+        filled += np.count_nonzero(narrow)
+        halves = [name for name in halves if HALVES[name](narrow)]
+        if not halves if stored == "float32" else not (narrow == piece).all():
             return stored, stored
-        return stored, narrower(narrow) or "float32"
-    return stored, (narrower(values) if stored == "float32" else None) or stored
+    shown = halves[0] if halves else "float32"
+    return stored, shown if filled >= ENOUGH else stored
 
 
 def narrower(values: np.ndarray) -> str | None:
     """Return the half precision that float32 values were widened from, None if they were not."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    if np.count_nonzero(bits) < ENOUGH:
-        return None
-    if not (bits & 0xFFFF).any():
-        return "bfloat16"
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        same = (values.astype(np.float16).astype(np.float32) == values).all()
-    return "float16" if same else None
+    shown = stored_and_shown(values)[1]
+    return shown if shown in HALVES else None
+
+
+def is_bfloat16(values: np.ndarray) -> bool:
+    return not (values.view(np.uint32) & 0xFFFF).any()
+
+
+def is_float16(values: np.ndarray) -> bool:
+    return bool((values.astype(np.float16).astype(np.float32) == values).all())
+
+
+HALVES = {"bfloat16": is_bfloat16, "float16": is_float16}

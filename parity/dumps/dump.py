@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lockstep.parity.dumps.npy import open_folder, open_npz
+from lockstep.parity.dumps.npy import open_folder, open_npz, parts_of_file
+from lockstep.parity.dumps.parts import Parts, held
+from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
@@ -31,6 +33,11 @@ class Dump:
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
     about: Mapping[str, str] = field(default_factory=dict)
+    parted: Callable[[str], Parts] | None = None
+
+    def parts(self, name: str) -> Parts:
+        """Return a tensor to be read a part at a time, where its file lets it."""
+        return held(self.read(name)) if self.parted is None else self.parted(name)
 
     @property
     def is_trace(self) -> bool:
@@ -137,7 +144,9 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
     """
     path = Path(path)
     if path.is_dir():
-        dump = Dump(path, *open_folder(path))
+        shapes, read = open_folder(path)
+        dump = Dump(path, shapes, read,
+                    parted=lambda name: parts_of_file(path / f"{name}.npy", name))  # fmt: skip
     elif path.suffix == ".npz":
         dump = Dump(path, *open_npz(path))
     elif path.suffix == ".json" and path.is_file():
@@ -178,4 +187,9 @@ def open_safetensors(path: Path) -> Dump:
     about = file.metadata
     check_version(path, about)
     shapes = {name: tuple(entry.shape) for name, entry in file.entries.items()}
-    return Dump(path, shapes, partial(SafetensorsFile.read, file), about)
+
+    def parted(name: str) -> Parts:
+        dtype = numpy_dtype(file.entries[name].dtype)
+        return Parts(shapes[name], dtype, partial(file.read_part, name))
+
+    return Dump(path, shapes, partial(SafetensorsFile.read, file), about, parted)

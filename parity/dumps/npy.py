@@ -14,8 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
+from lockstep.parity.dumps.parts import Parts, held
 from lockstep.reference.checkpoint.errors import InputError, show
-from lockstep.reference.checkpoint.files import open_file, read_bytes, read_whole
+from lockstep.reference.checkpoint.files import (
+    check_unchanged,
+    open_file,
+    read_bytes,
+    read_into,
+    read_whole,
+    stamp,
+)
 
 Shapes = Mapping[str, tuple[int, ...]]
 Contents = tuple[Shapes, Callable[[str], np.ndarray]]
@@ -47,6 +55,27 @@ def open_folder(folder: Path) -> Contents:
     paths = {path.relative_to(folder).as_posix().removesuffix(".npy"): path for path in found}
     shapes = {name: head_of(read_head(path), path, name).shape for name, path in paths.items()}
     return shapes, lambda name: parsed(read_whole(paths[name], limit=LIMIT), paths[name], name)
+
+
+def parts_of_file(path: Path, name: str) -> Parts:
+    """Return an array to be read a part at a time; one in column-major order is read whole."""
+    with open_file(path) as descriptor:
+        before = stamp(descriptor)
+        head = head_of(read_bytes(descriptor, 0, min(before.size, HEADER), path), path, name)
+    size = head.dtype.itemsize
+    if head.column_major or before.size - head.start != math.prod(head.shape) * size:
+        return held(parsed(read_whole(path, limit=LIMIT), path, name))
+
+    def read(start: int, stop: int, room: np.ndarray | None) -> np.ndarray:
+        length = (stop - start) * size
+        buffer = np.empty(length, np.uint8) if room is None else room[:length]
+        with open_file(path) as descriptor:
+            check_unchanged(descriptor, path, before)
+            read_into(descriptor, buffer.data, head.start + start * size, path)
+            check_unchanged(descriptor, path, before)
+        return buffer.view(head.dtype)
+
+    return Parts(head.shape, head.dtype, read)
 
 
 def open_npz(path: Path) -> Contents:

@@ -1,5 +1,6 @@
 """Write the taps of a run to a trace file as they are made."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,9 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.safetensors_header import HEADER_LIMIT
+
+ABOUT = 1 << 20  # bytes of the header for what is said of the whole
 
 TAGS = {
     "float64": "F64",
@@ -29,11 +33,12 @@ class TraceFile:
 
     The file appears when the block ends well; otherwise nothing is left behind. `room` is how many
     bytes its header may take: in that many it is written without a copy.
-    Raises: InputError if it cannot be written.
+    Raises: InputError if it cannot be written, or as soon as nothing could read its header.
     """
 
     def __init__(self, path: str | Path, room: int = 0, /, **about: Any):
         self.path, self.prefix, self.count = Path(path), "", 0
+        self.header = 0  # bytes of what is said of the tensors so far
         try:
             self.writer = InPlaceWriter(self.path, room, **about)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -48,6 +53,16 @@ class TraceFile:
         except OSError as error:
             raise self.unwritten(error) from None
         self.count += 1
+        name = self.prefix + name
+        self.header += len(json.dumps({name: self.writer.header[name]}))
+        self.check_header()
+
+    def check_header(self, times: int = 1) -> None:
+        """Raise InputError if a header so many times as long as now is over what readers take."""
+        if self.header * times > HEADER_LIMIT - ABOUT:
+            what = f"its header of {self.count * times} tensors would be over the "
+            how = "trace fewer taps (--taps) or fewer steps"
+            raise InputError(self.path, f"{what}{HEADER_LIMIT >> 20} MiB that readers take", how)
 
     def __enter__(self) -> "TraceFile":
         return self

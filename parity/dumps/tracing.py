@@ -36,7 +36,7 @@ def trace_run(
     taps by name, None all. The run is the one that `generate` makes, and the file appears when it
     is complete.
     Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
-    written.
+    written, or would have a header that is too long to be read.
     """
     rows, batch = prompts_of(tokens)
     padding = Padding(tuple(map(len, rows)))
@@ -56,6 +56,7 @@ def trace_run(
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
             logits = to_numpy(run_stages(model, fed, cache, file, globs, progress, lengths))
+            file.check_header(1 if step else decode + 1)  # before the steps, not behind them
             if step < decode:
                 last = [-1] * len(rows) if step else padding.last
                 fed = np.argmax(logits[np.arange(len(rows)), last], axis=-1)[:, None]

@@ -8,9 +8,12 @@ import numpy as np
 
 BASE = 4  # a bin's upper end over its lower one
 LOWEST, HIGHEST = -20, 8  # bins begin at 4^-20 = 9e-13; what lies beyond is in the last one there
+WIDTH = HIGHEST - LOWEST
 CHUNK = 1 << 15  # numbers at a time: what is made of them stays in a core's cache
 FRACTION, EXPONENT = 52, 2047  # of a float64: how many bits, and all bits set
 MIDDLE, LAST = 512, 1024  # the bins of 1, and of what is infinite or no number
+
+EMPTY = np.zeros(WIDTH + 2, np.int64)  # a tally of nothing
 
 
 @dataclass(frozen=True)
@@ -32,24 +35,33 @@ class Histogram:
 
 
 @np.errstate(all="ignore")  # infinities over a size, and what overflows there
-def counted(parts: Iterable[np.ndarray], size: float) -> Histogram | None:
-    """Count differences, in float64 and a part at a time, over `size`.
+def tallied(off: np.ndarray, size: float) -> np.ndarray:
+    """Count differences, in float64, over `size`: in each bin, then the zeros and the not finite.
 
-    None where that is nothing to compare with.
+    Tallies of parts add up to that of the whole.
     """
-    if not np.isfinite(size) or size <= 0:
-        return None
-    total, zero, not_finite = np.zeros(LAST + 1, np.int64), 0, 0
-    for part in parts:
-        total += np.bincount(halved_exponents(part / size), minlength=LAST + 1)
-        zero += part.size - int(np.count_nonzero(part))
-        not_finite += part.size - int(np.count_nonzero(np.isfinite(part)))
+    total = np.bincount(halved_exponents(off / size), minlength=LAST + 1)
+    zero = off.size - int(np.count_nonzero(off))
+    not_finite = off.size - int(np.count_nonzero(np.isfinite(off)))
     counts = total[MIDDLE + LOWEST : MIDDLE + HIGHEST]
     counts[0] += int(total[: MIDDLE + LOWEST].sum()) - zero
     counts[-1] += int(total[MIDDLE + HIGHEST :].sum()) - not_finite
-    filled = np.flatnonzero(counts)
+    return np.array([*counts, zero, not_finite])
+
+
+def histogram_of(tallies: Iterable[np.ndarray], size: float) -> Histogram | None:
+    """Add tallies up. None where there is nothing to compare with; then none is asked for."""
+    if not is_scale(size):
+        return None
+    total = sum(tallies, EMPTY)
+    filled = np.flatnonzero(total[:WIDTH])
     first, last = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
-    return Histogram(zero, first + LOWEST, tuple(map(int, counts[first:last])), not_finite)
+    zero, not_finite = (int(one) for one in total[WIDTH:])
+    return Histogram(zero, first + LOWEST, tuple(map(int, total[first:last])), not_finite)
+
+
+def is_scale(size: float) -> bool:
+    return bool(np.isfinite(size)) and size > 0
 
 
 def halved_exponents(x: np.ndarray) -> np.ndarray:

@@ -5,10 +5,24 @@ All are computed in float64 on values scaled by their largest, so that nothing o
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 
 import numpy as np
 
-from lockstep.parity.judging.histogram import CHUNK, Histogram, counted
+from lockstep.parity.dumps.crew import Crew
+from lockstep.parity.dumps.parts import Parts, parts_of
+from lockstep.parity.judging import compiled
+from lockstep.parity.judging.compiled import Code
+from lockstep.parity.judging.histogram import (
+    CHUNK,
+    EMPTY,
+    Histogram,
+    histogram_of,
+    is_scale,
+    tallied,
+)
+
+ROW = 1 << 12  # numbers of a product that no BLAS gives to several threads
 
 
 @dataclass(frozen=True)
@@ -41,50 +55,100 @@ def rms(x: np.ndarray) -> float:
     return peak * float(np.sqrt(np.mean((x / peak) ** 2)))
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Of difference, truth and port: the largest, and the squares over that of a scale, added up;
+    and truth * port, over both scales."""
+
+    peaks: np.ndarray
+    squares: np.ndarray
+    across: float
+
+    def __add__(self, more: "Sums") -> "Sums":
+        peaks = np.maximum(self.peaks, more.peaks)
+        return Sums(peaks, self.squares + more.squares, self.across + more.across)
+
+
+NOTHING = Sums(np.zeros(3), np.zeros(3), 0.0)
+
+
 @np.errstate(all="ignore")  # a broken port may hold anything
-def distance(port: np.ndarray, truth: np.ndarray) -> Distance:
+def distance(
+    port: np.ndarray | Parts, truth: np.ndarray | Parts, *, crew: Crew | None = None
+) -> Distance:
     """Measure a port's tensor against the truth; both have one shape.
 
-    A part is looked at at a time, once for sums and once for the histogram, and where squares could
-    overflow once before, for the largest values. So memory does not grow with the tensor.
+    A piece is looked at at a time, once for sums and once for the histogram, and where squares
+    could overflow once before, for the largest values. So memory does not grow with the tensor.
+    Without a crew this thread does it alone. Machine code rounds sums in another order.
     """
+    port, truth = parts_of(port), parts_of(truth)
+    crew = crew or Crew(1, compiled=False)
+    code = compiled.machine_code() if crew.compiled else None
     wide = max(port.dtype.itemsize, truth.dtype.itemsize) > 4
-    scales = [scale(peak) for peak in peaks_of(port, truth)] if wide else [1.0] * 3
-    peaks, squares, across = np.zeros(3), np.zeros(3), 0.0
-    for three in parts(port, truth):
-        peaks = np.maximum(peaks, largest(three))
-        scaled = [one / by for one, by in zip(three, scales, strict=True)] if wide else three
-        squares += [one @ one for one in scaled]
-        across += float(scaled[1] @ scaled[2])
-    count = max(truth.size, 1)
-    apart, size, own = map(root, peaks.tolist(), scales, (squares / count).tolist())
-    overlap = across / count * (scales[1] / (size or 1)) * (scales[2] / (own or 1))
+    peaks = reduce(np.maximum, crew.each(peaks_of, port, truth)) if wide else np.zeros(3)
+    scales = [scale(peak) for peak in peaks]
+    found = sum(crew.each(partial(sums_of, scales, code), port, truth), NOTHING)
+    squares = (found.squares / max(truth.size, 1)).tolist()
+    apart, size, own = map(root, found.peaks.tolist(), scales, squares)
+    across = found.across / max(truth.size, 1)
+    overlap = across * (scales[1] / (size or 1)) * (scales[2] / (own or 1))
+    code = code if np.isfinite(found.squares).all() else None
+    tallies = crew.each(partial(tally_of, size, code), port, truth) if is_scale(size) else ()
     return Distance(
-        max_abs=float(peaks[0]),
+        max_abs=float(found.peaks[0]),
         rms_rel=apart / size if size else None,
         cosine=overlap if size and own else None,
         gain=overlap * own / size if size else None,
-        histogram=counted((three[0] for three in parts(port, truth)), size),
+        histogram=histogram_of(tallies, size),
     )
+
+
+@np.errstate(all="ignore")  # which each thread has of its own
+def sums_of(
+    scales: Sequence[float], code: Code | None, port: np.ndarray, truth: np.ndarray
+) -> Sums:
+    """Add up the squares of a piece."""
+    if code and compiled.takes(port, truth):
+        top, squares, across = compiled.sums_of(code, port, truth)
+        if np.isfinite(squares).all():  # else some may be infinite on both sides
+            return Sums(np.array([top, *np.sqrt(squares[1:])]), squares, across)
+    found = NOTHING
+    for three in parts(port, truth):
+        scaled = [one / by if by != 1 else one for one, by in zip(three, scales, strict=True)]
+        squares = np.array([dot(one, one) for one in scaled])
+        found += Sums(largest(three), squares, dot(scaled[1], scaled[2]))
+    return found
+
+
+def dot(x: np.ndarray, y: np.ndarray) -> float:
+    """Add up x * y. A long product would go to the BLAS's threads, which fight with those here."""
+    full = x.size // ROW * ROW
+    rows = np.vecdot(x[:full].reshape(-1, ROW), y[:full].reshape(-1, ROW))
+    return float(rows.sum() + x[full:] @ y[full:])
+
+
+@np.errstate(all="ignore")
+def tally_of(size: float, code: Code | None, port: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Count the differences of a piece over the root mean square of the truth."""
+    if code and compiled.takes(port, truth):
+        return compiled.tally_of(code, port, truth, size)
+    return sum((tallied(three[0], size) for three in parts(port, truth)), EMPTY)
 
 
 def peaks_of(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the largest absolute values of difference, truth and port."""
-    peaks = np.zeros(3)
-    for three in parts(port, truth):
-        peaks = np.maximum(peaks, largest(three))
-    return peaks
+    return reduce(np.maximum, map(largest, parts(port, truth)), np.zeros(3))
 
 
-def largest(three: Sequence[np.ndarray]) -> list[float]:
-    return [float(np.abs(one).max(initial=0.0)) for one in three]
+def largest(three: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([np.abs(one).max(initial=0.0) for one in three])
 
 
 def parts(port: np.ndarray, truth: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield difference, truth and port in float64, a part at a time."""
-    left, right = port.reshape(-1), truth.reshape(-1)
-    for start in range(0, right.size, CHUNK):
-        ours, theirs = (one[start : start + CHUNK].astype(np.float64) for one in (left, right))
+    """Yield difference, truth and port in float64, a part at a time that a core's cache holds."""
+    for start in range(0, truth.size, CHUNK):
+        ours, theirs = (one[start : start + CHUNK].astype(np.float64) for one in (port, truth))
         yield difference(ours, theirs), theirs, ours
 
 

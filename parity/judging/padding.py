@@ -127,6 +127,10 @@ class Turned(Alignment):
 
     padding: Padding | None = None
 
+    @property
+    def rearranges(self) -> bool:
+        return self.padding is not None
+
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         value = super().read(tap, shape)
         return value if self.padding is None else self.padding.turned(tap, value)

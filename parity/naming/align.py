@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts, held
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.names import parted, sparse_layers, tap_named, unwrapped
 from lockstep.parity.naming.rotary_order import in_halves
@@ -35,6 +36,23 @@ class Alignment:
             return array
         self.moved[name] += name != "none"
         return MOVES[name](array, shape)
+
+    def parts(self, tap: str, shape: Shape | None = None) -> Parts:
+        """Return it to be read a part at a time; whole, where numbers have to change places."""
+        found = self.dump.shapes[self.names[tap]]
+        name = None if shape is None else move_between(found, shape)
+        if self.rearranges or (name is not None and name not in IN_ORDER):
+            return held(self.read(tap, shape))
+        tensor = self.dump.parts(self.names[tap])
+        if name is None or shape is None:
+            return tensor
+        self.moved[name] += name != "none"
+        return tensor.reshaped(shape)
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether `read` puts numbers into another order, or reads them from elsewhere."""
+        return False
 
     def raw(self, tap: str, shape: Shape | None) -> np.ndarray:
         """Return the tensor of a tap as it was dumped; `shape` is what is wanted of it."""
@@ -140,3 +158,6 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
         for name, move in BARE_MOVES.items()
     },
 }
+# These leave numbers in their order, whatever the shape.
+IN_ORDER = ("none", "batch axis added", "batch axis dropped", "batch and tokens parted",
+            "heads merged or split", "batch axis added, heads merged or split")  # fmt: skip

@@ -33,7 +33,7 @@ def in_halves(dump: Dump, tap_of: Callable[[str], str]) -> tuple[Dump, list[str]
         pairs = array.reshape(*array.shape[:-1], -1, width // 2, 2)
         return pairs.swapaxes(-1, -2).reshape(array.shape)
 
-    return replace(dump, read=read), [PLAN]
+    return replace(dump, read=read, parted=None), [PLAN]
 
 
 def head_width(said: str) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lockstep.reference.checkpoint.dtypes import numpy_dtype
+from lockstep.reference.checkpoint.dtypes import item_size, numpy_dtype
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.file_kinds import HEAD_BYTES, looks_like
 from lockstep.reference.checkpoint.files import (
@@ -67,16 +67,37 @@ class SafetensorsFile:
         first = entry.start + start * row_bytes
         return self._read(entry, shape, first, first + (stop - start) * row_bytes)
 
+    def read_part(
+        self, name: str, start: int, stop: int, room: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return numbers `start` to `stop` of a tensor, counted along its last axis first.
+
+        They are written into `room`, bytes that must be enough, if it is given.
+        """
+        entry = self._entry(name)
+        size = item_size(entry.dtype)
+        if not 0 <= start <= stop <= (entry.stop - entry.start) // size:
+            raise IndexError(f"numbers {start}:{stop} of {show(name)}")
+        first = entry.start + start * size
+        return self._read(entry, (stop - start,), first, first + (stop - start) * size, room)
+
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:
             raise KeyError(f"no tensor {show(name)} in {self.path}")
         return self.entries[name]
 
-    def _read(self, entry: Entry, shape: tuple[int, ...], start: int, stop: int) -> np.ndarray:
+    def _read(
+        self,
+        entry: Entry,
+        shape: tuple[int, ...],
+        start: int,
+        stop: int,
+        room: np.ndarray | None = None,
+    ) -> np.ndarray:
         with open_file(self.path) as descriptor:
             check_unchanged(descriptor, self.path, self._stamp)
             # A buffer of its own is aligned wherever the bytes lie in the file.
-            buffer = np.empty(stop - start, np.uint8)
+            buffer = np.empty(stop - start, np.uint8) if room is None else room[: stop - start]
             read_into(descriptor, buffer.data, start, self.path)
             check_unchanged(descriptor, self.path, self._stamp)
         if entry.dtype == "BOOL" and buffer.size and buffer.max() > 1:

@@ -9,9 +9,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from lockstep.parity.dumps import trace_file
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.dumps.trace_file import TAGS, TraceFile
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 
 @pytest.mark.parametrize("name", sorted(TAGS))
@@ -63,6 +65,7 @@ import resource, sys
 import numpy as np
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     with TraceFile(sys.argv[1]) as file:
@@ -101,3 +104,24 @@ def test_every_failing_call_is_a_line(tmp_path, monkeypatch, call):
 def test_an_impossible_path_is_a_line(tmp_path, path):
     with pytest.raises(InputError, match="cannot be written"):
         TraceFile(f"{tmp_path}/{path}")
+
+
+def test_a_header_that_nothing_would_read_is_told_before_the_file_is_made(tmp_path, monkeypatch):
+    """By hand: in 2 KB beside what is said of the whole there is room for a few tensors."""
+    monkeypatch.setattr(trace_file, "HEADER_LIMIT", trace_file.ABOUT + 2000)
+    names = [f"model.layers.{layer}.mlp" for layer in range(40)]
+    with pytest.raises(InputError, match="tensors would be over") as told:
+        write(tmp_path / "long", names)
+    assert "fewer taps (--taps) or fewer steps" in str(told.value)
+    written = int(str(told.value).split("header of ")[1].split()[0]) - 1
+    assert 10 < written < 40
+    assert list(tmp_path.iterdir()) == []
+    write(tmp_path / "fits", names[:written])
+    limit = trace_file.ABOUT + 2000
+    assert len(SafetensorsFile(tmp_path / "fits", header_limit=limit).entries) == written
+
+
+def write(path, names):
+    with TraceFile(path, tokens=[1]) as file:
+        for name in names:
+            file(name, np.ones(3, np.float32))

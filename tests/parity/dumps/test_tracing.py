@@ -11,6 +11,7 @@ import pytest
 from lockstep import fast, reference
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.diff import diff
+from lockstep.parity.dumps import trace_file
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.dumps.tracing import check_globs, trace_run
 from lockstep.parity.replaying.taps import taps_of
@@ -96,6 +97,22 @@ def test_globs_choose_taps_and_a_wrong_one_is_told_before_the_run(tmp_path, plai
         with pytest.raises(InputError, match="no tap is named"):
             check_globs(open_checkpoint(plain), ["logits", glob])
     check_globs(open_checkpoint(plain), None)
+
+
+def test_steps_whose_header_nothing_would_read_are_refused_before_they_run(
+    tmp_path, plain, monkeypatch
+):
+    """By hand: a header of 20 KB holds a prefill of this model, and no hundred steps of it."""
+    monkeypatch.setattr(trace_file, "HEADER_LIMIT", trace_file.ABOUT + 20_000)
+    model, passes = reference.load(plain), []
+    forward = model.stages
+    monkeypatch.setattr(model, "stages", lambda *a, **k: passes.append(1) or forward(*a, **k))
+    with pytest.raises(InputError, match="would be over the"):
+        trace_run(model, TOKENS, tmp_path / "t", globs=None, decode=100)
+    assert passes == [1]
+    assert list(tmp_path.iterdir()) == []
+    trace_run(model, TOKENS, tmp_path / "t", globs=["logits"], decode=3)
+    assert len(open_dump(tmp_path / "t").shapes) == 4
 
 
 def test_what_a_backend_fuses_cannot_be_traced(tmp_path, plain):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from lockstep.parity.dumps.contents import CHUNK, measure
+from lockstep.parity.dumps.contents import measure
+from lockstep.parity.dumps.parts import PIECE, held
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.dumps.validation import validate
 from lockstep.reference.checkpoint.errors import InputError
@@ -228,13 +229,13 @@ def test_what_is_not_there_or_no_dump(tmp_path, refuses):
 
 def test_a_tensor_of_several_pieces_is_counted_whole():
     """By loop: NumPy's own counts of the whole."""
-    array = np.ones(CHUNK + 5, np.float16)
-    array[[0, CHUNK + 1]] = 0
-    array[[1, CHUNK + 2, CHUNK + 3]] = np.nan
-    array[CHUNK + 4] = np.inf
-    found = measure("x", None, array)
+    array = np.ones(PIECE + 5, np.float16)
+    array[[0, PIECE + 1]] = 0
+    array[[1, PIECE + 2, PIECE + 3]] = np.nan
+    array[PIECE + 4] = np.inf
+    found = measure("x", None, held(array))
     assert (found.zeros, found.nan, found.infinite) == (2, 3, 1)
-    assert found.digest != measure("x", None, array[::-1]).digest
+    assert found.digest != measure("x", None, held(array[::-1])).digest
 
 
 def test_a_batch_says_its_rows_in_the_place_of_tokens(tmp_path):

@@ -7,14 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.parity.judging.histogram import CHUNK, HIGHEST, LOWEST, Histogram, counted
+from lockstep.parity.judging.histogram import (
+    CHUNK,
+    HIGHEST,
+    LOWEST,
+    Histogram,
+    histogram_of,
+    tallied,
+)
 from lockstep.parity.judging.metrics import distance
 
 
 def histogram(off, size):
     """Count them in parts, of which the last may be short."""
     flat = off.reshape(-1)
-    return counted((flat[at : at + CHUNK - 1] for at in range(0, flat.size, CHUNK - 1)), size)
+    cuts = range(0, flat.size, CHUNK - 1)
+    return histogram_of((tallied(flat[at : at + CHUNK - 1], size) for at in cuts), size)
 
 
 def test_a_worked_example():

@@ -2,11 +2,15 @@
 
 import tracemalloc
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.parity.dumps import parts
+from lockstep.parity.dumps.crew import Crew
+from lockstep.parity.judging.compiled import machine_code
 from lockstep.parity.judging.histogram import CHUNK
 from lockstep.parity.judging.metrics import Distance, difference, distance, rms
 
@@ -92,6 +96,53 @@ def test_parts_add_up_to_the_whole(dtype, count):
     assert figures == pytest.approx(whole(port, truth), rel=1e-12)
     assert found.histogram is not None
     assert found.histogram.zero + sum(found.histogram.counts) == count
+
+
+def draw(dtype, size=3 * CHUNK - 1):
+    rng = np.random.default_rng(3)
+    truth = rng.standard_normal((1, size)).astype(np.float32)
+    port = truth + np.float32(1e-3) * rng.standard_normal((1, size), np.float32)
+    port[0, ::7] = truth[0, ::7]
+    return port.astype(np.dtype(getattr(ml_dtypes, dtype, dtype))), truth
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8"])
+@pytest.mark.parametrize("size", [1, 511, 512, 3 * CHUNK - 1])
+def test_machine_code_finds_the_same(dtype, size):
+    """By a second computation: NumPy's, whose sums round otherwise; counts are the same ones."""
+    port, truth = draw(dtype, size)
+    one, other = distance(port, truth), distance(port, truth, crew=Crew(1, compiled=True))
+    assert machine_code() is not None
+    assert one.histogram == other.histogram
+    assert other.max_abs == one.max_abs
+    for name in ("rms_rel", "cosine", "gain"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    (INF, INF), (INF, -INF), (NAN, 1), (1, NAN), (1, INF), (0, 0), (3e38, -3e38), (1e-45, 0),
+])  # fmt: skip
+def test_machine_code_finds_what_is_not_finite(ours, theirs):
+    """By a second computation: one number among many."""
+    port, truth = draw("float32", 1500)
+    port[0, 1300], truth[0, 1300] = ours, theirs
+    one, other = distance(port, truth), distance(port, truth, crew=Crew(1, compiled=True))
+    assert repr(one.histogram) == repr(other.histogram)
+    figures = [[found.max_abs, found.rms_rel, found.cosine, found.gain] for found in (one, other)]
+    np.testing.assert_allclose(*figures, rtol=1e-12)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_threads_change_no_bit(compiled, monkeypatch):
+    """By law: however many look, what they find is added up in the order of the pieces."""
+    monkeypatch.setattr(parts, "PIECE", 1000)
+    port, truth = draw("float32")
+    found = []
+    for threads in (1, 2, 5):
+        with Crew(threads, compiled=compiled) as crew:
+            found.append(distance(port, truth, crew=crew))
+    assert found[0] == found[1] == found[2]
+    assert found[0].histogram == found[1].histogram == found[2].histogram
 
 
 def test_memory_does_not_grow_with_the_tensor():

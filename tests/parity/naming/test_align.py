@@ -1,11 +1,13 @@
 """Moves that lose nothing, by hand on small shapes; what only broadcasting would fit does not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import held
 from lockstep.parity.naming.align import align, move_between
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -117,6 +119,13 @@ def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
     found, numbers, said = moved(shape, wanted)
     np.testing.assert_array_equal(found, truth(numbers))
     assert said == plan
+    # In parts it is the same, and read from the file where numbers keep their order.
+    side = dump(logits=numbers)
+    aligned = align(replace(side, parted=lambda name: replace(held(numbers), in_file=True)))
+    parts = aligned.parts("logits", wanted)
+    np.testing.assert_array_equal(parts.whole(), truth(numbers))
+    assert parts.in_file == (np.ravel(truth(numbers)).tolist() == np.ravel(numbers).tolist())
+    assert aligned.plan == plan
 
 
 @pytest.mark.parametrize(

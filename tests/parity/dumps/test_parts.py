@@ -1,0 +1,111 @@
+"""Tensors read a piece at a time: the same numbers as the whole, and no more memory. By law."""
+
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lockstep.parity.dumps import parts
+from lockstep.parity.dumps.crew import Crew
+from lockstep.parity.dumps.dump import open_dump
+from lockstep.parity.dumps.parts import held
+from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.reference.checkpoint.errors import InputError
+
+ARRAY = np.random.default_rng(0).standard_normal((3, 5, 7)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(parts, "PIECE", 16)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int16", "bool"])
+def test_the_pieces_of_a_trace_are_its_numbers(tmp_path, dtype):
+    array = ARRAY.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    with TraceFile(tmp_path / "t", tokens=[1]) as file:
+        file("before", np.ones(5, np.int8))  # so the tensor is at no even place
+        file("x", array)
+        file("empty", array[:0])
+    dump = open_dump(tmp_path / "t")
+    found = [piece.copy() for piece in dump.parts("x").pieces()]
+    assert [len(piece) for piece in found] == [16] * 6 + [9]
+    assert np.concatenate(found).tobytes() == array.tobytes()
+    assert dump.parts("x").whole().tobytes() == array.tobytes()
+    assert [piece.size for piece in dump.parts("empty").pieces()] == [0]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_pieces_of_an_npy_file_are_its_numbers(tmp_path, order):
+    np.save(tmp_path / "x.npy", np.asarray(ARRAY, order=order))
+    np.savez(tmp_path / "x.npz", x=ARRAY)
+    for path in (tmp_path, tmp_path / "x.npz"):
+        tensor = open_dump(path).parts("x")
+        assert np.concatenate([one.copy() for one in tensor.pieces()]).tolist() == (
+            ARRAY.ravel().tolist()
+        )
+
+
+@pytest.mark.parametrize("kind", ["t.safetensors", "x.npy"])
+def test_a_file_that_changes_between_pieces_is_refused(tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "x.npy":
+        np.save(path, ARRAY)
+        tensor = open_dump(tmp_path).parts("x")
+    else:
+        with TraceFile(path, tokens=[1]) as file:
+            file("x", ARRAY)
+        tensor = open_dump(path).parts("x")
+    pieces = tensor.pieces()
+    next(pieces)
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(InputError, match="changed while reading"):
+        next(pieces)
+
+
+def test_a_shape_that_does_not_fit_is_refused():
+    assert held(ARRAY).reshaped((15, 7)).shape == (15, 7)
+    with pytest.raises(ValueError, match="105 numbers"):
+        held(ARRAY).reshaped((15, 8))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_crew_finds_in_order(threads):
+    tensor = held(np.arange(1000))
+    with Crew(threads, compiled=False) as crew:
+        found = list(crew.each(lambda one, other: (int(one[0]), other.size), tensor, tensor))
+    assert found == [(start, min(16, 1000 - start)) for start in range(0, 1000, 16)]
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from lockstep.parity.dumps import parts
+parts.PIECE = 1 << 15
+from lockstep.parity.bench.memory import peak_bytes
+from lockstep.parity.bench.comparing import write
+from lockstep.parity.diff import diff
+from lockstep.parity.dumps.validation import validate
+paths = [Path(sys.argv[1]) / side for side in ("left", "right")]
+def grown(gb):
+    for off, path in zip((0.0, 1e-3), paths):
+        write(path, gb, gb, off, sparse=True)
+    before = peak_bytes()
+    found = diff(*paths)
+    assert found.verdict == "diverged" and "first at" in found.taps[0].place, found
+    validate(paths[0])
+    return peak_bytes() - before
+grown(0.001)
+print(grown(0.064))
+"""
+
+
+def test_memory_does_not_grow_with_the_tensor(tmp_path):
+    """In a process of its own, where nothing else was: tensors of 64 MB, pieces of 128 KB."""
+    run = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 40e6  # a tensor of one side is 64 MB
