@@ -30,7 +30,7 @@ LLAMA_CPP := .venv/.llama-cpp-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint test test-peers proof wheel format clean
+.PHONY: help demo lint test test-peers proof bench wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,11 @@ test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under fort
 proof: $(PEERS) ## plant every bug, run explain on each and print the tables (hours)
 	$(BIN)/python -m tests.proof.run --json proof.jsonl $(PROOF)
 	$(BIN)/python -m tests.proof.run.table proof.jsonl
+
+# The figures hang on the machine: only those of one run compare. `make bench BENCH='-k linear'`
+bench: $(TOOLS) ## time each operation on each backend (minutes)
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-disable-gc \
+	    --benchmark-group-by=group --benchmark-columns=median,iqr,rounds --benchmark-sort=name $(BENCH)
 
 wheel: $(TOOLS) ## build the archives into dist/ and test them away from the source
 	.ci/check-wheel
