@@ -44,7 +44,7 @@ lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m pyright
 
 test: lint ## lint, then every test that needs no peer (under ten minutes)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver
