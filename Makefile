@@ -30,7 +30,7 @@ LLAMA_CPP := .venv/.llama-cpp-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint test test-peers proof wheel format clean
+.PHONY: help demo lint test test-peers proof bench wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -44,7 +44,7 @@ lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m pyright
 
 test: lint ## lint, then every test that needs no peer (under ten minutes)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver
@@ -56,6 +56,11 @@ test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under fort
 proof: $(PEERS) ## plant every bug, run explain on each and print the tables (hours)
 	$(BIN)/python -m tests.proof.run --json proof.jsonl $(PROOF)
 	$(BIN)/python -m tests.proof.run.table proof.jsonl
+
+# The figures hang on the machine: only those of one run compare. `make bench BENCH='-k linear'`
+bench: $(TOOLS) ## time each operation on each backend (minutes)
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-disable-gc \
+	    --benchmark-group-by=group --benchmark-columns=median,iqr,rounds --benchmark-sort=name $(BENCH)
 
 wheel: $(TOOLS) ## build the archives into dist/ and test them away from the source
 	.ci/check-wheel

@@ -13,6 +13,7 @@ from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
+from lockstep.fast.streaming.experts import StreamedExperts
 from lockstep.reference.checkpoint.adapters import HEAD, Adapters, open_adapter, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from lockstep.reference.scheduling.batch import BatchRules, check_order, places_of
@@ -32,6 +33,7 @@ class Model:
         dtype: str,
         backend: Any,
         progress: Progress | None = None,
+        expert_budget: int | None = None,
     ):
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.rules = BatchRules(
@@ -39,8 +41,13 @@ class Model:
         )
         self.dtype, self.backend, self.ops = dtype, backend, backend.ops
         self.base, self.adapters = {}, Adapters()
+        self.streamed = None
+        if expert_budget is not None:
+            self.streamed = StreamedExperts(checkpoint, backend, expert_budget)
+            self.base |= self.streamed.stacks
         for name in checkpoint.names:
-            self.base[name] = backend.weight(checkpoint.tensor(name))
+            if name not in self.base:
+                self.base[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
         self.joined = backend.joined(self.base)
@@ -158,6 +165,7 @@ class Model:
             trace=trace,
             adapters=self.adapters.modules,
             joined=self.joined,
+            streamed=self.streamed,
         )
         yield from self.architecture.stages(run, batch.tokens)
 
@@ -171,17 +179,21 @@ def load(
     backend: str = "fast",
     device: str | None = None,
     progress: Progress | None = None,
+    expert_budget: int | None = None,
 ) -> Model:
     """Open a checkpoint folder and put its weights on a backend; packed weights stay packed.
 
     `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's.
     `progress` is called with the name of each tensor that was read.
-    `adapter` is a folder of mlx-lm or of PEFT, applied as the model runs.
+    `adapter` is a folder of mlx-lm or of PEFT, applied as the model runs. With an `expert_budget`
+    experts stay on the disk, and so many bytes of them in memory.
     Raises: InputError for anything that the readers of checkpoints and adapters refuse.
     """
     chosen = backend_named(backend, dtype=dtype, device=device)
     checkpoint = open_checkpoint(path, ignore_config=ignore_config)
-    model = Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)
+    model = Model(
+        checkpoint, dtype=dtype, backend=chosen, progress=progress, expert_budget=expert_budget
+    )
     if adapter is None:
         return model
     return model.with_adapter(adapter, ignore_config=ignore_config)

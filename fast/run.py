@@ -1,13 +1,14 @@
 """One forward pass: what the operations of a model need to hand, and who listens to them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.fast.joined import Joined, Paths
 from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
+from lockstep.fast.streaming.experts import StreamedExperts
 from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.stores.cache import Cache
 
@@ -31,6 +32,7 @@ class Run:
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
     joined: Mapping[Paths, Joined]  # one matrix for several modules, by their paths
+    streamed: StreamedExperts | None = None  # experts that are read as they are visited
 
     @property
     def lengths(self) -> RowIndex:
@@ -54,6 +56,20 @@ class Run:
         """Return the stack of matrices at `path`, adapted or not."""
         stack, adapter = self.weights[f"{path}.weight"], self.adapters.get(path)
         return stack if adapter is None else Adapted(stack, adapter)
+
+    def visit(self, path: str, routing: Array) -> None:
+        """Tell whoever streams the experts at `path` which of them the next operation uses."""
+        if self.streamed is not None:
+            self.streamed.visit(path, np.asarray(routing != 0))
+
+    def foresee(self, path: str, routing: Callable[["Run"], Array]) -> None:
+        """Guess from what is known which experts a later layer will use, if they are streamed.
+
+        `routing` is called with a run to which nobody listens.
+        """
+        if self.streamed is not None:
+            guess = routing(replace(self, trace=None))
+            self.streamed.foresee(path, np.asarray(guess != 0))
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""

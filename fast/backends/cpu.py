@@ -39,6 +39,14 @@ class CpuBackend:
         widened_later = narrow and self.dtype == np.float32 and kernels.available()
         return tensor if isinstance(tensor, Packed) or widened_later else self.cast(tensor)
 
+    def held(self, tensor: np.ndarray | Packed) -> Any:
+        """Take a stored tensor to what is kept of it while its expert is streamed."""
+        return self.weight(tensor)
+
+    def given(self, held: Any) -> Any:
+        """Return what is computed with: what is held."""
+        return held
+
     def joined(self, weights: dict[str, Any]) -> dict[Paths, Joined]:
         """Put matrices of one input into one, where they are stored alike and kernels read them.
 

@@ -48,6 +48,14 @@ class MlxBackend:
             return replace(tensor, packed=mx.array(tensor.packed), scales=scales, biases=biases)
         return from_numpy(tensor).astype(self.dtype)
 
+    def held(self, tensor: np.ndarray | Packed) -> Any:
+        """Keep a stored tensor as it was read: a thread that reads must not make arrays of MLX."""
+        return tensor
+
+    def given(self, held: np.ndarray | Packed) -> Any:
+        """Copy over what is held."""
+        return self.weight(held)
+
     def joined(self, weights: dict[str, Any]) -> dict[Any, Any]:
         """Leave matrices apart."""
         return {}

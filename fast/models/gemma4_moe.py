@@ -17,9 +17,18 @@ def route(run: Run, x: Hidden, path: str) -> Array:
     return run.tap(f"{path}.routing", routing)
 
 
+def foresee(run: Run, x: Hidden, layer: int) -> None:
+    """Guess what the next layer will choose: what it would, if this one's experts said nothing."""
+    path = f"model.layers.{layer + 1}"
+    if layer + 1 < run.config.num_hidden_layers:
+        run.foresee(f"{path}.experts", lambda run: route(run, x, f"{path}.router"))
+
+
 def experts(run: Run, x: Hidden, layer: int) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}"
     routing = route(run, x, f"{path}.router")
+    run.visit(f"{path}.experts", routing)
+    foresee(run, x, layer)
     normed = run.rms_norm(x, f"{path}.pre_feedforward_layernorm_2")
     gate, up, down = (run.stack(f"{path}.experts.{name}_proj") for name in ("gate", "up", "down"))
     said = ops.geglu_experts(normed, routing, gate, up, down, per_token=config.top_k_experts)

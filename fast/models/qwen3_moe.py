@@ -41,14 +41,28 @@ def dense_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
 
 
-def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
-    ops, config, path = run.ops, run.config, f"model.layers.{layer}.mlp"
+def route(run: Run, x: Hidden, layer: int) -> Array:
+    config, path = run.config, f"model.layers.{layer}.mlp"
     logits = run.linear(x, f"{path}.gate")  # (B, L, X)
-    routing = ops.top_k_routing(
+    routing = run.ops.top_k_routing(
         logits, per_token=config.num_experts_per_tok, normalize=config.norm_topk_prob
     )
+    return run.tap(f"{path}.routing", routing)
+
+
+def foresee(run: Run, x: Hidden, layer: int) -> None:
+    """Guess what the next layer will choose: what it would, if this one's experts said nothing."""
+    if layer + 1 < run.config.num_hidden_layers and run.config.is_sparse(layer + 1):
+        path = f"model.layers.{layer + 1}"
+        norm = f"{path}.post_attention_layernorm"
+        run.foresee(f"{path}.mlp.experts", lambda run: route(run, run.rms_norm(x, norm), layer + 1))
+
+
+def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
+    ops, config, path = run.ops, run.config, f"model.layers.{layer}.mlp"
+    routing = route(run, x, layer)
+    run.visit(f"{path}.experts", routing)
     gate, up, down = (run.stack(f"{path}.experts.{name}_proj") for name in ("gate", "up", "down"))
-    routing = run.tap(f"{path}.routing", routing)
     said = ops.experts(x, routing, gate, up, down, per_token=config.num_experts_per_tok)
     return run.tap(f"{path}.experts", said)
 
@@ -60,6 +74,7 @@ def block(
     normed = run.rms_norm(x, f"{path}.input_layernorm")
     attended = attention(run, normed, layer, mask, frequencies)
     x = run.tap(f"{path}.residual", run.ops.add(x, attended))
+    foresee(run, x, layer)
     thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
     return run.tap(path, run.ops.add(x, thought))
 

@@ -6,6 +6,7 @@ import mlx.core as mx
 from lockstep.fast.ops.dequantize_blocks import dequantize_blocks
 from lockstep.fast.ops.swiglu import swiglu
 from lockstep.fast.shapes import Array, Hidden, Narrowing, Routing, Widening
+from lockstep.fast.streaming.one_by_one import is_streamed, one_by_one
 from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
@@ -22,7 +23,7 @@ def experts(
     Differs from `reference.ops.experts`: the matrices are gathered inside one product, packed or
     not, which MLX has on a CPU in float32 alone; blocks that it has no product for are expanded
     whole, a stack at a time; a token that chose fewer than `per_token` visits others with weight 0;
-    more than that are left out unseen.
+    more than that are left out unseen. Experts that stay on the disk get their tokens one by one.
     """
     return gated_experts(x, routing, gate, up, down, per_token=per_token, gated=swiglu)
 
@@ -34,6 +35,8 @@ def gated_experts(
     """Do it with a gate of the model's own."""
     if not x.size:
         return x
+    if is_streamed(gate):
+        return one_by_one(x, routing, gate, up, down, gated=gated)
     ids = mx.argsort(mx.where(routing == 0, 1, 0), axis=-1)[..., :per_token]  # by rising expert
     weights = mx.take_along_axis(routing, ids, axis=-1).reshape(-1, per_token, 1)
     visits = ids.reshape(-1)
@@ -58,18 +61,10 @@ def product(x: Array, stack: Any, ids: Array, ordered: bool) -> Array:
         matrices = stack.astype(work).swapaxes(-1, -2)
         out = mx.gather_mm(x.astype(work), matrices, rhs_indices=ids, sorted_indices=ordered)
         return out.astype(x.dtype)
-    return mx.gather_qmm(
-        x,
-        stack.packed,
-        stack.scales,
-        stack.biases,
-        rhs_indices=ids,
-        transpose=True,
-        group_size=stack.group_size,
-        bits=stack.bits,
-        mode=stack.mode,
-        sorted_indices=ordered,
-    ).astype(x.dtype)
+    how = {"group_size": stack.group_size, "bits": stack.bits, "mode": stack.mode}
+    packed = (stack.packed, stack.scales, stack.biases)
+    y = mx.gather_qmm(x, *packed, rhs_indices=ids, sorted_indices=ordered, **how)
+    return y.astype(x.dtype)
 
 
 def learned_by(x: Array, adapter: Any, ids: Array, ordered: bool) -> Array:

@@ -3,7 +3,10 @@
     python -m lockstep.parity.bench.shape qwen3-0.6b DIR --format mlx-4bit
 
 The numbers hang on the names of the tensors alone, so each format holds the same model, as far as
-it can. There is no tokenizer: prompts are ids.
+it can. There is no tokenizer: prompts are ids. A model larger than memory is written in random
+bits:
+
+    python -m lockstep.parity.bench.shape gemma4-26b-a4b DIR --format random-4bit
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 from lockstep.parity.bench.gguf_copy import write as write_gguf
 from lockstep.parity.bench.gguf_types import WRITTEN, types_of
+from lockstep.parity.bench.random_bits import write_random_bits
 from lockstep.parity.bench.requantized import BY_LLAMA_CPP, requantize
 from lockstep.parity.explaining.cost import REAL, write
 from lockstep.parity.new_folder import check_new_folder, new_folder
@@ -25,12 +29,48 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 
 QWEN3_0_6B = REAL | {"rope_theta": 1e6}
-SHAPES = {"qwen3-0.6b": QWEN3_0_6B}
+SLIDING, FULL = "sliding_attention", "full_attention"
+GEMMA4_26B_A4B = {
+    "model_type": "gemma4_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "vocab_size": 262144,
+    "vocab_size_per_layer_input": 262144,
+    "hidden_size": 2816,
+    "hidden_size_per_layer_input": 0,
+    "intermediate_size": 2112,
+    "moe_intermediate_size": 704,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "num_hidden_layers": 30,
+    "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False,
+    "layer_types": 5 * [*5 * [SLIDING], FULL],
+    "sliding_window": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_global_key_value_heads": 2,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "attention_k_eq_v": True,
+    "attention_bias": False,
+    "max_position_embeddings": 262144,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {
+        FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+    },
+    "final_logit_softcapping": 30.0,
+    "tie_word_embeddings": True,
+    "eos_token_id": 1,
+}
+SHAPES = {"qwen3-0.6b": QWEN3_0_6B, "gemma4-26b-a4b": GEMMA4_26B_A4B}
+RANDOM = "random-4bit"
 DENSE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 AFFINE = {f"mlx-{bits}bit": bits for bits in (2, 3, 4, 5, 6, 8)}
 MINIFLOATS = ("mxfp4", "mxfp8", "nvfp4")
 GGUF = {f"gguf-{name.lower()}": name for name in (*WRITTEN, *BY_LLAMA_CPP)}
-FORMATS = (*DENSE, *AFFINE, *MINIFLOATS, *GGUF)
+FORMATS = (*DENSE, *AFFINE, *MINIFLOATS, *GGUF, RANDOM)
 
 
 def write_shape(config: Mapping[str, Any], target: Path, form: str) -> Path:
@@ -40,6 +80,12 @@ def write_shape(config: Mapping[str, Any], target: Path, form: str) -> Path:
     format needs: gguf, and llama-cpp-python for Q4_K and its kin.
     """
     whole = check_new_folder(target, [])
+    if form == RANDOM:
+        with new_folder(whole) as folder:
+            write_random_bits(folder, config, done=lambda name: None)
+        return target
+    if config["model_type"] != "qwen3":
+        raise InputError("--format", f"{form}, but this shape is written as {RANDOM} alone")
     if form in DENSE:
         with new_folder(whole) as folder:
             write(folder, config, stored=DENSE[form])
@@ -89,6 +135,8 @@ def resized(shape: str, *, layers: int | None = None, width: int | None = None) 
         raise InputError("--layers", f"{layers}, but should be at least 1")
     if layers is not None:
         config["num_hidden_layers"] = layers
+        if "layer_types" in config:
+            config["layer_types"] = config["layer_types"][-layers:]
     if width is not None:
         times = width / config["hidden_size"]
         config["hidden_size"] = width

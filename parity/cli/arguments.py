@@ -6,6 +6,8 @@ import re
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 BACKENDS = ("reference", "fast", "mlx", "cpu")
 WHOLE = re.compile(r"[0-9]{1,18}")
+SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(kB|MB|GB|TB)")
+UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?")
 
 
@@ -20,6 +22,14 @@ def above_zero(text: str) -> int:
     if not found:
         raise refusal(text, "a whole number from 1 on")
     return found
+
+
+def size(text: str) -> int:
+    """Return bytes: 2GB is two thousand million of them."""
+    found = SIZE.fullmatch(text)
+    if not found:
+        raise refusal(text, "a size such as 500MB or 2.5GB")
+    return round(float(found[1]) * UNITS[found[2]])
 
 
 def number(text: str) -> float:

@@ -10,7 +10,14 @@ from typing import Any
 
 from lockstep.parity.cli.arguments import add_model, add_prompt
 from lockstep.parity.cli.cached import CacheFiles, add_cache_files
-from lockstep.parity.cli.writing import CACHES, Writing, add_thinking, add_writing, summary
+from lockstep.parity.cli.writing import (
+    CACHES,
+    Writing,
+    add_thinking,
+    add_writing,
+    said_of_experts,
+    summary,
+)
 
 HELP = "continue a prompt"
 EXAMPLE = """\
@@ -20,6 +27,7 @@ EXAMPLE = """\
   lockstep generate MODEL --prompt "Once more" --load-cache once.safetensors
   lockstep generate MODEL --prompt "1, 2, 3" --decoder speculative --draft SMALLER
   lockstep generate MODEL --tokens 1,2,3 --temperature 0.8 --top-p 0.9 --semantics llama.cpp
+  lockstep generate MODEL --prompt "1, 2, 3" --expert-budget 2GB
   lockstep generate MODEL --prompt "Count to ten." --chat --decoder wedlm --threshold 0.3"""
 
 
@@ -55,12 +63,21 @@ def run(options: Namespace) -> int:
         document = generation.run(tokens, options.max_tokens, speech, tokenize_s=taken, cache=cache)
     files.end(generation, tokens, document["tokens"])
     document |= {} if files.taken is None else {"cached_tokens": files.taken}
-    said = ", ".join(filter(None, [files.said(len(tokens)), generation.decoder.said()]))
+    experts = expert_report(generation.model)
+    document |= {} if experts is None else {"experts": experts}
+    parts = [files.said(len(tokens)), generation.decoder.said(), said_of_experts(experts)]
+    said = ", ".join(filter(None, parts))
     text = f"\n{steps_of(generation.decoder)}{summary(document, said)}"
     if document["text"] is None:
         text = ",".join(map(str, document["tokens"])) + text
     emit(options, lambda: document, lambda: text)
     return 0
+
+
+def expert_report(model: Any) -> dict[str, Any] | None:
+    """Return what reading experts from the disk took; None if all are in memory."""
+    streamed = getattr(model, "streamed", None)
+    return None if streamed is None else streamed.report()
 
 
 def steps_of(decoder: Any) -> str:

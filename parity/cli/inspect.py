@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_ignore_config, add_model
-from lockstep.parity.cli.output import emit, table, warn
+from lockstep.parity.cli.output import emit, in_units, table, warn
 
 HELP = "architecture, quantisation per tensor, parameters, memory"
 EXAMPLE = "  lockstep inspect MODEL"
@@ -41,15 +41,16 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         ("vocabulary", f"{config['vocab_size']:,} tokens, head {tied}"),
         ("context", f"{found['context']:,} tokens{window}"),
         ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
-        ("weights", f"{size(memory['weights'])} stored, {found['bits_per_weight']:.2f} bits each"),
-        ("kv cache", f"{size(memory['cache_per_token'])} for each token, in float32"),
-        ("memory", f"about {size(memory['reference'])} on the reference, "
-                   f"{size(memory['fast'])} on mlx and {size(memory['cpu'])} on cpu, "
+        ("weights", f"{in_units(memory['weights'])} stored, "
+                    f"{found['bits_per_weight']:.2f} bits each"),
+        ("kv cache", f"{in_units(memory['cache_per_token'])} for each token, in float32"),
+        ("memory", f"about {in_units(memory['reference'])} on the reference, "
+                   f"{in_units(memory['fast'])} on mlx and {in_units(memory['cpu'])} on cpu, "
                    f"for {memory['tokens']} tokens in float32"),
     ]  # fmt: skip
     formats = [("stored as", "tensors", "size", "modules")]
     formats += [
-        (name, str(group["tensors"]), size(group["nbytes"]), kinds(group["modules"]))
+        (name, str(group["tensors"]), in_units(group["nbytes"]), kinds(group["modules"]))
         for name, group in found["formats"].items()
     ]
     parts = [table(rows), table(formats, right=frozenset([1, 2]))]
@@ -85,12 +86,3 @@ def kinds(modules: dict[str, int]) -> str:
     """Name the first few kinds of modules, those that are in several layers with their number."""
     names = [name if count == 1 else f"{name} x{count}" for name, count in modules.items()]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def size(count: float) -> str:
-    """Return a number of bytes with the unit that suits it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("unreachable")

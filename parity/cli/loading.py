@@ -23,7 +23,8 @@ def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -
         model = reference_of(checkpoint, dtype)
         model = model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
     else:
-        model = load_fast(checkpoint, adapter, backend, dtype, ignored)
+        budget = getattr(options, "expert_budget", None)
+        model = load_fast(checkpoint, adapter, backend, dtype, ignored, budget)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
@@ -59,7 +60,12 @@ def reference_of(checkpoint: Any, dtype: str) -> Any:
 
 
 def load_fast(
-    checkpoint: Any, adapter: str | None, backend: str, dtype: str, ignored: list[str]
+    checkpoint: Any,
+    adapter: str | None,
+    backend: str,
+    dtype: str,
+    ignored: list[str],
+    expert_budget: int | None = None,
 ) -> Any:
     from lockstep.fast.backends import backend_named
     from lockstep.fast.model import Model
@@ -69,7 +75,9 @@ def load_fast(
     if adapter is not None:  # a bad one is refused before gigabytes are read
         open_adapter(adapter, checkpoint, ignore_config=ignored)
     with Progress(len(checkpoint.names)) as progress:
-        model = Model(checkpoint, dtype=dtype, backend=chosen, progress=progress)
+        model = Model(
+            checkpoint, dtype=dtype, backend=chosen, progress=progress, expert_budget=expert_budget
+        )
     return model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
 
 

@@ -95,3 +95,12 @@ def table(rows: list[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -
         for row in rows
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def in_units(count: float) -> str:
+    """Return a number of bytes with the unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")

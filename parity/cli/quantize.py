@@ -8,8 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_ignore_config, whole
-from lockstep.parity.cli.inspect import size
-from lockstep.parity.cli.output import emit, printable, warn
+from lockstep.parity.cli.output import emit, in_units, printable, warn
 
 HELP = "write a model with packed weights"
 EXAMPLE = "  lockstep quantize MODEL packed --bits 4 --keep lm_head --rule down_proj=6"
@@ -81,6 +80,6 @@ def described(made: dict[str, Any]) -> str:
     if made["kept"]:
         lines.append(f"{len(made['kept'])} stay dense: {', '.join(made['kept'][:4])}")
         lines[-1] += f" and {len(made['kept']) - 4} more" if len(made["kept"]) > 4 else ""
-    before, after = size(made["bytes_before"]), size(made["bytes"])
+    before, after = in_units(made["bytes_before"]), in_units(made["bytes"])
     lines.append(f"{before} became {after}, {made['bits_per_weight']:.2f} bits each")
     return "\n".join([*lines, f"-> {made['target']}"])

@@ -10,7 +10,7 @@ import pytest
 REFERENCE = "lockstep.reference.ops"
 BACKENDS = ("lockstep.fast.ops", "lockstep.fast.cpu")
 # What only a port has to be told: which of its backends to use, and on which device.
-ONLY_FAST = {"backend", "device", "progress"}
+ONLY_FAST = {"backend", "device", "progress", "expert_budget"}
 
 
 def operations(package: str) -> set[str]:

@@ -14,13 +14,15 @@ PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
          "docs/parity/dump-format.md", "docs/parity/conformance.md",
          "docs/parity/laws.md", "docs/parity/steps.md",
          "docs/decoding/autoregressive.md", "docs/caches.md", "docs/decoding/speculative.md",
-         "docs/decoding/diffusion.md", "docs/quantising.md"]  # fmt: skip
+         "docs/decoding/diffusion.md", "docs/quantising.md", "docs/streaming.md"]  # fmt: skip
 COMMAND = re.compile(
     r"^\$ lockstep (?P<line>.*)\n(?P<shown>(?:.*\n)*?)(?=\$|```)"
     r"(?:\$ echo \$\?\n(?P<code>\d+))?",
     re.MULTILINE,
 )
-SPEED = re.compile(r"[0-9.]+ a second|the first after [0-9.]+ s")
+SPEED = re.compile(
+    r"[0-9.]+ a second|the first after [0-9.]+ s|\d+% of|[0-9.]+ [kMG]?B read|[0-9.]+ s waited"
+)
 
 
 def commands(page: str) -> list[tuple[list[str], list[str], int]]:

@@ -1,0 +1,1 @@
+"""Experts that stay on the disk: a budget of memory holds those that were visited last."""
