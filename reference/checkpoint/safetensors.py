@@ -28,6 +28,7 @@ from lockstep.reference.checkpoint.safetensors_header import (
     Header,
     parse_header,
 )
+from lockstep.reference.checkpoint.spans import Spans, read_part
 
 LENGTH_BYTES = 8
 
@@ -66,6 +67,15 @@ class SafetensorsFile:
         shape = (stop - start, *entry.shape[1:])
         first = entry.start + start * row_bytes
         return self._read(entry, shape, first, first + (stop - start) * row_bytes)
+
+    def read_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, width: int
+    ) -> np.ndarray:
+        """Return some rows, and of these some columns, reading those bytes alone: see spans.py."""
+        entry = self._entry(name)
+        found = read_part(self.path, self._stamp, entry, rows, columns, width)
+        made = found.view(numpy_dtype(entry.dtype))
+        return made.reshape(-1) if len(entry.shape) == 1 else made
 
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:
