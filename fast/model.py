@@ -61,11 +61,15 @@ class Model:
         other = copy(self)
         other.weights, other.adapters = self.base, Adapters()
         if adapter is not None:
-            found = open_adapter(adapter, self.checkpoint, ignore_config=ignore_config)
+            found = self.own(open_adapter(adapter, self.checkpoint, ignore_config=ignore_config))
             held = {path: self.backend.adapter(one) for path, one in found.modules.items()}
             other.adapters = replace(found, modules=held)
             other.weights = self._with(found)
         return other
+
+    def own(self, adapters: Adapters) -> Adapters:
+        """Return what of an adapter is for the weights that are here: all of it."""
+        return adapters
 
     def _with(self, adapters: Adapters) -> dict[str, Any]:
         """Return the base's weights with an adapter's in their place: the same ones if it has none.
@@ -151,7 +155,7 @@ class Model:
         check_order(cache.positions, reordered=reordered)
         held = cache.positions.extend(batch.marked)
         places, key_places = places_of(batch, held, reordered=reordered)
-        run = Run(
+        run = self.run(
             ops=self.ops,
             config=self.config,
             weights=self.weights,
@@ -168,6 +172,10 @@ class Model:
             streamed=self.streamed,
         )
         yield from self.architecture.stages(run, batch.tokens)
+
+    def run(self, **facts: Any) -> Run:
+        """Return the forward pass that a model's file is given; ranks have one of their own."""
+        return Run(**facts)
 
 
 def load(

@@ -121,7 +121,7 @@ class Model:
         check_order(cache.positions, reordered=reordered)
         held = cache.positions.extend(batch.marked)
         places, key_places = places_of(batch, held, reordered=reordered)
-        run = Run(
+        run = self.run(
             ops=self.ops,
             checkpoint=self.checkpoint,
             dtype=dtype_named(self.dtype),
@@ -136,6 +136,10 @@ class Model:
             replaced=self.adapters.weights,
         )
         yield from self.architecture.stages(run, batch.tokens)
+
+    def run(self, **facts: Any) -> Run:
+        """Return the forward pass that a model's file is given; ranks have one of their own."""
+        return Run(**facts)
 
 
 def load(

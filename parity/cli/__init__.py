@@ -21,6 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     from lockstep.parity.cli.targets import check_targets
 
     check_targets(options)
+    options.arguments = arguments  # for a command that starts itself again, as several ranks
     return options.run(options)
 
 

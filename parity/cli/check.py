@@ -15,10 +15,12 @@ from lockstep.parity.cli.arguments import (
     whole,
 )
 from lockstep.parity.cli.output import emit
+from lockstep.parity.cli.ranks import add_ranks
 
 HELP = "the reference against a backend, layer by layer"
 EXAMPLE = """  lockstep check MODEL --prompt "What is 2+2?" --backend mlx --decode 4
-  lockstep check MODEL --tokens 1,2,3 --tokens 4,5"""
+  lockstep check MODEL --tokens 1,2,3 --tokens 4,5
+  lockstep check MODEL --tokens 1,2,3 --tensor-parallel 2"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -31,9 +33,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
+    add_ranks(parser)
 
 
 def run(options: Namespace) -> int:
+    if options.tensor_parallel > 1:
+        from lockstep.parity.cli import check_ranks
+
+        return check_ranks.run(options)
     from lockstep.parity.check import check
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.judging.padding import Padding

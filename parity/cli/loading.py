@@ -20,11 +20,10 @@ def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -
     if checkpoint is None:
         checkpoint = open_checkpoint(options.model, ignore_config=ignored)
     if backend == "reference":
-        model = reference_of(checkpoint, dtype)
+        model = reference_of(checkpoint, dtype, getattr(options, "tensor_parallel", 1))
         model = model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
     else:
-        budget = getattr(options, "expert_budget", None)
-        model = load_fast(checkpoint, adapter, backend, dtype, ignored, budget)
+        model = load_fast(options, checkpoint, adapter, backend, dtype)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
@@ -52,32 +51,36 @@ def half_precision(model: Any) -> list[str]:
     return [f"{what}: compare in float32"]
 
 
-def reference_of(checkpoint: Any, dtype: str) -> Any:
+def reference_of(checkpoint: Any, dtype: str, ranks: int) -> Any:
     from lockstep.reference import ops
     from lockstep.reference.model import Model
 
+    if ranks > 1:
+        from lockstep.parity.cli.ranks import load_here
+
+        return load_here(checkpoint, ranks, dtype)
     return Model(checkpoint, dtype=dtype, ops=ops)
 
 
 def load_fast(
-    checkpoint: Any,
-    adapter: str | None,
-    backend: str,
-    dtype: str,
-    ignored: list[str],
-    expert_budget: int | None = None,
+    options: Namespace, checkpoint: Any, adapter: str | None, backend: str, dtype: str
 ) -> Any:
     from lockstep.fast.backends import backend_named
     from lockstep.fast.model import Model
     from lockstep.reference.checkpoint.adapters import open_adapter
 
-    chosen = backend_named(backend, dtype=dtype, device=None)
+    chosen, ignored = backend_named(backend, dtype=dtype, device=None), options.ignore_config
     if adapter is not None:  # a bad one is refused before gigabytes are read
         open_adapter(adapter, checkpoint, ignore_config=ignored)
     with Progress(len(checkpoint.names)) as progress:
-        model = Model(
-            checkpoint, dtype=dtype, backend=chosen, progress=progress, expert_budget=expert_budget
-        )
+        if getattr(options, "tensor_parallel", 1) > 1:
+            from lockstep.parity.cli.ranks import load_rank
+
+            model = load_rank(options, checkpoint, chosen, dtype, progress)
+        else:
+            budget = getattr(options, "expert_budget", None)
+            told = {"backend": chosen, "progress": progress, "expert_budget": budget}
+            model = Model(checkpoint, dtype=dtype, **told)
     return model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
 
 

@@ -11,9 +11,9 @@ from lockstep.parity.cli.arguments import (
     add_backend,
     add_ignore_config,
     ids,
-    size,
     whole,
 )
+from lockstep.parity.cli.experts import add_expert_budget, check_expert_budget
 from lockstep.parity.cli.sampling import add_sampling, check_sampling, sampling_of
 from lockstep.parity.decoders import add_decoders, decoder_of
 
@@ -61,10 +61,7 @@ def add_writing(parser: ArgumentParser, *, max_tokens: int, caches: tuple[str, .
         help="read the prompt N tokens at a time, which takes less memory (default: all at once; "
         "in a chat 512, unless that could change a token)",
     )  # fmt: skip
-    parser.add_argument(
-        "--expert-budget", metavar="SIZE", type=size,
-        help="leave experts on the disk, and hold so much of them in memory: 2GB",
-    )  # fmt: skip
+    add_expert_budget(parser)
     add_decoders(parser)
     add_adapter(parser)
     add_ignore_config(parser)
@@ -142,14 +139,6 @@ def check_cache(options: Namespace) -> None:
     check_kind(kind, CacheOptions(room, options.cache_size, options.keep, options.recent))
 
 
-def check_expert_budget(options: Namespace) -> None:
-    from lockstep.reference.checkpoint.errors import InputError
-
-    if options.expert_budget is not None and options.backend == "reference":
-        what = "goes with --backend fast, mlx or cpu: the reference reads every expert anew"
-        raise InputError("--expert-budget", what)
-
-
 def check_ends(options: Namespace, checkpoint: Any) -> None:
     from lockstep.parity.generating.generation import tokenizer_of
     from lockstep.reference.checkpoint.errors import InputError
@@ -160,17 +149,6 @@ def check_ends(options: Namespace, checkpoint: Any) -> None:
             raise InputError("--stop-id", f"token id {token}, but should be 0..{size - 1}")
     if options.stop and tokenizer_of(checkpoint) is None:
         raise InputError("--stop", "needs a tokenizer, but this model has none that can be read")
-
-
-def said_of_experts(experts: dict[str, Any] | None) -> str:
-    """Return in words how experts that stay on the disk came: nothing if they are in memory."""
-    from lockstep.parity.cli.output import in_units
-
-    if experts is None or not experts["visits"]:
-        return ""
-    there = f"{experts['hits'] / experts['visits']:.0%} of {experts['visits']:,} visited experts"
-    read = f"{in_units(experts['bytes_read'])} read"
-    return f"{there} were there, {read}, {experts['stalled_s']:.2f} s waited"
 
 
 def summary(document: dict[str, Any], said: str) -> str:

@@ -190,6 +190,6 @@ def open_safetensors(path: Path) -> Dump:
 
     def parted(name: str) -> Parts:
         dtype = numpy_dtype(file.entries[name].dtype)
-        return Parts(shapes[name], dtype, partial(file.read_part, name))
+        return Parts(shapes[name], dtype, partial(file.read_numbers, name))
 
     return Dump(path, shapes, partial(SafetensorsFile.read, file), about, parted)

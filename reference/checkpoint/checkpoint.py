@@ -26,6 +26,7 @@ from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
+from lockstep.reference.checkpoint.spans import Spans
 from lockstep.reference.checkpoint.stack import Stack
 
 LAYER = re.compile(r"\.layers\.\d+\.")
@@ -59,6 +60,9 @@ class Files(Protocol):
     def entry(self, name: str) -> Entry: ...
     def read(self, name: str) -> Any: ...
     def read_rows(self, name: str, start: int, stop: int) -> Any: ...
+    def read_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, width: int
+    ) -> Any: ...
 
 
 class Checkpoint:
@@ -150,6 +154,23 @@ class Checkpoint:
                 return stored.source.whole(read)[list(rows)]
             spans = [slice(row, row + 1) for row in rows]
             return joined([stored.source.rows(read, read_rows, span) for span in spans])
+
+        return _made(stored, part)
+
+    def tensor_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, *, matrix: int = 0
+    ) -> np.ndarray | Packed:
+        """Read some rows, and of these some columns, and no other bytes; None is all of them.
+
+        Of a stack, those of the matrix with this number. Columns lie on the borders of groups.
+        """
+        stored = self._stored(name)
+
+        def part(kind: str | None) -> Any:
+            def read(one: str, *where: Any) -> Any:
+                return self._shards.read_part(_named(one, kind), *where)
+
+            return stored.source.part(read, stored.shape, rows, columns, matrix)
 
         return _made(stored, part)
 

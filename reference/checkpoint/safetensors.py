@@ -28,6 +28,7 @@ from lockstep.reference.checkpoint.safetensors_header import (
     Header,
     parse_header,
 )
+from lockstep.reference.checkpoint.spans import Spans, read_part
 
 LENGTH_BYTES = 8
 
@@ -67,7 +68,7 @@ class SafetensorsFile:
         first = entry.start + start * row_bytes
         return self._read(entry, shape, first, first + (stop - start) * row_bytes)
 
-    def read_part(
+    def read_numbers(
         self, name: str, start: int, stop: int, room: np.ndarray | None = None
     ) -> np.ndarray:
         """Return numbers `start` to `stop` of a tensor, counted along its last axis first.
@@ -80,6 +81,15 @@ class SafetensorsFile:
             raise IndexError(f"numbers {start}:{stop} of {show(name)}")
         first = entry.start + start * size
         return self._read(entry, (stop - start,), first, first + (stop - start) * size, room)
+
+    def read_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, width: int
+    ) -> np.ndarray:
+        """Return some rows, and of these some columns, reading those bytes alone: see spans.py."""
+        entry = self._entry(name)
+        found = read_part(self.path, self._stamp, entry, rows, columns, width)
+        made = found.view(numpy_dtype(entry.dtype))
+        return made.reshape(-1) if len(entry.shape) == 1 else made
 
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:

@@ -11,6 +11,7 @@ from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.folder import check_name, exists_in, file_in, foreign_link
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.safetensors_header import Entry
+from lockstep.reference.checkpoint.spans import Spans
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 SINGLE = "model.safetensors"
@@ -52,6 +53,11 @@ class Shards:
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         return self._file_of[name].read_rows(name, start, stop)
+
+    def read_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, width: int
+    ) -> np.ndarray:
+        return self._file_of[name].read_part(name, rows, columns, width)
 
     def _open(self) -> dict[str, SafetensorsFile]:
         single, index = exists_in(self.folder, SINGLE), exists_in(self.folder, INDEX)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep.reference.checkpoint.spans import Spans
+
 Read = Callable[[str], np.ndarray]
 
 
@@ -48,6 +50,29 @@ class Source:
         if self.transposed:
             return self.whole(read)[span]
         return self._cut(read_rows(self.names[0], span.start, span.stop))
+
+    def part(
+        self,
+        read_part: Callable[..., np.ndarray],
+        shape: tuple[int, ...],
+        rows: Spans | None,
+        columns: Spans | None,
+        matrix: int = 0,
+    ) -> np.ndarray:
+        """Make some rows and columns of a matrix, of a stack that with this number; None is all.
+
+        `shape` is that of the whole tensor.
+        """
+        if self.transposed and len(shape) > 1:  # columns of the file are rows of the tensor
+            return np.ascontiguousarray(read_part(self.names[0], columns, rows, shape[0]).T)
+        *_, count, width = shape if len(shape) > 1 else (*shape, 1)
+        name = self.names[matrix if self.stacked else 0]
+        above = 0  # rows of the file before those of this matrix
+        if len(shape) == 3 and not self.stacked:
+            above = matrix * count * (1 if self.half is None else 2)
+        above += (self.half or 0) * count
+        moved = tuple((above + first, above + stop) for first, stop in rows or ((0, count),))
+        return read_part(name, moved, columns, width)
 
     def _cut(self, stored: np.ndarray) -> np.ndarray:
         if self.transposed:

@@ -18,6 +18,7 @@ from lockstep.reference.checkpoint.gguf.rows import QUERIES_OR_KEYS, halves_firs
 from lockstep.reference.checkpoint.layout import Stored
 from lockstep.reference.checkpoint.safetensors_header import Entry
 from lockstep.reference.checkpoint.sources import Source
+from lockstep.reference.checkpoint.spans import Spans
 
 # The rows of these are in llama.cpp's own order: see rows.py.
 REORDERED = ("llama",)
@@ -54,6 +55,11 @@ class GgufTensors:
         first, last = heads_around(start, stop, self._head_dim)
         heads = self._file.read_rows(stored_name(name, self._kind), first, last)
         return halves_first(heads, self._head_dim)[start - first : stop - first]
+
+    def read_part(self, name: str, rows: Spans | None, columns: Spans | None, width: int) -> Any:
+        """Return some rows and columns; of queries and keys the rows are those of whole heads."""
+        found = self._file.read_part(stored_name(name, self._kind), rows, columns, width)
+        return halves_first(found, self._head_dim) if self._moved(name) else found
 
     def _moved(self, name: str) -> bool:
         return self._kind in REORDERED and QUERIES_OR_KEYS.fullmatch(name) is not None

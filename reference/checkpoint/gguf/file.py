@@ -29,6 +29,7 @@ from lockstep.reference.checkpoint.gguf.metadata import Array, Metadata, read_me
 from lockstep.reference.checkpoint.gguf.tensors import padded, place, read_infos
 from lockstep.reference.checkpoint.gguf.types import block_of
 from lockstep.reference.checkpoint.safetensors_header import Entry
+from lockstep.reference.checkpoint.spans import Spans, read_part
 
 MAGIC = b"GGUF"
 FIXED_BYTES = 24  # magic, version, two counts
@@ -87,6 +88,17 @@ class GgufFile:
             raise IndexError(f"rows {start}:{stop} of {show(name)}, which is {entry.shape}")
         row = (entry.stop - entry.start) // entry.shape[0]
         return self._read(entry, stop - start, entry.start + start * row)
+
+    def read_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, width: int
+    ) -> np.ndarray | BlockTensor:
+        """Return some rows, and of these some columns, reading those bytes alone: see spans.py."""
+        entry = self._entry(name)
+        found = read_part(self.path, self._stamp, entry, rows, columns, width)
+        if entry.dtype in BLOCKS:
+            return BlockTensor(found, entry.dtype)
+        made = found.view(numpy_dtype(entry.dtype))
+        return made.reshape(-1) if len(entry.shape) == 1 else made
 
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:

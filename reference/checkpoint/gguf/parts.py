@@ -17,6 +17,7 @@ from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.gguf.file import COUNT, GgufFile
 from lockstep.reference.checkpoint.gguf.metadata import Array
 from lockstep.reference.checkpoint.gguf.tensors import TENSOR_LIMIT
+from lockstep.reference.checkpoint.spans import Spans
 
 NUMBER, TENSORS = "split.no", "split.tensors.count"
 OWN_KEYS = (NUMBER, "general.alignment")  # those in which parts may differ
@@ -39,6 +40,9 @@ class GgufParts:
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         return self._home(name).read_rows(name, start, stop)
+
+    def read_part(self, name: str, rows: Spans | None, columns: Spans | None, width: int) -> Any:
+        return self._home(name).read_part(name, rows, columns, width)
 
     def _home(self, name: str) -> GgufFile:
         if name not in self._homes:

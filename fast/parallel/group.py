@@ -1,0 +1,93 @@
+"""The ranks of a run, and what they tell each other: sums, and parts put behind each other.
+
+Whatever the backend, arrays travel through `mx.distributed`. What travels is counted.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from lockstep.fast.backends.mlx import from_numpy
+from lockstep.fast.shapes import Array
+from lockstep.reference.checkpoint.errors import InputError
+
+SUMMED = ("experts", "geglu_experts")  # what they give is a part of a sum, as `down_proj`'s is
+
+
+@dataclass
+class Traffic:
+    """How often ranks told each other something, and how many bytes each one gave."""
+
+    sums: int = 0
+    summed_bytes: int = 0
+    gathers: int = 0
+    gathered_bytes: int = 0
+
+
+class Group:
+    """All ranks, of which this process is one."""
+
+    def __init__(self, group: Any):
+        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self.traffic = Traffic()
+
+    def all_sum(self, part: Array) -> Array:
+        """Add the parts of all ranks; every rank gets the sum. Rounding: in the parts' dtype."""
+        self.traffic.sums += 1
+        self.traffic.summed_bytes += part.nbytes
+        if not isinstance(part, np.ndarray):
+            return mx.distributed.all_sum(part, group=self.group)
+        return to_numpy(mx.distributed.all_sum(from_numpy(part), group=self.group), part)
+
+    def all_gather(self, part: Array) -> Array:
+        """Put the parts of all ranks, which have one shape, behind each other on a new first axis.
+
+        (...) -> (ranks, ...)
+        """
+        self.traffic.gathers += 1
+        self.traffic.gathered_bytes += part.nbytes
+        if not isinstance(part, np.ndarray):
+            return mx.distributed.all_gather(part[None], group=self.group)
+        return to_numpy(mx.distributed.all_gather(from_numpy(part)[None], group=self.group), part)
+
+
+class SummingOps:
+    """A namespace of operations in which experts, whose inner numbers are dealt out, are summed."""
+
+    def __init__(self, ops: Any, group: Group):
+        self.ops, self.group = ops, group
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self.ops, name)
+        if name not in SUMMED:
+            return operation
+        return lambda *given, **told: self.group.all_sum(operation(*given, **told))
+
+
+def to_numpy(array: mx.array, like: np.ndarray) -> np.ndarray:
+    """Copy a result to NumPy, in the dtype of what went in. This waits for all ranks."""
+    if like.dtype.name == "bfloat16":
+        return np.array(array.view(mx.uint16)).view(like.dtype)
+    return np.array(array)
+
+
+def launched() -> bool:
+    """Tell whether something started this process as one of several ranks."""
+    return "MLX_RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+
+
+def join(ranks: int) -> Group:
+    """Meet the other ranks, which waits for them.
+
+    Raises: InputError if they cannot be met, or are not as many as they should be.
+    """
+    try:
+        group = Group(mx.distributed.init(strict=True))
+    except RuntimeError as error:
+        raise InputError("--tensor-parallel", f"the ranks did not meet: {error}") from None
+    if group.size != ranks:
+        raise InputError("--tensor-parallel", f"{ranks}, but {group.size} ranks were started")
+    return group

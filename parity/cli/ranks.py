@@ -1,0 +1,156 @@
+"""`--tensor-parallel`: this process as one rank of several, or as the one that starts them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lockstep.parity.cli.arguments import above_zero
+
+# What is refused beside it, and why.
+ALONE = {
+    "load_cache": "a cache in a file has the heads of all ranks",
+    "expert_budget": "each rank would have one of its own",
+    "save_cache": "each rank has a cache of its own heads",
+}
+
+
+def add_ranks(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--tensor-parallel", metavar="N", type=above_zero, default=1,
+        help="deal every layer out to N processes, which are started here; under mlx.launch, to "
+        "those that it started (default 1)",
+    )  # fmt: skip
+
+
+def check_options(options: Namespace) -> None:
+    """Raises: InputError for what does not go with several ranks."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.tensor_parallel == 1:
+        return
+    for name, why in ALONE.items():
+        if getattr(options, name) is not None:
+            raise InputError("--tensor-parallel", f"does not go with {flag(name)}: {why}")
+    if options.decoder != "autoregressive":
+        what = f"goes with --decoder autoregressive, not with {options.decoder}"
+        raise InputError("--tensor-parallel", what)
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def starts_ranks(options: Namespace) -> bool:
+    """Tell whether this process has to start the ranks: it is none, and they are processes."""
+    if options.tensor_parallel == 1 or options.backend == "reference":
+        return False
+    check_mlx()
+    from lockstep.fast.parallel.group import launched
+
+    return not launched()
+
+
+def check_mlx() -> None:
+    from lockstep.fast.backends import has_mlx
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if not has_mlx():
+        raise InputError("--tensor-parallel", "the mlx package is not installed: ranks meet by it")
+
+
+def start_ranks(options: Namespace, checkpoint: Any) -> int:
+    """Run this very command as N ranks; return its exit code.
+
+    What all of them would refuse is refused here, once.
+    Raises: InputError if the model, or the adapter, cannot be dealt out.
+    """
+    from lockstep.fast.parallel.launch import launch
+    from lockstep.reference.checkpoint.adapters import open_adapter
+    from lockstep.reference.checkpoint.parallel.adapting import adapters_of
+    from lockstep.reference.checkpoint.parallel.rank import RankCheckpoint
+    from lockstep.reference.checkpoint.parallel.shares import check_ranks
+
+    ranks, ignored = options.tensor_parallel, options.ignore_config
+    check_ranks(checkpoint, ranks)
+    if options.adapter is not None:
+        found = open_adapter(options.adapter, checkpoint, ignore_config=ignored)
+        adapters_of(found, RankCheckpoint(checkpoint, 0, ranks))
+    ended = launch([sys.executable, "-m", "lockstep.parity.cli", *options.arguments], ranks)
+    return told(ended, ranks)
+
+
+def told(ended: Any, ranks: int) -> int:
+    """Say which rank failed and how, unless rank 0 has said it; return the exit code."""
+    from lockstep.fast.parallel.lost import LEFT_ALONE
+    from lockstep.parity.cli.boundary import INTERNAL, say
+    from lockstep.reference.checkpoint.errors import show
+
+    who = f"error: rank {ended.rank} of {ranks}"
+    if ended.code < 0:
+        how = f"was ended by signal {-ended.code} ({signal.strsignal(-ended.code)})"
+        return say(f"{who} {how}, so all were ended", INTERNAL)
+    if ended.code == LEFT_ALONE:
+        return say("error: the ranks lost each other, so all were ended", INTERNAL)
+    if ended.code and ended.rank:
+        last = f": {show(ended.said, 200)}" if ended.said else ""
+        return say(f"{who} ended with exit code {ended.code}{last}", ended.code)
+    return ended.code
+
+
+def load_rank(options: Namespace, checkpoint: Any, backend: Any, dtype: str, progress: Any) -> Any:
+    """Meet the other ranks, and load what this one has of the model. Only rank 0 will speak."""
+    from lockstep.fast.parallel.group import join
+    from lockstep.fast.parallel.lost import follow_starter, listen_to_ring
+    from lockstep.fast.parallel.model import ParallelModel
+    from lockstep.parity.cli.output import silence
+
+    follow_starter()
+    listen_to_ring()
+    group = join(options.tensor_parallel)
+    if group.rank:
+        silence()
+        options.json = None
+    return ParallelModel(checkpoint, group=group, dtype=dtype, backend=backend, progress=progress)
+
+
+def load_here(checkpoint: Any, ranks: int, dtype: str) -> Any:
+    """Return the reference's model of several ranks, which run in this process."""
+    from lockstep.reference import ops
+    from lockstep.reference.parallel.model import ParallelModel
+
+    return ParallelModel(checkpoint, ranks=ranks, dtype=dtype, ops=ops)
+
+
+@contextmanager
+def while_together(options: Namespace) -> Iterator[None]:
+    """Let a rank that has lost another one end at once."""
+    try:
+        yield
+    except RuntimeError as error:
+        if options.tensor_parallel == 1 or not str(error).startswith("[ring]"):
+            raise
+        from lockstep.fast.parallel.lost import end_alone
+
+        end_alone(sys.stderr.fileno())
+
+
+def traffic_of(model: Any, fed: int) -> dict[str, Any]:
+    """Return how many ranks there are, and what each one gave to the others, for the JSON."""
+    group = getattr(model, "group", None)
+    if group is None:
+        return {}
+    traffic = group.traffic
+    given = traffic.summed_bytes + traffic.gathered_bytes
+    return {"ranks": group.size, **vars(traffic), "bytes_per_token": given / max(fed, 1)}
+
+
+def said_of(traffic: dict[str, Any]) -> str:
+    """Return the same for a person, a phrase for the line at the end; "" for one rank."""
+    if not traffic:
+        return ""
+    return f"{traffic['ranks']} ranks that gave {traffic['bytes_per_token'] / 1000:.1f} kB a token"
