@@ -32,7 +32,7 @@ class Run:
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
     joined: Mapping[Paths, Joined]  # one matrix for several modules, by their paths
-    streamed: StreamedExperts | None = None  # experts that are read as they are visited
+    streamed: StreamedExperts | None  # experts that are read as they are visited
 
     @property
     def lengths(self) -> RowIndex:

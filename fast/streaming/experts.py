@@ -90,7 +90,8 @@ def expert(
     checkpoint: Checkpoint, names: list[str], index: int, backend: Backend
 ) -> dict[str, Any]:
     """Read the matrices of one expert, by the names of their stacks."""
-    return {name: backend.held(checkpoint.tensor_rows(name, index, index + 1)[0]) for name in names}
+    parts = {name: checkpoint.tensor_part(name, None, None, matrix=index) for name in names}
+    return {name: backend.held(part) for name, part in parts.items()}
 
 
 def expert_size(checkpoint: Checkpoint, names: list[str], backend: Backend) -> int:
