@@ -19,11 +19,14 @@ def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -
     ignored, adapter = options.ignore_config, getattr(options, "adapter", None)
     if checkpoint is None:
         checkpoint = open_checkpoint(options.model, ignore_config=ignored)
+    activations = getattr(options, "activations", "float32")
     if backend == "reference":
+        if activations != "float32":
+            raise InputError("--activations", f"{activations} is for the backend cpu")
         model = reference_of(checkpoint, dtype)
         model = model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
     else:
-        model = load_fast(checkpoint, adapter, backend, dtype, ignored)
+        model = load_fast(checkpoint, adapter, backend, dtype, ignored, activations)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
@@ -59,13 +62,14 @@ def reference_of(checkpoint: Any, dtype: str) -> Any:
 
 
 def load_fast(
-    checkpoint: Any, adapter: str | None, backend: str, dtype: str, ignored: list[str]
-) -> Any:
+    checkpoint: Any, adapter: str | None, backend: str, dtype: str, ignored: list[str],
+    activations: str = "float32",
+) -> Any:  # fmt: skip
     from lockstep.fast.backends import backend_named
     from lockstep.fast.model import Model
     from lockstep.reference.checkpoint.adapters import open_adapter
 
-    chosen = backend_named(backend, dtype=dtype, device=None)
+    chosen = backend_named(backend, dtype=dtype, device=None, activations=activations)
     if adapter is not None:  # a bad one is refused before gigabytes are read
         open_adapter(adapter, checkpoint, ignore_config=ignored)
     with Progress(len(checkpoint.names)) as progress:
