@@ -186,18 +186,20 @@ def load(
     ignore_config: Collection[str] = (),
     backend: str = "fast",
     device: str | None = None,
+    activations: str = "float32",
     progress: Progress | None = None,
     expert_budget: int | None = None,
 ) -> Model:
     """Open a checkpoint folder and put its weights on a backend; packed weights stay packed.
 
-    `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's.
+    `backend` is "mlx", "cpu", or "fast" for the better one on this machine; `device` is MLX's,
+    and `activations` the processor's: "int16" or "int8" is quicker with packed weights, and rounds.
     `progress` is called with the name of each tensor that was read.
     `adapter` is a folder of mlx-lm or of PEFT, applied as the model runs. With an `expert_budget`
     experts stay on the disk, and so many bytes of them in memory.
     Raises: InputError for anything that the readers of checkpoints and adapters refuse.
     """
-    chosen = backend_named(backend, dtype=dtype, device=device)
+    chosen = backend_named(backend, dtype=dtype, device=device, activations=activations)
     checkpoint = open_checkpoint(path, ignore_config=ignore_config)
     model = Model(
         checkpoint, dtype=dtype, backend=chosen, progress=progress, expert_budget=expert_budget

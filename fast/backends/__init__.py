@@ -8,10 +8,13 @@ DTYPES = ("float32", "bfloat16", "float16")
 NAMES = ("fast", "mlx", "cpu")
 
 
-def backend_named(name: str, *, dtype: str, device: str | None) -> Any:
+def backend_named(
+    name: str, *, dtype: str, device: str | None, activations: str = "float32"
+) -> Any:
     """Return the backend called "mlx" or "cpu", or for "fast" the better one on this machine.
 
-    Raises: InputError for another name, dtype or device.
+    On the processor `activations` may be "int16" or "int8" while they are multiplied by codes.
+    Raises: InputError for another name, dtype, device or activations.
     """
     if dtype not in DTYPES:
         raise InputError("dtype", f"{dtype}, but a fast backend computes in {', '.join(DTYPES)}")
@@ -20,7 +23,9 @@ def backend_named(name: str, *, dtype: str, device: str | None) -> Any:
     if name == "cpu" or (name == "fast" and device is None and not has_gpu()):
         from lockstep.fast.backends.cpu import CpuBackend
 
-        return CpuBackend(dtype)
+        return CpuBackend(dtype, activations)
+    if activations != "float32":
+        raise InputError("activations", f"{activations} is for the backend cpu")
     if not has_mlx():
         raise InputError("backend", "mlx, but the mlx package is not installed")
     from lockstep.fast.backends.mlx import MlxBackend

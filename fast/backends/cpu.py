@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.fast import cpu, kernels
+from lockstep.fast.backends.activations import operations
 from lockstep.fast.caches import affine_cpu, int8_cpu, turbo_cpu
 from lockstep.fast.joined import Joined, Paths, join_all
 from lockstep.reference.checkpoint.adapters import Adapter
@@ -17,13 +18,14 @@ class CpuBackend:
     """The namespace `fast.cpu`, and how arrays get there: they are there already."""
 
     name = "cpu"
-    ops = cpu
+    ops: Any = cpu
     int8 = int8_cpu
     affine = affine_cpu
     turbo = turbo_cpu
     zeros = staticmethod(np.zeros)
 
-    def __init__(self, dtype: str):
+    def __init__(self, dtype: str, activations: str = "float32"):
+        self.ops = operations(activations)
         self.dtype = half(dtype) if dtype == "bfloat16" else np.dtype(dtype)
 
     def weight(self, tensor: np.ndarray | Packed) -> Any:

@@ -22,9 +22,9 @@ def experts(
 
 def gated_experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing,
-    *, per_token: int, gated: Callable[..., Hidden],
+    *, per_token: int, gated: Callable[..., Hidden], linear: Callable[..., Outputs] = linear,
 ) -> Hidden:  # fmt: skip
-    """Do it with a gate of the model's own."""
+    """Do it with a gate of the model's own, and products made another way."""
     tokens = x.reshape(-1, x.shape[-1])
     visitors, ids = np.nonzero(routing.reshape(-1, routing.shape[-1]))
     if len(ids) and np.bincount(visitors).max() > per_token:
@@ -33,15 +33,15 @@ def gated_experts(
     for expert in np.unique(ids).tolist():
         rows = visitors[ids == expert]
         some = tokens[rows].astype(np.float32, copy=False)
-        inner = gated(product(some, gate[expert]), product(some, up[expert]))
-        said = product(inner, down[expert])
+        inner = gated(product(some, gate[expert], linear), product(some, up[expert], linear))
+        said = product(inner, down[expert], linear)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             said *= routing[..., expert].reshape(-1)[rows, None].astype(np.float32)
             out[rows] += said
     return out.astype(x.dtype, copy=False).reshape(x.shape)
 
 
-def product(x: Inputs, matrix: Weight | Adapted) -> Outputs:
+def product(x: Inputs, matrix: Weight | Adapted, linear: Callable[..., Outputs]) -> Outputs:
     """Multiply by the matrix of one expert, and add what its adapter makes of the same input."""
     if not isinstance(matrix, Adapted):
         return linear(x, matrix, None)

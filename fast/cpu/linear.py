@@ -18,24 +18,31 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     its products are summed in sixteen lanes; without Numba, a block of rows is unpacked at a time.
     A float weight is not rounded to `x.dtype` first.
     """
+    return multiplied(x, weight, bias, digits=None)
+
+
+def multiplied(x: Inputs, weight: Weight, bias: Bias | None, *, digits: int | None) -> Outputs:
+    """Do it with many activations in so many digits of a byte (None: as near as float32)."""
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
     flat = x.reshape(prod(x.shape[:-1]), columns).astype(np.float32, copy=False)
-    out = by_kernel(flat, weight)
+    out = by_kernel(flat, weight, digits)
+    if out is not None and bias is None and x.dtype == out.dtype:
+        return out.reshape(*x.shape[:-1], rows)
     with np.errstate(invalid="ignore", over="ignore"):
         out = by_blocks(flat, weight) if out is None else out
         out = out.astype(x.dtype, copy=False).reshape(*x.shape[:-1], rows)
         return out if bias is None else out + bias.astype(x.dtype, copy=False)
 
 
-def by_kernel(x: Array, weight: Weight) -> Array | None:
+def by_kernel(x: Array, weight: Weight, digits: int | None) -> Array | None:
     """Multiply in machine code, if Numba is installed and there is a kernel for the format."""
     if not kernels.available():
         return None
     from lockstep.fast.kernels.product import product
 
-    return product(x, weight)
+    return product(x, weight) if digits is None else product(x, weight, digits=digits)
 
 
 def by_blocks(x: Array, weight: Weight) -> Array:

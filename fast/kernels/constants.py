@@ -23,7 +23,7 @@ class Constants:
     """The numbers of a format, which a kernel reads by name. Equal ones have one type."""
 
     def __init__(self, *, format: str, **numbers: int):
-        self.numbers = numbers
+        self.format, self.numbers = format, numbers
         self._numba_type_ = ConstantsType(format, numbers)  # what Numba asks an argument for first
 
 

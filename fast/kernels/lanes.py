@@ -97,6 +97,14 @@ def joined(_: Any, low: Any, high: Any, shift: Any) -> Any:
 
 
 @instruction
+def raised(_: Any, codes: Any, more: Any) -> Any:
+    """Add one whole number to all lanes."""
+    return Ints(Ints, types.intp), lambda context, builder, sig, arguments: builder.add(
+        arguments[0], spread(builder, builder.trunc(arguments[1], I32))
+    )
+
+
+@instruction
 def to_floats(_: Any, codes: Any) -> Any:
     return Floats(Ints), lambda context, builder, sig, arguments: builder.sitofp(
         arguments[0], vector(FLOAT)
@@ -217,3 +225,86 @@ def larger(_: Any, lanes: Any, others: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
 
     return Floats(Floats, Floats), generate
+
+
+@instruction
+def largest(_: Any, lanes: Any) -> Any:
+    """Return the largest of the lanes, none of which is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,), width = arguments, WIDTH
+        while width > 1:
+            width //= 2
+            parts = (constant(list(range(start, start + width))) for start in (0, width))
+            low, high = (builder.shuffle_vector(value, value, part) for part in parts)
+            value = builder.select(builder.fcmp_ordered(">", low, high), low, high)
+        return builder.extract_element(value, ir.Constant(I32, 0))
+
+    return types.float32(Floats), generate
+
+
+@instruction
+def to_ints(_: Any, lanes: Any) -> Any:
+    """Return whole numbers as such."""
+    return Ints(Floats), lambda context, builder, sig, arguments: builder.fptosi(
+        arguments[0], vector(I32)
+    )
+
+
+@instruction
+def lowest_digit(_: Any, codes: Any) -> Any:
+    """Return what the lowest byte says: a number from -128 to 127."""
+    return Ints(Ints), lambda context, builder, sig, arguments: builder.sext(
+        builder.trunc(arguments[0], vector(I8)), vector(I32)
+    )
+
+
+@instruction
+def higher_digits(_: Any, codes: Any) -> Any:
+    """Return the number without its lowest digit, over 256."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (codes,) = arguments
+        low = builder.sext(builder.trunc(codes, vector(I8)), vector(I32))
+        return builder.ashr(builder.sub(codes, low), constant([8] * WIDTH))
+
+    return Ints(Ints), generate
+
+
+@instruction
+def ints_total(_: Any, lanes: Any) -> Any:
+    """Return the sum over the lanes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,), width = arguments, WIDTH
+        while width > 1:
+            width //= 2
+            parts = (constant(list(range(start, start + width))) for start in (0, width))
+            low, high = (builder.shuffle_vector(value, value, part) for part in parts)
+            value = builder.add(low, high)
+        return builder.extract_element(value, ir.Constant(I32, 0))
+
+    return types.int32(Ints), generate
+
+
+@instruction
+def no_ints(_: Any) -> Any:
+    """Return zeros."""
+    return Ints(), lambda context, builder, sig, arguments: constant([0] * WIDTH)
+
+
+@instruction
+def ints_added(_: Any, left: Any, right: Any) -> Any:
+    return Ints(Ints, Ints), lambda context, builder, sig, arguments: builder.add(*arguments)
+
+
+@instruction
+def power_of_two(_: Any, scalar: Any) -> Any:
+    """Return the smallest power of two that is no less than a positive float32 that is full."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], I32)
+        more = builder.add(bits, ir.Constant(I32, (1 << 23) - 1))
+        return builder.bitcast(builder.and_(more, ir.Constant(I32, -(1 << 23))), FLOAT)
+
+    return types.float32(types.float32), generate

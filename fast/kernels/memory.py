@@ -40,7 +40,19 @@ def as_it_is(builder: Any, value: Any) -> Any:
 
 
 def from_float16(builder: Any, value: Any) -> Any:
-    return builder.fpext(value, like(value, FLOAT))
+    """Widen. One alone by its bits: the processor would put it beside what a register last held,
+    and so wait for that, which may be a sum of all before.
+    """
+    if isinstance(value.type, ir.VectorType):
+        return builder.fpext(value, like(value, FLOAT))
+    bits = builder.zext(builder.bitcast(value, I16), I32)
+    size = builder.shl(builder.and_(bits, ir.Constant(I32, 0x7FFF)), ir.Constant(I32, 13))
+    full = builder.fmul(builder.bitcast(size, FLOAT), ir.Constant(FLOAT, 2.0**112))
+    endless = builder.or_(size, ir.Constant(I32, 0x7F800000))  # infinite, or NaN
+    beyond = builder.icmp_unsigned(">=", size, ir.Constant(I32, 0x7C00 << 13))
+    size = builder.select(beyond, endless, builder.bitcast(full, I32))
+    sign = builder.shl(builder.and_(bits, ir.Constant(I32, 0x8000)), ir.Constant(I32, 16))
+    return builder.bitcast(builder.or_(size, sign), FLOAT)
 
 
 def from_bfloat16(builder: Any, bits: Any) -> Any:
@@ -164,3 +176,16 @@ def prefetch(_: Any, array: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+@instruction
+def store_octets(_: Any, array: Any, at: Any, codes: Any) -> Any:
+    """Write the lowest byte of each lane to neighbours of an array of bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, codes = arguments
+        place = address(context, builder, signature.args[0], vector(I8), array, at)
+        builder.store(builder.trunc(codes, vector(I8)), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, Ints), generate

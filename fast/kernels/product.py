@@ -1,25 +1,33 @@
 """Which kernel's numbers a stored matrix has, and how its activations must lie."""
 
 from functools import cache
+from typing import Any
+from weakref import ref
 
 import numpy as np
 
+from lockstep.fast.kernels.by_digits import multiply_digits
 from lockstep.fast.kernels.constants import Constants
+from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply
 from lockstep.fast.kernels.memory import SEEN_AS, seen
+from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
-from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
+from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 FLOATS = (np.dtype(np.float32), *SEEN_AS)
+Form = tuple[Constants, tuple[Array, ...]]
+_known: dict[int, tuple[Any, Form | None]] = {}
 
 
-def product(x: Array, weight: Weight) -> Array | None:
+def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     """Multiply float32 activations (M, K) by a matrix (N, K); None if no kernel is better.
 
+    Many tokens are multiplied by codes in whole numbers, of so many `digits`, if the processor can.
     That is so for a form that none knows, and for a float32 matrix and few tokens: there is nothing
     to unpack, and BLAS is as quick.
     """
@@ -30,10 +38,27 @@ def product(x: Array, weight: Weight) -> Array | None:
         return None
     of, matrix = form
     out = np.empty((len(x), weight.shape[0]), np.float32)
-    products, places = x.size * weight.shape[0], -(-weight.shape[0] // ROWS)
     sorted_x = interleaved(x, of.numbers.get("parts", 1))
-    multiply(products, places, of, sorted_x, matrix, out)
+    many = len(x) >= FOUR and "zero" in of.numbers and possible()
+    if not (many and in_whole_numbers(sorted_x, of, matrix, digits, out)):
+        multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
+
+
+def in_whole_numbers(
+    x: Array, of: Constants, matrix: tuple[Array, ...], digits: int, out: Array
+) -> bool:
+    """Multiply activations in digits with codes; False if one of them is not finite."""
+    of = with_digits(of, digits)
+    cut = in_digits(x, of)
+    if cut is not None:
+        multiply_digits(*sizes(x, out), of, *cut, matrix, out)
+    return cut is not None
+
+
+def sizes(x: Array, out: Array) -> tuple[int, int]:
+    """Return how many products there are, and how many blocks of rows."""
+    return x.size * out.shape[1], -(-out.shape[1] // ROWS)
 
 
 def always_here(weight: Weight) -> bool:
@@ -42,8 +67,22 @@ def always_here(weight: Weight) -> bool:
     return not plain and stored(weight) is not None
 
 
-def stored(weight: Weight) -> tuple[Constants, tuple[Array, ...]] | None:
-    """Return the numbers of a matrix's format, and its arrays as kernels take them."""
+def stored(weight: Weight) -> Form | None:
+    """Return the numbers of a matrix's format, and its arrays as kernels take them.
+
+    Of a packed one they are found once: a model asks again for every token.
+    """
+    if not isinstance(weight, Packed):
+        return form_of(weight)
+    known = _known.get(id(weight))
+    if known is not None and known[0]() is weight:
+        return known[1]
+    form, key = form_of(weight), id(weight)
+    _known[key] = ref(weight, lambda _: _known.pop(key, None)), form
+    return form
+
+
+def form_of(weight: Weight) -> Form | None:
     if isinstance(weight, QuantizedTensor):
         of = affine.layout(weight.bits, weight.group_size)
         octets = contiguous(weight.packed).view(np.uint8)
@@ -59,8 +98,10 @@ def stored(weight: Weight) -> tuple[Constants, tuple[Array, ...]] | None:
 @cache
 def blocks(name: str) -> Constants:
     columns, size = BLOCKS[name]
-    group = FORMATS[name].GROUP
-    return Constants(format=name, group=group, size=size, step=size * group // columns)
+    form = FORMATS[name]
+    group, span = form.GROUP, getattr(form, "SPAN", form.GROUP)
+    whole = {"zero": form.ZERO, "rest": getattr(form, "REST", 0), "span": span}
+    return Constants(format=name, group=group, size=size, step=size * group // columns, **whole)
 
 
 @cache

@@ -1,10 +1,13 @@
-"""The one question that kernels ask a stored matrix."""
+"""The questions that kernels ask a stored matrix."""
 
 from typing import Any
 
 from numba.extending import overload
 
 from lockstep.fast.kernels.formats import FORMATS
+from lockstep.fast.kernels.lanes import fma, splat, to_floats
+
+INLINED = {"forceinline": True, "error_model": "numpy"}
 
 
 def weights(*_: Any) -> Any:
@@ -12,6 +15,31 @@ def weights(*_: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(weights, jit_options={"forceinline": True, "error_model": "numpy"})
+def codes(*_: Any) -> Any:
+    """Return sixteen codes."""
+    raise NotImplementedError
+
+
+def levels(*_: Any) -> Any:
+    """Return the scale and the offset of sixteen codes."""
+    raise NotImplementedError
+
+
+@overload(weights, jit_options=INLINED)
 def weights_of_format(of, matrix, row, group, index):
-    return FORMATS[of.format].weights
+    return getattr(FORMATS[of.format], "weights", of_codes)
+
+
+@overload(codes, jit_options=INLINED)
+def codes_of_format(of, matrix, row, group, index):
+    return FORMATS[of.format].codes
+
+
+@overload(levels, jit_options=INLINED)
+def levels_of_format(of, matrix, row, group, index):
+    return FORMATS[of.format].levels
+
+
+def of_codes(of, matrix, row, group, index):
+    scale, offset = levels(of, matrix, row, group, index)
+    return fma(to_floats(codes(of, matrix, row, group, index)), splat(scale), splat(offset))

@@ -13,6 +13,7 @@ OURS = ("reference", "mlx", "cpu")
 THEIRS = ("mlx-lm", "transformers", "llama.cpp")
 GGUF_READERS = ("llama.cpp",)  # that read nothing else
 DTYPES = ("float32", "bfloat16", "float16")
+ACTIVATIONS = ("int16", "int8")  # of prompts, beside packed weights; all else is float32
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Choice:
     def forms(self) -> tuple[str, ...]:
         if self.name in GGUF_READERS:
             return WRITTEN
-        return ("float64", *DTYPES) if self.name == "reference" else DTYPES
+        own = {"reference": ("float64", *DTYPES), "cpu": (*DTYPES, *ACTIVATIONS)}
+        return own.get(self.name, DTYPES)
 
 
 def choices_of(text: str) -> list[Choice]:

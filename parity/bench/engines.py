@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep.parity.bench.choice import OURS
+from lockstep.parity.bench.choice import ACTIVATIONS, OURS
 from lockstep.parity.bench.llama_cpp import LlamaCpp
 from lockstep.reference.checkpoint.errors import InputError, show
 
@@ -155,4 +155,5 @@ def own(name: str, path: Path, dtype: str, ignored: Collection[str]) -> Any:
         return load_reference(path, dtype=dtype, ignore_config=ignored)
     from lockstep.fast.model import load as load_fast
 
-    return load_fast(path, dtype=dtype, ignore_config=ignored, backend=name)
+    own = ("float32", dtype) if dtype in ACTIVATIONS else (dtype, "float32")
+    return load_fast(path, dtype=own[0], activations=own[1], ignore_config=ignored, backend=name)

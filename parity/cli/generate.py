@@ -28,6 +28,7 @@ EXAMPLE = """\
   lockstep generate MODEL --prompt "1, 2, 3" --stop "10" --prefill-chunk 512
   lockstep generate MODEL --prompt "Once" --save-cache once.safetensors
   lockstep generate MODEL --prompt "Once more" --load-cache once.safetensors
+  lockstep generate MODEL --prompt "1, 2, 3" --backend cpu --activations int8
   lockstep generate MODEL --prompt "1, 2, 3" --decoder speculative --draft SMALLER
   lockstep generate MODEL --tokens 1,2,3 --temperature 0.8 --top-p 0.9 --semantics llama.cpp
   lockstep generate MODEL --prompt "1, 2, 3" --expert-budget 2GB

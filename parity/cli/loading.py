@@ -19,11 +19,17 @@ def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -
     ignored, adapter = options.ignore_config, getattr(options, "adapter", None)
     if checkpoint is None:
         checkpoint = open_checkpoint(options.model, ignore_config=ignored)
+    activations = getattr(options, "activations", "float32")
     if backend == "reference":
+        if activations != "float32":
+            raise InputError("--activations", f"{activations} is for the backend cpu")
         model = reference_of(checkpoint, dtype, getattr(options, "tensor_parallel", 1))
         model = model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
     else:
-        model = load_fast(options, checkpoint, adapter, backend, dtype)
+        from lockstep.fast.backends import backend_named
+
+        chosen = backend_named(backend, dtype=dtype, device=None, activations=activations)
+        model = load_fast(options, checkpoint, adapter, chosen, dtype)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
@@ -63,23 +69,22 @@ def reference_of(checkpoint: Any, dtype: str, ranks: int) -> Any:
 
 
 def load_fast(
-    options: Namespace, checkpoint: Any, adapter: str | None, backend: str, dtype: str
+    options: Namespace, checkpoint: Any, adapter: str | None, backend: Any, dtype: str
 ) -> Any:
-    from lockstep.fast.backends import backend_named
     from lockstep.fast.model import Model
     from lockstep.reference.checkpoint.adapters import open_adapter
 
-    chosen, ignored = backend_named(backend, dtype=dtype, device=None), options.ignore_config
+    ignored = options.ignore_config
     if adapter is not None:  # a bad one is refused before gigabytes are read
         open_adapter(adapter, checkpoint, ignore_config=ignored)
     with Progress(len(checkpoint.names)) as progress:
         if getattr(options, "tensor_parallel", 1) > 1:
             from lockstep.parity.cli.ranks import load_rank
 
-            model = load_rank(options, checkpoint, chosen, dtype, progress)
+            model = load_rank(options, checkpoint, backend, dtype, progress)
         else:
             budget = getattr(options, "expert_budget", None)
-            told = {"backend": chosen, "progress": progress, "expert_budget": budget}
+            told = {"backend": backend, "progress": progress, "expert_budget": budget}
             model = Model(checkpoint, dtype=dtype, **told)
     return model if adapter is None else model.with_adapter(adapter, ignore_config=ignored)
 

@@ -25,10 +25,15 @@ CACHES = (
     "rotating-temporal", "int8", "affine8", "affine4", "turbo4", "turbo3", "turbo2",
     "turbo4-mse", "turbo3-mse", "turbo2-mse",
 )  # fmt: skip
+ACTIVATIONS = ("float32", "int16", "int8")
 
 
 def add_writing(parser: ArgumentParser, *, max_tokens: int, caches: tuple[str, ...]) -> None:
     add_backend(parser, default="fast", dtype="the checkpoint's on mlx, else float32")
+    parser.add_argument(
+        "--activations", choices=ACTIVATIONS, default="float32",
+        help="what a prompt's are while packed weights multiply them, on the cpu (default float32)",
+    )  # fmt: skip
     parser.add_argument(
         "--max-tokens", metavar="N", type=whole, default=max_tokens,
         help=f"at most (default {max_tokens})",

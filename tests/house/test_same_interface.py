@@ -9,8 +9,8 @@ import pytest
 
 REFERENCE = "lockstep.reference.ops"
 BACKENDS = ("lockstep.fast.ops", "lockstep.fast.cpu")
-# What only a port has to be told: which of its backends to use, and on which device.
-ONLY_FAST = {"backend", "device", "progress", "expert_budget"}
+# What only a port has to be told: which backend, on which device, and what it rounds to be quicker.
+ONLY_FAST = {"backend", "device", "activations", "progress", "expert_budget"}
 
 
 def operations(package: str) -> set[str]:

@@ -36,6 +36,7 @@ GENERATE = ("generate", "MODEL", "--tokens", "1")
         ("presence_penalty=1e+30, but", (*GENERATE, "--presence-penalty", "1e30")),
         ("penalty_window=0, but should be 1", (*GENERATE, "--penalty-window", "0")),
         ("one value a token", (*GENERATE, "--logit-bias", "1:2,1:3")),
+        ("invalid choice: 'int4'", (*GENERATE, "--activations", "int4")),
         ("invalid choice: 'sglang'", (*GENERATE, "--semantics", "sglang")),
         ("min_p is set, but ember has none", (*GENERATE, "--min-p", "1", "--semantics", "ember")),
     ],

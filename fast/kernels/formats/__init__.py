@@ -1,8 +1,14 @@
 """How matrices are stored, one format a file: where sixteen neighbouring weights come from.
 
-`weights(of, matrix, row, group, index)` returns the sixteen of a row whose columns begin at
-`group * of.group + index * WIDTH`, as float32. `matrix` is the tuple of the format's arrays, and
-`of` the numbers that its `layout` gives: `group` columns lie in `step` elements of the first array.
+`codes(of, matrix, row, group, index)` returns the codes, from 0 to 255, of the sixteen of a row
+whose columns begin at `group * of.group + index * WIDTH`, and `levels` of the same what makes
+weights of them: a scale, and an offset that is added. A format whose weights are no such thing, or
+are quicker to make otherwise, has `weights`, which returns them as float32. `matrix` is the tuple
+of the format's arrays, and `of` the numbers that its `layout` gives: `group` columns lie in `step`
+elements of the first array.
+
+Codes lie around `ZERO`; `REST` is 1 where the offset is not just what takes that away. The levels
+are the same for `SPAN` columns, or for the group.
 """
 
 from lockstep.fast.kernels.formats import (

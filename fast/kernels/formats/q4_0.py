@@ -3,14 +3,17 @@
 import numpy as np
 
 from lockstep.fast.kernels.formats.nibbles import four_bits
-from lockstep.fast.kernels.lanes import fma, splat, to_floats
 from lockstep.fast.kernels.memory import float16_at
 
-GROUP = 32
+GROUP, ZERO = 32, 8
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
     (blocks,) = matrix
-    start = row * blocks.shape[1] + group * of.step
-    scale, codes = float16_at(blocks, start), four_bits(blocks, start + 2, index)
-    return fma(to_floats(codes), splat(scale), splat(np.float32(-8) * scale))
+    return four_bits(blocks, row * blocks.shape[1] + group * of.step + 2, index)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    scale = float16_at(blocks, row * blocks.shape[1] + group * of.step)
+    return scale, np.float32(-8) * scale

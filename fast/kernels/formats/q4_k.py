@@ -4,15 +4,19 @@ Each 32 bytes of codes hold two groups: the low halves of all bytes, then the hi
 """
 
 from lockstep.fast.kernels.formats.six_bits import scale_and_offset
-from lockstep.fast.kernels.lanes import WIDTH, field, fma, to_floats
+from lockstep.fast.kernels.lanes import WIDTH, field
 from lockstep.fast.kernels.memory import octets
 
-GROUP = 32
+GROUP, ZERO, REST = 32, 8, 1
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
     (blocks,) = matrix
     start, part = row * blocks.shape[1] + group // 8 * of.size, group % 8
     octet = start + 16 + part // 2 * 32 + index * WIDTH
-    scale, offset = scale_and_offset(blocks, start, part)
-    return fma(to_floats(field(octets(blocks, octet), part % 2 * 4, 15)), scale, offset)
+    return field(octets(blocks, octet), part % 2 * 4, 15)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    return scale_and_offset(blocks, row * blocks.shape[1] + group // 8 * of.size, group % 8)

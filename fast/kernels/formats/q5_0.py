@@ -3,14 +3,18 @@
 import numpy as np
 
 from lockstep.fast.kernels.formats.nibbles import five_bits
-from lockstep.fast.kernels.lanes import fma, splat, to_floats
 from lockstep.fast.kernels.memory import float16_at
 
-GROUP = 32
+GROUP, ZERO = 32, 16
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
     (blocks,) = matrix
     start = row * blocks.shape[1] + group * of.step
-    scale, codes = float16_at(blocks, start), five_bits(blocks, start + 2, start + 6, index)
-    return fma(to_floats(codes), splat(scale), splat(np.float32(-16) * scale))
+    return five_bits(blocks, start + 2, start + 6, index)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    scale = float16_at(blocks, row * blocks.shape[1] + group * of.step)
+    return scale, np.float32(-16) * scale

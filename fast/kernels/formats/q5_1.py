@@ -1,14 +1,18 @@
 """32 weights in 24 bytes: scale and offset in float16, 32 top bits, then low bits."""
 
 from lockstep.fast.kernels.formats.nibbles import five_bits
-from lockstep.fast.kernels.lanes import fma, splat, to_floats
 from lockstep.fast.kernels.memory import float16_at
 
-GROUP = 32
+GROUP, ZERO, REST = 32, 16, 1
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
     (blocks,) = matrix
     start = row * blocks.shape[1] + group * of.step
-    scale, offset = splat(float16_at(blocks, start)), splat(float16_at(blocks, start + 2))
-    return fma(to_floats(five_bits(blocks, start + 4, start + 8, index)), scale, offset)
+    return five_bits(blocks, start + 4, start + 8, index)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start = row * blocks.shape[1] + group * of.step
+    return float16_at(blocks, start), float16_at(blocks, start + 2)

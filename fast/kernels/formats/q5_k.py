@@ -4,17 +4,20 @@ Bit g of a byte of top bits belongs to group g.
 """
 
 from lockstep.fast.kernels.formats.six_bits import scale_and_offset
-from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, to_floats
+from lockstep.fast.kernels.lanes import WIDTH, field, joined
 from lockstep.fast.kernels.memory import octets
 
-GROUP = 32
+GROUP, ZERO, REST = 32, 16, 1
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
     (blocks,) = matrix
     start, part = row * blocks.shape[1] + group // 8 * of.size, group % 8
     octet = start + 48 + part // 2 * 32 + index * WIDTH
     low = field(octets(blocks, octet), part % 2 * 4, 15)
-    top = field(octets(blocks, start + 16 + index * WIDTH), part, 1)
-    scale, offset = scale_and_offset(blocks, start, part)
-    return fma(to_floats(joined(low, top, 4)), scale, offset)
+    return joined(low, field(octets(blocks, start + 16 + index * WIDTH), part, 1), 4)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    return scale_and_offset(blocks, row * blocks.shape[1] + group // 8 * of.size, group % 8)

@@ -6,24 +6,23 @@ first the low four bits, and 32 bytes of top bits, of all bytes first the lowest
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import WIDTH, field, fma, joined, splat, to_floats
+from lockstep.fast.kernels.lanes import WIDTH, field, joined
 from lockstep.fast.kernels.memory import float16_at, octet_at, octets
 
-GROUP = 128
+GROUP, ZERO, SPAN = 128, 32, 16
 
 
-def weights(of, matrix, row, group, index):
+def codes(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start, half = row * blocks.shape[1] + group // 2 * of.size, group % 2
+    low = octets(blocks, start + half * 64 + index % 4 * WIDTH)
+    top = octets(blocks, start + 128 + half * 32 + index % 2 * WIDTH)
+    return joined(field(low, index // 4 * 4, 15), field(top, index // 2 * 2, 3), 4)
+
+
+def levels(of, matrix, row, group, index):
     (blocks,) = matrix
     start, half = row * blocks.shape[1] + group // 2 * of.size, group % 2
     signed = np.int8(octet_at(blocks, start + 192 + half * 8 + index))
     scale = float16_at(blocks, start + 208) * np.float32(signed)
-    codes = six_bits(blocks, start + half * 64, start + 128 + half * 32, index)
-    return fma(to_floats(codes), splat(scale), splat(np.float32(-32) * scale))
-
-
-@inlined
-def six_bits(blocks, lows, tops, index):
-    low = octets(blocks, lows + index % 4 * WIDTH)
-    top = octets(blocks, tops + index % 2 * WIDTH)
-    return joined(field(low, index // 4 * 4, 15), field(top, index // 2 * 2, 3), 4)
+    return scale, np.float32(-32) * scale

@@ -1,13 +1,27 @@
 """32 weights in 34 bytes: a float16 scale, then signed bytes."""
 
-from lockstep.fast.kernels.lanes import WIDTH, multiplied, splat, to_floats
+import numpy as np
+
+from lockstep.fast.kernels.lanes import WIDTH, multiplied, raised, splat, to_floats
 from lockstep.fast.kernels.memory import float16_at, signed_octets
 
-GROUP = 32
+GROUP, ZERO = 32, 128
 
 
 def weights(of, matrix, row, group, index):
     (blocks,) = matrix
     start = row * blocks.shape[1] + group * of.step
-    codes = signed_octets(blocks, start + 2 + index * WIDTH)
-    return multiplied(to_floats(codes), splat(float16_at(blocks, start)))
+    some = to_floats(signed_octets(blocks, start + 2 + index * WIDTH))
+    return multiplied(some, splat(float16_at(blocks, start)))
+
+
+def codes(of, matrix, row, group, index):
+    (blocks,) = matrix
+    start = row * blocks.shape[1] + group * of.step
+    return raised(signed_octets(blocks, start + 2 + index * WIDTH), 128)
+
+
+def levels(of, matrix, row, group, index):
+    (blocks,) = matrix
+    scale = float16_at(blocks, row * blocks.shape[1] + group * of.step)
+    return scale, np.float32(-128) * scale

@@ -3,16 +3,15 @@
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined
-from lockstep.fast.kernels.lanes import splat
 from lockstep.fast.kernels.memory import float16_at, octet_at
 
 
 @inlined
 def scale_and_offset(blocks, start, group):
-    """Return what one of the eight groups is multiplied by, and what is added, in all lanes."""
+    """Return what one of the eight groups is multiplied by, and what is added."""
     scale, minimum = six_bit_pair(blocks, start + 4, group)
     offset = -float16_at(blocks, start + 2) * minimum
-    return splat(float16_at(blocks, start) * scale), splat(offset)
+    return float16_at(blocks, start) * scale, offset
 
 
 @inlined

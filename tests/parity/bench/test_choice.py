@@ -22,7 +22,8 @@ def test_names_and_their_forms_each_once():
     ("text", "core"),
     [
         ("vllm", r"^engine: 'vllm', but should be one of reference, mlx, cpu, mlx-lm"),
-        ("cpu:float64", r"^cpu: 'float64', but should be one of float32, bfloat16, float16"),
+        ("cpu:float64", r"^cpu: 'float64', but should be one of float32, .*, int16, int8"),
+        ("mlx:int8", r"^mlx: 'int8', but should be one of float32, bfloat16, float16"),
         ("llama.cpp:float32", r"^llama\.cpp: 'float32', but should be one of F32"),
         ("mlx-lm:", r"^mlx-lm: '', but should be"),
     ],
