@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.lora import brought_along
 from lockstep.parity.faults.rewrites import changed_input, rewrite
 from lockstep.parity.faults.tensors import dense, named, reading, renamed, reweighted, same_shape
 from lockstep.parity.graph import Call, Graph
@@ -51,6 +52,14 @@ def of_layer(other: Callable[[int, int], int | None]) -> Rewrite:
         return f"{found[1]}{layer}{found[3]}"
 
     return reading(elsewhere)
+
+
+def further(by: int) -> Rewrite:
+    return of_layer(lambda layer, count: layer + by)
+
+
+def moved_by(by: int) -> str:
+    return f"layer i has i {'+' if by > 0 else '-'} {abs(by)}"
 
 
 def sorted_as_text(layer: int, count: int) -> int:
@@ -208,10 +217,9 @@ FAULTS = (
         where="the first layer with another's weights",
         fix="take layer numbers from the names of the tensors as numbers, not in textual order",
         variants={
+            **{moved_by(by): further(by) for by in (1, -1, 2, -2, 3, -3)},
             **{
-                f"layer i has i {'+' if by > 0 else '-'} {abs(by)}": of_layer(
-                    lambda layer, count, by=by: layer + by
-                )
+                f"{moved_by(by)}, with its adapter": brought_along(further(by), by)
                 for by in (1, -1, 2, -2, 3, -3)
             },
             "counted from the end": of_layer(lambda layer, count: count - 1 - layer),

@@ -143,6 +143,21 @@ def adapted(a: Constant, b: Constant, scale: float) -> Callable[..., Any]:
     return linear
 
 
+def brought_along(weights: Rewrite, by: int) -> Rewrite:
+    """Change the weights, and bring the adapter of the layer `by` further on, if there are any."""
+
+    def there(layer: int, count: int, adapted: set[int]) -> int:
+        return layer + by if 0 <= layer + by < count else layer
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if not placed_adapters(graph):
+            return None
+        new = weights(call, graph)
+        return of_layer(there)(new or call, graph) or new
+
+    return rewritten
+
+
 def offset(by: int) -> Rewrite:
     return of_layer(lambda layer, count, adapted: layer - by)
 

@@ -169,9 +169,9 @@ class Evaluator:
         return ref.value if ref.rows is None else self.cut(ref.value, (ref.rows,))
 
     def port(self, number: int) -> np.ndarray:
-        """Return the port's value in this way's dtype, as far as the rows go."""
+        """Return the port's value in this way's dtype, as far as the rows go; a mask stays one."""
         value = self.cut(self.dumped[number], self.graph.token_axes[number])
-        return value.astype(self.dtype, copy=False)
+        return value if value.dtype.kind == "b" else value.astype(self.dtype, copy=False)
 
     def cut(self, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         """Leave the tokens beyond `rows` out."""

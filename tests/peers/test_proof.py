@@ -108,6 +108,23 @@ def test_six_bugs_inside_of_one_layer_are_named_from_the_layers(places):
     assert outcome["wrong"] == []
 
 
+SEEING_LATER_TOKENS = (
+    "mask-bool-added",
+    "attn-scale-twice",
+    "rope-sign-flipped (every layer)",
+    "gguf-dims-reversed (every layer)",
+)
+
+
+def test_bugs_are_named_from_the_layers_where_every_token_sees_all(places):
+    """No token shows fewer of them than another, and each hides the others."""
+    port = ("llama_llama3", 107_003_261, "float16", "eager")
+    case = Case("combination", *port, SEEING_LATER_TOKENS, ("layers",))
+    (outcome,) = run(case, places, limit=LIMIT)
+    assert outcome["status"] == dict.fromkeys(SEEING_LATER_TOKENS, "named"), outcome
+    assert outcome["wrong"] == []
+
+
 @pytest.mark.parametrize(
     ("build", "bugs"),
     [

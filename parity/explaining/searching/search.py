@@ -23,6 +23,7 @@ from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
 
@@ -82,7 +83,7 @@ class Search:
             return self.told(found)
         self.look_at(map(self.alone, self.atoms), None)
         visible = [atom for atom in self.atoms if self.possible(atom)]
-        deep = deep and not self.blind
+        deep = deep and not self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.of_known(known, taught)
         found = found or (self.sets(visible, known, taught) if deep else [])
         return self.told(self.with_siblings(found, visible))
@@ -91,12 +92,6 @@ class Search:
         """Say whether a bug moves the piece, and not to what is no number if the port has some."""
         effect = self.effect(atom, 0, None)
         return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
-
-    @property
-    def blind(self) -> bool:
-        """Say whether the port has the same for every token: many sets of bugs would leave that."""
-        port = self.trial.tokens(self.trial.port(self.piece.target), self.piece.target)
-        return len(port) > 1 and bool((port == port[0]).all())
 
     def told(self, found: Iterable[Atoms]) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
@@ -217,10 +212,12 @@ class Search:
     def attempted(self, ways: list[list[Atoms]], candidates: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets that the first attempt of all finds."""
         most = self.budget
-        for attempt, share in ((self.staged, 1), (self.at_once, ALL_TOKENS)):
-            for starts in ways:
+        every = [[atoms for starts in ways for atoms in starts]]
+        attempts = (self.staged, 1, ways), (self.at_once, ALL_TOKENS, every)
+        for attempt, share, tries in attempts:
+            for starts in tries:
                 self.start = self.trial.count
-                self.budget = share * most if starts == ways[-1] else share * most // 2
+                self.budget = share * most if starts == tries[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
                 if needed := [*filter(self.earned, map(self.needed, found))]:
@@ -262,13 +259,16 @@ class Search:
         return Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
 
     def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain all tokens together, with at least one bug that lets a token see later ones.
-
-        Then no token can be looked at before the others.
+        """Explain all tokens together: from the sets that come near to a few of them, or else with
+        at least one bug that lets a token see later ones: no token is looked at before them then.
         """
         shown = self.distinct(visible, 0, None)
         acausal = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
         starts = [atoms | some for atoms in known for some in acausal]
+        least = SMALL * min(self.fit(frozenset()))
+        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None))
+        if wide.possible:
+            starts = wide.nearest([*known, *starts], DEEPEST - 1)
         return self.stage(starts, shown, None, 0)
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:

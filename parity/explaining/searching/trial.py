@@ -75,6 +75,11 @@ class Trial:
         """Say whether the port has a number everywhere."""
         return bool(np.isfinite(self.dumped[target]).all())
 
+    def blind(self, target: int) -> bool:
+        """Say whether the port has the same for every token: many sets of bugs would leave that."""
+        port = self.tokens(self.port(target), target)
+        return len(port) > 1 and bool((port == port[0]).all())
+
     def port(self, target: int, rows: int | None = None) -> np.ndarray:
         return self.centre(rows).cut(self.dumped[target], self.graph.token_axes[target])
 

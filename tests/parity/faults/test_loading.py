@@ -14,9 +14,15 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 
 NAMES = (
     "gpt2/variant", "gemma4/effective", "models/biased_float16", "gguf/qwen3_mixed.gguf",
-    "models/untied_float32", "qwen3_moe/packed",
+    "models/untied_float32", "qwen3_moe/packed", "adapters/peft_patterns", "adapters/mlx_lora",
 )  # fmt: skip
-HIDDEN = {"layers-swapped[sorted as text]": "no model here has more than ten layers"}
+HIDDEN = {
+    "layers-swapped[sorted as text]": "no model here has more than ten layers",
+    **{
+        f"layers-swapped[layer i has i {by}, with its adapter]": "the adapters' models have two"
+        for by in ("+ 2", "- 2", "+ 3", "- 3")
+    },
+}
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))

@@ -144,6 +144,30 @@ def test_layers_by_hand(name, factors):
         np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("layer i has i + 1, with its adapter", [1, 2, 2]),
+        ("layer i has i - 1, with its adapter", [None, None, 1]),
+    ],
+)
+def test_adapters_move_with_their_layers(name, factors):
+    """By hand, on the same layers; the outermost one stays."""
+    graph, rewrite = stacked(), variant("layers-swapped", name)
+    changed = {one.number: rewrite(one, graph) or one for one in graph.calls}
+    for layer, factor in enumerate(factors):
+        last = [one.number for one in graph.calls if one.layer == layer][-1]
+        part = Graph(graph.calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
+        found = wrong(part, lambda one, graph: changed[one.number])
+        np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
+
+
+def test_without_adapters_no_layer_brings_one():
+    """By law: it would be the same bug a second time."""
+    here = world("gemma4/dense")
+    assert not here.calls(variant("layers-swapped", "layer i has i + 1, with its adapter"))
+
+
 def test_adapters_of_the_last_layers_begin_at_the_first():
     assert [from_the_first(layer, 6, {4, 5}) for layer in range(3)] == [4, 5, 6]
 

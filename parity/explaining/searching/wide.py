@@ -1,0 +1,132 @@
+"""A wide search over few tokens: thousands of sets of bugs, each roughly.
+
+A right bug among others that are still missing often makes nothing better. A narrow search loses
+it then. A set costs little here, so hundreds of them are gone on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, in_parts
+from lockstep.parity.explaining.searching.few_tokens import FewTokens
+from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.segments import Segments
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Piece
+
+FEW = 6  # tokens that are looked at
+BEAM = 10  # sets that are gone on from, by each measure
+FIRST = 20  # the same, of the first sets
+TOGETHER = 2048
+NEAREST = 8  # sets that are handed on
+MOST, LEAST = 50_000, 5_000  # sets that are looked at; where the work allows fewer, none is
+WORK = 4e10  # products, of all that is looked at
+SURE = 2.0  # noises of the tokens that are looked at, below which nothing is missing
+LEFT = 0.1  # of a value's size, below which bugs that are still missing add up
+
+
+@dataclass
+class Wide:
+    """The search over a few tokens of a piece for sets of these bugs."""
+
+    few: FewTokens
+    candidates: Sequence[Atom]
+    count: int = 0
+    errors: dict[Atoms, tuple[float, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trial: Trial, piece: Piece, candidates: Sequence[Atom]) -> Wide:
+        tokens = np.arange(trial.graph.shapes[piece.target][1])
+        unseen = trial.unseen.get(piece.target)
+        tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
+        few = FewTokens(trial, piece, spread_out(tokens), candidates)
+        return cls(few, candidates)
+
+    @property
+    def possible(self) -> bool:
+        """Say whether tokens of the piece go their own ways, and it is not too much work.
+
+        Behind a router each set takes its own experts, so that a stack of sets saves nothing.
+        """
+        if self.few.trial.routers_of(self.few.piece):
+            return False
+        return self.most >= LEAST and len(self.few.tokens) > 0 and bool(self.few.spans)
+
+    @cached_property
+    def most(self) -> float:
+        trial, piece = self.few.trial, self.few.piece
+        price = Segments(trial, piece, []).price * trial.graph.shapes[piece.target][1]
+        return min(MOST, WORK / max(price, 1.0))
+
+    @property
+    def enough(self) -> float:
+        """How near a set is that leaves no more to be found here: some noises."""
+        return SURE * self.few.trial.relative_noise(self.few.piece, None)
+
+    def nearest(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:
+        """Return the sets that are near to what the port has, the nearest one first."""
+        begun = [*starts]
+        self.measure(begun)
+        beam = self.best(begun, FIRST)
+        for depth in range(deepest):
+            larger = dict.fromkeys(
+                atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
+            )
+            self.measure(larger)
+            beam = self.best(larger, BEAM if depth else FIRST)
+            if not beam or self.count > self.most or self.errors[beam[0]][0] <= self.enough:
+                break
+        near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
+        return distinct(near, NEAREST)
+
+    def best(self, some: Iterable[Atoms], keep: int) -> list[Atoms]:
+        known = {atoms: self.errors[atoms] for atoms in some if atoms in self.errors}
+        found: dict[Atoms, None] = {}
+        for measure in range(4):
+            one = {atoms: error[measure] for atoms, error in known.items()}
+            found |= dict.fromkeys(distinct(one, keep))
+        return list(found)
+
+    def measure(self, some: Iterable[Atoms]) -> None:
+        new = (atoms for atoms in some if atoms not in self.errors)
+        for part in in_parts(new, TOGETHER):
+            if self.count > self.most:
+                return
+            self.count += len(part)
+            values = self.few.values(part)
+            known = [(a, v) for a, v in zip(part, values, strict=True) if v is not None]
+            if known:
+                stack = np.stack([value for _, value in known])
+                for (atoms, _), *error in zip(known, *self.measures(stack), strict=True):
+                    self.errors[atoms] = tuple(map(float, error))
+
+    @np.errstate(all="ignore")
+    def measures(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return how far the port is from values (M, S, N), relative to their size.
+
+        As it is; after a factor; in a mixture with the right value; and of the best token alone,
+        since one that shows nothing of what is missing is right already.
+        """
+        port, right = self.few.port, self.few.ends
+        of_tokens = np.square(values - port).sum(-1) / np.square(values).sum(-1)
+        ww, wp = np.square(values).sum((1, 2)), (values * port).sum((1, 2))
+        pp, rr, rp = np.square(port).sum(), np.square(right).sum(), (right * port).sum()
+        wr = (values * right).sum((1, 2))
+        raw = (ww - 2 * wp + pp) / ww
+        scaled = (pp - wp**2 / ww) / ww
+        det = ww * rr - wr**2
+        mixed = (pp - (rr * wp**2 - 2 * wr * wp * rp + ww * rp**2) / det) / ww
+        found = raw, scaled, np.where(det > 1e-9 * ww * rr, mixed, raw), of_tokens.min(-1)
+        return tuple(np.where(np.isfinite(one), np.sqrt(np.abs(one)), FAR) for one in found)
+
+
+def spread_out(tokens: np.ndarray) -> np.ndarray:
+    """Return a few tokens from the first to the last."""
+    places = np.linspace(0, len(tokens) - 1, FEW).round().astype(int)
+    return np.unique(tokens[places]) if len(tokens) else tokens

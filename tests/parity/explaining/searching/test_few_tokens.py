@@ -1,0 +1,143 @@
+"""Sets of bugs computed for a few tokens, and the wide search over them."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.searching import wide as module
+from lockstep.parity.explaining.searching.few_tokens import FewTokens
+from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
+from lockstep.parity.explaining.searching.search import Search
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.searching.wide import Wide, spread_out
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.faults import catalogue
+from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph.graph import Piece
+from tests.parity.explaining.ports import graph_of, model_of, port
+
+MODEL = "models/untied_float32"
+LAYER, PROJECTION = "model.layers.0", "model.layers.0.self_attn.o_proj"
+TOKENS = np.array([0, 7, 19])
+SOME = (
+    "mask-polarity-inverted",  # counts the rows of a mask
+    "head-merge-without-transpose",  # mixes tokens behind attention
+    "softmax-wrong-axis",
+    "rope-sign-flipped",
+    "gqa-tile-vs-repeat",
+    "v-taken-from-k",  # takes what attention does not
+    "norm-applied-twice",  # on both sides
+    "act-silu-vs-gelu",
+)
+
+
+def layer_of(name: str, bugs: Sequence[str] = ()) -> tuple[Trial, Piece]:
+    """Return the trial of a port's layers, and the first of them."""
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, bugs, level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    return trial, graph.piece(graph.taps[LAYER], values)
+
+
+def atoms_of(trial: Trial, piece: Piece, ids: Sequence[str]) -> list[Atom]:
+    some = [fault for fault in catalogue() if fault.id in ids]
+    here = frozenset(piece.calls)
+    every = hypotheses(some, trial.graph)
+    return [Atom(one, one.calls & here) for one in every if one.calls & here]
+
+
+@pytest.mark.parametrize(
+    ("name", "tap"), [(MODEL, LAYER), ("gemma4/dense", LAYER), (MODEL, PROJECTION)]
+)
+def test_tokens_of_each_pair_of_bugs_are_those_of_the_whole_computation(name: str, tap: str):
+    """By law."""
+    trial, _ = layer_of(name)
+    piece = trial.graph.piece(trial.graph.taps[tap], trial.dumped)
+    atoms = atoms_of(trial, piece, SOME)
+    few = FewTokens(trial, piece, TOKENS, atoms)
+    assert few.spans
+    sets = [frozenset(some) for size in (1, 2) for some in combinations(atoms, size)]
+    sets = [some for some in sets if rewritten(some, trial.graph) is not None]
+    compared = 0
+    for some, value in zip(sets, few.values(sets), strict=True):
+        calls = rewritten(some, trial.graph)
+        whole = trial.centre(None).target(piece.target, calls)[0, TOKENS]
+        assert value is not None, some
+        np.testing.assert_allclose(value, whole, atol=1e-9 * np.abs(whole).max(), equal_nan=True)
+        compared += 1
+    assert compared > 40
+
+
+def test_what_goes_through_attention_twice_is_not_cut_into_tokens():
+    """By hand: without the first layer's output, the second needs all of its tokens."""
+    trial, _ = layer_of(MODEL)
+    del trial.dumped[trial.graph.taps[LAYER]]
+    trial.forget()
+    piece = trial.graph.piece(trial.graph.taps["model.layers.1"], trial.dumped)
+    assert FewTokens(trial, piece, TOKENS).spans == ()
+
+
+def test_a_mask_that_is_given_stays_one():
+    """By hand: rewrites of masks use their bits."""
+    graph = graph_of(MODEL)
+    number = next(call.number for call in graph.calls if call.op == "causal_mask")
+    mask = np.tri(20, dtype=bool)[None, None]
+    run = Evaluator(graph, None, np.dtype(np.float64), {number: mask}, lambda tensor: None)
+    assert run.port(number).dtype == bool
+    assert np.array_equal(run.port(number), mask)
+
+
+def test_four_bugs_on_both_sides_of_the_residual_where_every_token_sees_all():
+    """By witness: no token shows fewer of them than another, and each hides the others."""
+    bugs = ["mask-bool-added", "attn-scale-twice", "rope-sign-flipped", "act-silu-vs-gelu"]
+    trial, piece = layer_of(MODEL, [*bugs[:3], "act-silu-vs-gelu[gelu (tanh) for silu]"])
+    beside = ["norm-applied-twice", "gqa-tile-vs-repeat", "v-taken-from-k", "rope-applied-to-v"]
+    atoms = atoms_of(trial, piece, [*bugs, *beside, "mask-polarity-inverted"])
+    wide = Wide.of(trial, piece, atoms)
+    assert wide.possible
+    found = wide.nearest([frozenset()], 5)
+    assert {atom.hypothesis.id for atom in found[0]} == {*bugs}
+    search = Search(trial, piece, atoms)
+    explained = search.at_once([frozenset()], atoms)
+    assert {atom.hypothesis.id for atom in explained[0]} == {*bugs}
+
+
+def test_a_set_that_stays_far_is_not_handed_on():
+    """By hand: none of two wrong guesses is near."""
+    trial, piece = layer_of(MODEL, ["mask-bool-added", "v-taken-from-k"])
+    atoms = atoms_of(trial, piece, ["mask-polarity-inverted", "rope-sign-flipped"])
+    assert Wide.of(trial, piece, atoms).nearest([frozenset()], 3) == []
+
+
+def test_a_model_of_real_size_is_left(monkeypatch: pytest.MonkeyPatch):
+    trial, piece = layer_of(MODEL)
+    monkeypatch.setattr(module, "WORK", 1e6)
+    assert not Wide.of(trial, piece, []).possible
+
+
+def test_a_layer_with_a_router_is_left():
+    trial, piece = layer_of("gemma4/sparse")
+    assert trial.routers_of(piece) and not Wide.of(trial, piece, []).possible
+
+
+def test_distances_by_hand():
+    """The port is 2 a + b, where b is right; the second token is right already."""
+    a, right = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 5.0]])
+    few = SimpleNamespace(port=2 * a + right, ends=right)
+    wide = Wide(few, [])  # pyright: ignore[reportArgumentType]
+    raw, scaled, mixed, token = wide.measures(np.stack([right, a + right, 2 * a + 2 * right]))
+    np.testing.assert_allclose(raw, np.sqrt([4 / 26, 1 / 27, 26 / 108]))
+    np.testing.assert_allclose(scaled[1], np.sqrt((30 - 28**2 / 27) / 27))
+    np.testing.assert_allclose(mixed[1:], 0.0, atol=1e-6)
+    np.testing.assert_allclose(token, np.sqrt([0, 0, 1 / 8]))
+
+
+def test_tokens_are_spread_from_the_first_to_the_last():
+    """By hand."""
+    assert spread_out(np.arange(40)).tolist() == [0, 8, 16, 23, 31, 39]
+    assert spread_out(np.array([3, 4])).tolist() == [3, 4]
+    assert spread_out(np.array([], int)).tolist() == []
