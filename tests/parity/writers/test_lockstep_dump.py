@@ -160,10 +160,13 @@ def test_a_writer_of_another_language_needs_its_own_library_alone(language):
     ).exists()
 
 
-def test_what_could_not_be_run_says_so():
+def test_what_may_not_have_been_run_says_so():
+    """The tests fetch no compiler of Swift."""
     folder = Path(lockstep_dump.__file__).parent
-    for name in ("lockstep_dump.swift", "examples/forward.swift"):
-        assert "NOT RUN BY THE TESTS" in (folder / name).read_text(encoding="utf-8")
+    said = (folder / "lockstep_dump.swift").read_text(encoding="utf-8").replace("//", " ")
+    assert "The tests run it where there is a compiler, but fetch none" in " ".join(said.split())
+    example = (folder / "examples/forward.swift").read_text(encoding="utf-8")
+    assert "Run with Swift 6.0.3, as lockstep_dump.swift." in example
 
 
 def test_the_writer_has_no_dependencies_and_is_short():
