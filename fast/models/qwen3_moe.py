@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from lockstep.fast.run import Run
 from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
 
-FeedForward = Callable[[Run, Hidden, int], Hidden]
+FeedForward = Callable[[Run, Hidden, int], Hidden]  # of the stream, which each norms itself
 
 
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
@@ -35,8 +35,14 @@ def normed_heads(run: Run, x: Hidden, path: str, heads: int) -> Queries:
     return run.ops.heads_first(run.rms_norm(split, path))
 
 
+def normed_for_mlp(run: Run, x: Hidden, layer: int) -> Hidden:
+    return run.rms_norm(x, f"model.layers.{layer}.post_attention_layernorm")
+
+
 def dense_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     path = f"model.layers.{layer}.mlp"
+    foresee(run, x, layer)
+    x = normed_for_mlp(run, x, layer)
     gate, up = run.linears(x, f"{path}.gate_proj", f"{path}.up_proj")  # (B, L, F)
     return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
 
@@ -53,15 +59,16 @@ def route(run: Run, x: Hidden, layer: int) -> Array:
 def foresee(run: Run, x: Hidden, layer: int) -> None:
     """Guess what the next layer will choose: what it would, if this one's experts said nothing."""
     if layer + 1 < run.config.num_hidden_layers and run.config.is_sparse(layer + 1):
-        path = f"model.layers.{layer + 1}"
-        norm = f"{path}.post_attention_layernorm"
-        run.foresee(f"{path}.mlp.experts", lambda run: route(run, run.rms_norm(x, norm), layer + 1))
+        path = f"model.layers.{layer + 1}.mlp.experts"
+        run.foresee(path, lambda run: route(run, normed_for_mlp(run, x, layer + 1), layer + 1))
 
 
 def sparse_feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.mlp"
+    stream, x = x, normed_for_mlp(run, x, layer)
     routing = route(run, x, layer)
     run.visit(f"{path}.experts", routing)
+    foresee(run, stream, layer)
     gate, up, down = (run.stack(f"{path}.experts.{name}_proj") for name in ("gate", "up", "down"))
     said = ops.experts(x, routing, gate, up, down, per_token=config.num_experts_per_tok)
     return run.tap(f"{path}.experts", said)
@@ -74,9 +81,7 @@ def block(
     normed = run.rms_norm(x, f"{path}.input_layernorm")
     attended = attention(run, normed, layer, mask, frequencies)
     x = run.tap(f"{path}.residual", run.ops.add(x, attended))
-    foresee(run, x, layer)
-    thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
-    return run.tap(path, run.ops.add(x, thought))
+    return run.tap(path, run.ops.add(x, feed_forward(run, x, layer)))
 
 
 def head(run: Run, x: Hidden) -> Array:

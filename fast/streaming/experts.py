@@ -48,7 +48,9 @@ class StreamedExperts:
         self.whole = sum(checkpoint.stored(name).nbytes for one in layers.values() for name in one)
 
         def read(key: Key) -> dict[str, Any]:
-            return expert(checkpoint, layers[key[0]], key[1], backend)
+            found = expert(checkpoint, layers[key[0]], key[1], backend)
+            check_size(checkpoint, key, size_of(found), sizes[key[0]])
+            return found
 
         self.store = ExpertStore(
             read,
@@ -96,7 +98,11 @@ def expert(
 
 def expert_size(checkpoint: Checkpoint, names: list[str], backend: Backend) -> int:
     """Return the bytes that an expert of this layer takes, by the first one."""
-    return sum(map(nbytes, expert(checkpoint, names, 0, backend).values()))
+    return size_of(expert(checkpoint, names, 0, backend))
+
+
+def size_of(parts: Mapping[str, Any]) -> int:
+    return sum(map(nbytes, parts.values()))
 
 
 def stored_size(checkpoint: Checkpoint, names: list[str]) -> int:
@@ -120,6 +126,15 @@ def check_budget(checkpoint: Checkpoint, budget: int, sizes: Mapping[str, int]) 
     if budget < least:
         what = f"expert budget is {budget} bytes, but should be at least {least}"
         raise InputError(checkpoint.path, what, f"{chosen} experts of a layer, and the next one")
+
+
+def check_size(checkpoint: Checkpoint, key: Key, size: int, first: int) -> None:
+    """Keep the budget where the tensors of experts are stored one by one, and not all alike."""
+    if size > first:
+        what = f"expert {key[1]} takes {size} bytes in memory, but the first one {first}"
+        raise InputError(
+            checkpoint.path, f"{what}: a budget needs experts that are stored alike", key[0]
+        )
 
 
 def visited(routing: np.ndarray) -> list[int]:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from lockstep.fast.streaming.shelf import Key, Shelf
+from lockstep.reference.checkpoint.errors import InputError
 
 
 @dataclass
@@ -16,8 +17,8 @@ class Counts:
 
     visits: int = 0
     hits: int = 0
-    guesses: int = 0  # experts that were read because a layer's input let expect them
-    guessed_right: int = 0
+    guesses: int = 0  # experts that were read because the layer before let expect them
+    guessed_right: int = 0  # those of them that were visited while they were there, or on their way
     bytes_read: int = 0
     read_s: float = 0.0  # of the thread that reads ahead and of the one that computes
     stalled_s: float = 0.0  # for how long the one that computes had to wait
@@ -68,8 +69,9 @@ class ExpertStore:
 
         Raises: InputError if it cannot be read.
         """
-        if key == self.given and key in self.shelf:
-            return self.shelf.find(key)
+        with self.changed:
+            if key == self.given and key in self.shelf:
+                return self.shelf.find(key)
         began = perf_counter()
         with self.changed:
             self.given = key
@@ -88,7 +90,8 @@ class ExpertStore:
     def count(self, key: Key) -> None:
         self.counts.visits += 1
         self.counts.hits += key in self.shelf
-        self.counts.guessed_right += key in self.unproven and key in self.shelf
+        there = key in self.shelf or key in self.reading
+        self.counts.guessed_right += key in self.unproven and there
         self.unproven.discard(key)
 
     def claim(self, key: Key) -> None:
@@ -100,7 +103,13 @@ class ExpertStore:
     def read_ahead(self) -> None:
         """Read what comes next, as long as something does and there is room for it."""
         while (key := self.claimed_ahead()) is not None:
-            self.bring(key)  # an error ends this task; whoever asks for the expert is told
+            try:
+                self.bring(key)
+            except (
+                InputError,
+                OSError,
+            ):  # whoever asks for it reads it again, and is told
+                return
 
     def claimed_ahead(self) -> Key | None:
         with self.changed:

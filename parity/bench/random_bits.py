@@ -23,7 +23,7 @@ from lockstep.reference.checkpoint.sources import Source
 from lockstep.reference.precision import dtype_named
 
 BITS, GROUP = 4, 64
-SPREAD = (2**BITS**2 - 1) ** 0.5 / 12**0.5  # the standard deviation of codes that are as likely
+SPREAD = ((4**BITS - 1) / 12) ** 0.5  # the standard deviation of codes that are equally likely
 BFLOAT16 = dtype_named("bfloat16")
 Shape = tuple[int, ...]
 

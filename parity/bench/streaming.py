@@ -127,6 +127,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=("cpu", "mlx"), default="cpu")
     options = parser.parse_args(argv)
     try:
+        if options.max_tokens < 2:
+            raise InputError("--max-tokens", "1, but should be at least 2: the first is no step")
         budgets = options.budgets.split(",")
         for one in budgets:
             size(one)

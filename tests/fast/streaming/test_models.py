@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lockstep import fast
+from lockstep.parity.bench.random_bits import write_random_bits
 from lockstep.reference.checkpoint.errors import InputError
 
 ROOT = Path(__file__).parents[2] / "witnesses"
@@ -118,3 +121,46 @@ def test_what_cannot_be_is_refused_in_one_line(words, line, capsys):
     assert main(["generate", str(DEMO), "--tokens", "3", *words]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1
+
+
+@pytest.fixture
+def three_sparse_layers(tmp_path):
+    """A Qwen3-MoE of random bits; the committed ones have a dense layer among two."""
+    config = json.loads((MODELS["separate"] / "config.json").read_text())
+    sizes = {"hidden_size": 64, "head_dim": 64, "moe_intermediate_size": 64}
+    config |= sizes | {"num_hidden_layers": 3, "mlp_only_layers": [], "intermediate_size": 64}
+    write_random_bits(tmp_path, config, done=lambda name: None)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "gemma4"])
+def test_what_is_sure_is_said_before_what_is_guessed(name, three_sparse_layers, monkeypatch):
+    """By the calls: a layer's own experts first, then what the next one may choose."""
+    path = three_sparse_layers if name == "qwen3_moe" else MODELS[name]
+    model, calls = fast.load(path, backend="cpu", expert_budget=10**9), []
+    for call in ("visit", "foresee"):
+        heard = partial(lambda call, path, _: calls.append((call, path)), call)
+        monkeypatch.setattr(model.streamed, call, heard)
+    model.forward([PROMPT])
+    layers = [path for call, path in calls if call == "visit"]
+    guessed = [path for call, path in calls if call == "foresee"]
+    assert len(layers) >= 2 and guessed == layers[1:]
+    for layer, following in pairwise(layers):
+        assert calls.index(("visit", layer)) < calls.index(("foresee", following))
+
+
+def test_an_expert_that_is_larger_than_the_first_is_refused(tmp_path):
+    """A budget counts what the first one takes: the file is written anew with that in bfloat16."""
+    import ml_dtypes
+    from safetensors.numpy import load_file, save_file
+
+    folder = Path(shutil.copytree(MODELS["separate"], tmp_path / "model"))
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        if ".experts." in name:
+            kind = ml_dtypes.bfloat16 if ".experts.0." in name else np.float32
+            tensors[name] = tensors[name].astype(kind)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    model = fast.load(folder, backend="mlx", expert_budget=10**9)
+    with pytest.raises(InputError, match=r"expert \d takes \d+ bytes in memory, but the first one"):
+        model.forward([PROMPT])

@@ -1,6 +1,8 @@
 """What the thread reads, and when: by hand, with a disk that waits until it is told to go on."""
 
-from threading import Event, Timer
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import sleep
 
 import pytest
 
@@ -96,14 +98,19 @@ def test_a_guess_takes_no_room_from_what_is_sure():
 
 
 def test_whoever_asks_waits_for_what_is_being_read():
+    """The disk goes on only once the expert has been asked for."""
     disk = Disk(slow=[("a", 1)])
     store = store_of(disk, 4)
     store.expect("a", [1])
     assert disk.begun.wait(20)
-    Timer(0.05, disk.go.set).start()
-    assert store.get(("a", 1)) == "expert 1 of a"
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(store.get, ("a", 1))
+        while store.given != ("a", 1):
+            sleep(0.001)
+        disk.go.set()
+        assert found.result(20) == "expert 1 of a"
     assert disk.read == [("a", 1)], "it is not read twice"
-    assert store.report()["stalled_s"] > 0.01 and store.report()["hits"] == 0
+    assert store.report()["stalled_s"] > 0 and store.report()["hits"] == 0
 
 
 def test_an_error_reaches_the_one_who_asks_and_takes_no_room():
@@ -130,3 +137,17 @@ def test_the_budget_holds_whatever_is_expected_and_guessed():
     settle(store)
     assert store.report()["held_most"] == 5 * SIZE
     assert store.shelf.taken == SIZE * len(store.shelf.held) and not store.reading
+
+
+def test_a_guess_that_is_on_its_way_was_right_too():
+    disk = Disk(slow=[("b", 1)])
+    store = store_of(disk, 4)
+    store.guess("b", [1])
+    assert disk.begun.wait(20)
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(store.get, ("b", 1))
+        while store.given != ("b", 1):
+            sleep(0.001)
+        disk.go.set()
+        assert found.result(20) == "expert 1 of b"
+    assert store.report()["guessed_right"] == 1
