@@ -3,9 +3,10 @@
 Answers are drawn from logits that are random themselves, from seeds that are fixed: right ones by
 every engine's rules, and wrong ones by bugs that are planted. None of them says its random numbers.
 It goes in rounds. After each one the tables are written with what was counted so far, so that a run
-that is cut off has lost nothing and says no more than it did. `ROUNDS PAGE` may be given.
+that is cut off has lost nothing and says no more than it did. `ROUNDS` may be given, and `PAGE`.
 """
 
+import argparse
 import re
 import sys
 from collections import Counter
@@ -140,5 +141,12 @@ def main(rounds: int, page: Path) -> None:
         page.write_text(renewed(page.read_text("utf-8"), tables(made, found)), "utf-8")
 
 
+def parsed(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Renew the tables of choices.md.")
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS, metavar="ROUNDS")
+    parser.add_argument("page", type=Path, nargs="?", default=PAGE, metavar="PAGE")
+    return parser.parse_args(argv)
+
+
 if __name__ == "__main__":
-    main(*([int(sys.argv[1]), Path(sys.argv[2])] if sys.argv[1:] else [ROUNDS, PAGE]))
+    main(**vars(parsed(sys.argv[1:])))

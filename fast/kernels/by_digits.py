@@ -6,8 +6,8 @@ Of 32 rows the codes are put side by side once, as bytes; then all tokens pass b
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined, kernel
-from lockstep.fast.kernels.lanes import WIDTH
-from lockstep.fast.kernels.matmul import ROWS
+from lockstep.fast.kernels.lanes import WIDTH, added, splat, subtracted, total
+from lockstep.fast.kernels.matmul import ROWS, dot
 from lockstep.fast.kernels.memory import floats, store, store_octets
 from lockstep.fast.kernels.tile import add_products, turned
 from lockstep.fast.kernels.weights import codes, levels
@@ -16,7 +16,7 @@ LINE = 64
 
 
 @kernel
-def multiply_digits(block, of, cells, sums, steps, matrix, y):
+def multiply_digits(block, of, cells, sums, steps, x, matrix, y):
     """Write the products of tokens in digits with a block of rows of a matrix to y (M, N)."""
     tokens, rows = y.shape
     columns = cells.shape[1] // (of.tokens * of.digits)
@@ -44,6 +44,30 @@ def multiply_digits(block, of, cells, sums, steps, matrix, y):
             else:
                 for row in range(rows - first):
                     y[start + token, first + row] = out[token * ROWS + row]
+    if not all_finite(sizes, spans):
+        for row in range(first, min(first + ROWS, rows)):
+            if not row_finite(sizes, row - first, spans):
+                for token in range(tokens):
+                    y[token, row] = dot(of, x, matrix, row, token)
+
+
+@inlined
+def all_finite(sizes, spans):
+    """Whether codes may be summed before they are scaled: 0 times infinity is NaN."""
+    lanes = splat(np.float32(0))
+    for index in range(0, 2 * spans * ROWS, WIDTH):
+        size = floats(sizes, index)
+        lanes = added(lanes, subtracted(size, size))
+    return total(lanes) == 0
+
+
+@inlined
+def row_finite(sizes, within, spans):
+    nothing = np.float32(0)
+    for index in range(2 * spans):
+        size = sizes[index * ROWS + within]
+        nothing += size - size
+    return nothing == 0
 
 
 @inlined

@@ -40,20 +40,32 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     out = np.empty((len(x), weight.shape[0]), np.float32)
     sorted_x = interleaved(x, of.numbers.get("parts", 1))
     many = len(x) >= FOUR and "zero" in of.numbers and possible()
-    if not (many and in_whole_numbers(sorted_x, of, matrix, digits, out)):
+    if many:
+        in_whole_numbers(sorted_x, of, matrix, digits, out)
+    else:
         multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
 
 
 def in_whole_numbers(
     x: Array, of: Constants, matrix: tuple[Array, ...], digits: int, out: Array
-) -> bool:
-    """Multiply activations in digits with codes; False if one of them is not finite."""
-    of = with_digits(of, digits)
-    cut = in_digits(x, of)
-    if cut is not None:
-        multiply_digits(*sizes(x, out), of, *cut, matrix, out)
-    return cut is not None
+) -> None:
+    """Multiply activations in digits with codes, and those of tokens that have none as floats."""
+    form = with_digits(of, digits)
+    cut, unfit = in_digits(x, form)
+    if not unfit.all():
+        multiply_digits(*sizes(x, out), form, *cut, x, matrix, out)
+    if unfit.any():
+        out[unfit] = by_fours(x[unfit], of, matrix, out.shape[1])
+
+
+def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...], rows: int) -> Array:
+    """Multiply floats with zeros to make them fours: a token's bits depend on no other."""
+    padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), np.float32)
+    padded[: len(x)] = x
+    out = np.empty((len(padded), rows), np.float32)
+    multiply(*sizes(padded, out), of, padded, matrix, out)
+    return out[: len(x)]
 
 
 def sizes(x: Array, out: Array) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 Whatever the backend, arrays travel through `mx.distributed`. What travels is counted.
 """
 
+import errno
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +13,11 @@ import mlx.core as mx
 import numpy as np
 
 from lockstep.fast.backends.mlx import from_numpy
+from lockstep.fast.parallel.lost import STARTER, TAKEN
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
 
+BIND = f"Couldn't bind socket (error: {errno.EADDRINUSE})"  # another program has the port
 SUMMED = ("experts", "geglu_experts")  # what they give is a part of a sum, as `down_proj`'s is
 
 
@@ -82,11 +86,14 @@ def launched() -> bool:
 def join(ranks: int) -> Group:
     """Meet the other ranks, which waits for them.
 
-    Raises: InputError if they cannot be met, or are not as many as they should be.
+    Raises: InputError if they cannot be met, or are not as many as they should be. SystemExit, in
+    a rank that can be started again, if another program has taken its port.
     """
     try:
         group = Group(mx.distributed.init(strict=True))
     except RuntimeError as error:
+        if STARTER in os.environ and BIND in str(error):
+            sys.exit(TAKEN)
         raise InputError("--tensor-parallel", f"the ranks did not meet: {error}") from None
     if group.size != ranks:
         raise InputError("--tensor-parallel", f"{ranks}, but {group.size} ranks were started")

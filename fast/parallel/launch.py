@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from lockstep.fast.parallel.lost import LEFT_ALONE, STARTER
+from lockstep.fast.parallel.lost import LEFT_ALONE, STARTER, TAKEN
 
-GRACE = 1.0  # seconds that a rank has to end by itself, when it is told to or the others have
+GRACE = 1.0  # seconds that ranks have to end by themselves, when they are told to
+TRIES = 3  # how often ports are looked for, if other programs take them meanwhile
 LOOK = 0.05
+ORDER = {TAKEN: 0, LEFT_ALONE: 2}  # whom to blame before others, and behind; else 1
 
 
 @dataclass
@@ -50,8 +52,17 @@ class Ended:
 def launch(command: Sequence[str], ranks: int) -> Ended:
     """Run `command` as so many ranks on this machine, and wait for all of them.
 
-    When one fails, the others are ended. So they are when this process is told to end.
+    When one fails, the others are ended. So they are when this process is told to end. Where a
+    port is taken before its rank listens, all begin again with others.
     """
+    for _ in range(TRIES - 1):
+        ended = launch_once(command, ranks)
+        if ended.code != TAKEN:
+            return ended
+    return launch_once(command, ranks)
+
+
+def launch_once(command: Sequence[str], ranks: int) -> Ended:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-ranks-")))
         hosts = folder / "hosts.json"
@@ -91,13 +102,17 @@ def watched(ranks: list[Rank]) -> Ended:
 def blamed(ranks: list[Rank]) -> Ended:
     """Find who failed first: not a rank that was left alone, if another one has failed by itself.
 
-    All have a moment to end: ranks that refuse the same input do so within it, rank 0 aloud.
+    All have a moment to end: ranks that refuse the same input do so within it, rank 0 aloud. A
+    port that was taken comes before all else: the others met whoever has it. Nobody failed where
+    rank 0 was done and left the others alone, as when its reader has enough.
     """
     patience = time.monotonic() + 10 * LOOK
     while time.monotonic() < patience and any(rank.process.poll() is None for rank in ranks):
         time.sleep(LOOK)
     failed = [rank for rank in ranks if rank.process.poll() not in (None, 0)]
-    cause = next((one for one in failed if one.process.returncode != LEFT_ALONE), failed[0])
+    cause = min(failed, key=lambda rank: ORDER.get(rank.process.returncode, 1))
+    if ranks[0].process.returncode == 0 and cause.process.returncode == LEFT_ALONE:
+        return Ended(0)
     return Ended(cause.process.returncode, cause.number, cause.last_line())
 
 
@@ -107,16 +122,20 @@ def end(ranks: list[Rank]) -> None:
     for process in alive:
         with suppress(ProcessLookupError):
             process.terminate()
+    deadline = time.monotonic() + GRACE
     for process in alive:
         try:
-            process.wait(GRACE)
+            process.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody listens on: all are held until all are known."""
+    """Return ports of the loopback that nobody listens on: all are held until all are known.
+
+    From then on until a rank listens, another program may take one.
+    """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -8,10 +8,12 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 STARTER = "LOCKSTEP_STARTED_BY"  # the process that started a rank; the rank ends when that has
 LEFT_ALONE = 76  # the exit code of a rank that was left alone: its starter says who is the cause
+TAKEN = 75  # the exit code of a rank whose port was taken: its starter looks for others
 FAILED = 70
 COMPLAINT, LAST = b"[ring]", b"Too many"
 LINE = b"lockstep: error: another rank was lost, so this one ends\n"
@@ -23,7 +25,8 @@ def end_alone(own: int = 2) -> NoReturn:
     with _speaking:
         if STARTER in os.environ:
             os._exit(LEFT_ALONE)
-        os.write(own, LINE)
+        with suppress(OSError):  # where nobody listens, the exit code still tells
+            os.write(own, LINE)
         os._exit(FAILED)
 
 
@@ -43,7 +46,8 @@ def listen(reads: int, own: int) -> None:
     with os.fdopen(reads, "rb", buffering=0) as lines:
         for line in lines:
             if not line.startswith(COMPLAINT):
-                os.write(own, line)
+                with suppress(OSError):  # it goes on listening, or the rank would wait for ever
+                    os.write(own, line)
             elif LAST in line:
                 end_alone(own)
 

@@ -29,6 +29,7 @@ from lockstep.parity.bench.choice import OURS
 from lockstep.parity.bench.engines import own
 from lockstep.parity.bench.measure import prompt_of
 from lockstep.parity.bench.shape import resized, write_shape
+from lockstep.reference.checkpoint.errors import InputError, show
 
 PHASES = ("prefill", "step")
 STEPS = 3  # after each prompt, of which the quickest counts
@@ -93,7 +94,7 @@ def grown(
     """Time every backend at every size, in turn; the first round warms up and is not kept."""
     plan = [
         (backend, name, replace(base, **{name: size}))
-        for name in along for size in SIZES[name] if name != "length" or size <= longest
+        for name in along for size in sizes_of(name, longest)
         for backend in backends if fits(backend, replace(base, **{name: size}))
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
@@ -103,9 +104,28 @@ def grown(
     return list(gathered(plan, took))
 
 
+def sizes_of(along: str, longest: int) -> list[int]:
+    return [size for size in SIZES[along] if along != "length" or size <= longest]
+
+
 def fits(backend: str, point: Point) -> bool:
     heads = resized("qwen3-0.6b", width=point.width)["num_attention_heads"]
     return backend != "reference" or point.batch * heads * point.length**2 <= SCORES
+
+
+def check(base: Point, backends: Sequence[str], along: Sequence[str], longest: int) -> None:
+    """Raise InputError where a backend would be run at fewer sizes than a line needs."""
+    for name in along:
+        if name not in SIZES:
+            raise InputError("--along", f"{show(name)} is none of {', '.join(SIZES)}")
+        for backend in backends:
+            points = [replace(base, **{name: size}) for size in sizes_of(name, longest)]
+            count = sum(fits(backend, point) for point in points)
+            if count < 2:
+                sizes = f"of {', '.join(map(str, SIZES[name]))}"
+                what = f"{backend} would be run at {count} {sizes}, but an exponent needs two"
+                how = f"--longest {longest}" if name == "length" else f"--length {base.length}"
+                raise InputError(f"--along {name}", what, how)
 
 
 def gathered(
@@ -177,9 +197,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
+    backends, along = options.backends.split(","), options.along.split(",")
+    base = Point(options.length, 1, options.width, options.layers)
+    try:
+        check(base, backends, along, options.longest)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
     found = grown(
-        Point(options.length, 1, options.width, options.layers),
-        options.backends.split(","), options.along.split(","),
+        base, backends, along,
         vocabulary=options.vocabulary, rounds=options.rounds, longest=options.longest,
         clock=time.process_time if options.processor else time.perf_counter,
     )  # fmt: skip

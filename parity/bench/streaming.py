@@ -26,6 +26,7 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 
 PROMPT = "3"  # of one token, so that every pass visits as many experts
+HEAT = "100"  # any token is as likely: a text that repeats itself would visit the same experts
 PIECE = 1 << 20  # bytes of a read when the disk's rate is measured
 SECONDS = 3.0  # for how long that is
 
@@ -75,8 +76,8 @@ def run(model: Path, budget: str, tokens: int, backend: str) -> Streamed:
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         result = Path(folder) / "result.json"
         words = ["generate", str(model), "--tokens", PROMPT, "--max-tokens", str(tokens),
-                 "--ignore-eos", "--backend", backend, "--expert-budget", budget,
-                 "--json", str(result)]  # fmt: skip
+                 "--ignore-eos", "--temperature", HEAT, "--backend", backend,
+                 "--expert-budget", budget, "--json", str(result)]  # fmt: skip
         command = [sys.executable, "-m", "lockstep.parity.cli", *words]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         while not (ended := os.wait4(child.pid, os.WNOHANG))[0]:

@@ -86,20 +86,29 @@ def start_ranks(options: Namespace, checkpoint: Any) -> int:
 
 def told(ended: Any, ranks: int) -> int:
     """Say which rank failed and how, unless rank 0 has said it; return the exit code."""
-    from lockstep.fast.parallel.lost import LEFT_ALONE
-    from lockstep.parity.cli.boundary import INTERNAL, say
+    from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
+    from lockstep.parity.cli.boundary import BAD_INPUT, INTERNAL, say
     from lockstep.reference.checkpoint.errors import show
 
     who = f"error: rank {ended.rank} of {ranks}"
-    if ended.code < 0:
-        how = f"was ended by signal {-ended.code} ({signal.strsignal(-ended.code)})"
+    number = signal_of(ended.code)
+    if number:
+        how = f"was ended by signal {number} ({signal.strsignal(number)})"
         return say(f"{who} {how}, so all were ended", INTERNAL)
     if ended.code == LEFT_ALONE:
         return say("error: the ranks lost each other, so all were ended", INTERNAL)
+    if ended.code == TAKEN:
+        return say("error: other programs took the ports of the ranks, time and again", BAD_INPUT)
     if ended.code and ended.rank:
         last = f": {show(ended.said, 200)}" if ended.said else ""
         return say(f"{who} ended with exit code {ended.code}{last}", ended.code)
     return ended.code
+
+
+def signal_of(code: int) -> int:
+    """Return the signal that ended a rank, 0 if none did: it may have left in order, as at 143."""
+    left = code - 128 in (signal.SIGTERM, signal.SIGHUP)
+    return code - 128 if left else max(-code, 0)
 
 
 def load_rank(options: Namespace, checkpoint: Any, backend: Any, dtype: str, progress: Any) -> Any:

@@ -32,7 +32,8 @@ def add_writing(parser: ArgumentParser, *, max_tokens: int, caches: tuple[str, .
     add_backend(parser, default="fast", dtype="the checkpoint's on mlx, else float32")
     parser.add_argument(
         "--activations", choices=ACTIVATIONS, default="float32",
-        help="what a prompt's are while packed weights multiply them, on the cpu (default float32)",
+        help="what those of four or more tokens of a pass are rounded to while packed weights "
+        "multiply them, on the cpu (default float32)",
     )  # fmt: skip
     parser.add_argument(
         "--max-tokens", metavar="N", type=whole, default=max_tokens,
@@ -109,6 +110,7 @@ class Writing:
         self.checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
         check_sampling(self.sampling, self.checkpoint)
         check_ends(options, self.checkpoint)
+        check_activations(options)
         self.decoder = decoder_of(options)
 
     def generation(self, *, chat: bool) -> Generation:
@@ -142,6 +144,15 @@ def check_cache(options: Namespace) -> None:
         return
     kind, room = options.cache or "growing", 1 if options.cache == "preallocated" else None
     check_kind(kind, CacheOptions(room, options.cache_size, options.keep, options.recent))
+
+
+def check_activations(options: Namespace) -> None:
+    """Refuse rounding where it depends on how many tokens a pass has, but the text must not."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.activations != ACTIVATIONS[0] and options.decoder == "speculative":
+        what = "does not go with --decoder speculative, which may change no token"
+        raise InputError("--activations", f"{options.activations} {what}")
 
 
 def check_ends(options: Namespace, checkpoint: Any) -> None:

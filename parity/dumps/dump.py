@@ -36,8 +36,15 @@ class Dump:
     parted: Callable[[str], Parts] | None = None
 
     def parts(self, name: str) -> Parts:
-        """Return a tensor to be read a part at a time, where its file lets it."""
-        return held(self.read(name)) if self.parted is None else self.parted(name)
+        """Return a tensor to be read a part at a time, where its file lets it.
+
+        Raises: InputError if it has another shape by now than when the dump was opened.
+        """
+        tensor = held(self.read(name)) if self.parted is None else self.parted(name)
+        if tensor.shape != self.shapes[name]:
+            was = f"shape {show(self.shapes[name])} when it was opened, {show(tensor.shape)} now"
+            raise InputError(self.path, f"file changed while reading: {was}", name)
+        return tensor
 
     @property
     def is_trace(self) -> bool:

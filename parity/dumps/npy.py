@@ -63,7 +63,8 @@ def parts_of_file(path: Path, name: str) -> Parts:
         before = stamp(descriptor)
         head = head_of(read_bytes(descriptor, 0, min(before.size, HEADER), path), path, name)
     size = head.dtype.itemsize
-    if head.column_major or before.size - head.start != math.prod(head.shape) * size:
+    check_length(head, before.size, path, name)
+    if head.column_major:
         return held(parsed(read_whole(path, limit=LIMIT), path, name))
 
     def read(start: int, stop: int, room: np.ndarray | None) -> np.ndarray:
@@ -173,9 +174,14 @@ def number_type(descr: object, path: Path, name: str) -> np.dtype:
 def parsed(data: bytes, path: Path, name: str) -> np.ndarray:
     """Return the array in a .npy file's bytes, after comparing the declared size with the real."""
     head = head_of(data[:HEADER], path, name)
-    rest, needed = len(data) - head.start, math.prod(head.shape) * head.dtype.itemsize
+    check_length(head, len(data), path, name)
+    flat = np.frombuffer(data, head.dtype, offset=head.start)
+    return flat.reshape(head.shape, order="F" if head.column_major else "C")
+
+
+def check_length(head: Head, length: int, path: Path, name: str) -> None:
+    """Raise InputError unless a file of so many bytes holds the data that its head declares."""
+    rest, needed = length - head.start, math.prod(head.shape) * head.dtype.itemsize
     if rest != needed:
         takes = f"{show(head.shape)} of {head.dtype} takes {needed}"
         raise InputError(path, f"{rest} bytes of data, but {takes}", name)
-    flat = np.frombuffer(data, head.dtype, offset=head.start)
-    return flat.reshape(head.shape, order="F" if head.column_major else "C")

@@ -11,7 +11,7 @@ from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors_header import HEADER_LIMIT
 
-ABOUT = 1 << 20  # bytes of the header for what is said of the whole
+ABOUT = 1 << 20  # bytes of the header for what is yet to be said of the whole
 
 TAGS = {
     "float64": "F64",
@@ -43,6 +43,7 @@ class TraceFile:
             self.writer = InPlaceWriter(self.path, room, **about)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise self.unwritten(error) from None
+        self.about = len(json.dumps(self.writer.header)) + ABOUT
 
     def __call__(self, name: str, value: Any) -> None:
         array = np.ascontiguousarray(to_numpy(value))
@@ -59,9 +60,10 @@ class TraceFile:
 
     def check_header(self, times: int = 1) -> None:
         """Raise InputError if a header so many times as long as now is over what readers take."""
-        if self.header * times > HEADER_LIMIT - ABOUT:
+        if self.header * times > HEADER_LIMIT - self.about:
             what = f"its header of {self.count * times} tensors would be over the "
-            how = "trace fewer taps (--taps) or fewer steps"
+            shorter = "trace a shorter prompt, or " if self.about > 2 * ABOUT else "trace "
+            how = f"{shorter}fewer taps (--taps) or fewer steps"
             raise InputError(self.path, f"{what}{HEADER_LIMIT >> 20} MiB that readers take", how)
 
     def __enter__(self) -> "TraceFile":

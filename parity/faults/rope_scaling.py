@@ -134,7 +134,9 @@ def by_blend(change: Callable[[Turns, Any], Turns | None]) -> Rewrite:
         options = blend_of(turns) if is_listed(turns) else None
         if options is None:
             return None
-        return change(replace(turns, op=f"{PLAIN}_llama3", options=options), config)
+        told = replace(turns, op=f"{PLAIN}_llama3", options=options)
+        changed = change(told, config)
+        return None if changed == told else changed
 
     return turning(blended)
 

@@ -20,11 +20,14 @@ NARROW = ("float32", "bfloat16", "float16")
 
 def sums(port, truth, lanes):
     """Add up, of rows of LANES, the squares of difference, truth and port, truth * port, and keep
-    the largest difference: lanes (5, LANES)."""
+    the largest difference: lanes (5, LANES). An infinity on both sides is taken for 0 on both."""
     for row in range(port.shape[0]):
         for lane in range(port.shape[1]):
             t = np.float64(truth[row, lane])
             p = np.float64(port[row, lane])
+            shared = p == t and abs(t) == np.inf
+            t = 0.0 if shared else t
+            p = 0.0 if shared else p
             lanes[0, lane] += (p - t) * (p - t)
             lanes[1, lane] += t * t
             lanes[2, lane] += p * p
@@ -41,11 +44,13 @@ def counts(port, truth, first, table, off, bits):
     zeros = 0
     for row in range(port.shape[0]):
         for lane in range(port.shape[1]):
-            off[lane] = np.float64(port[row, lane]) - np.float64(truth[row, lane])
+            t = np.float64(truth[row, lane])
+            p = np.float64(port[row, lane])
+            off[lane] = 0.0 if p == t else p - t  # infinities too
         for lane in range(port.shape[1]):
             size = bits[lane] & MAGNITUDE
             zeros += size == 0
-            bits[lane] = min(max((size - first) >> (FRACTION + 1), 0), WIDTH - 1)
+            bits[lane] = min(max((size - first) >> (FRACTION + 1), 0), table.shape[1] - 1)
         for lane in range(0, port.shape[1], 4):  # in turn: a count waits for the one before
             table[0, bits[lane]] += 1
             table[1, bits[lane + 1]] += 1
@@ -101,7 +106,8 @@ def sums_of(code: Code, port: np.ndarray, truth: np.ndarray) -> tuple[float, np.
 def tally_of(code: Code, port: np.ndarray, truth: np.ndarray, size: float) -> np.ndarray:
     """Return how many differences are in each bin, then how many are zero, and are not finite.
 
-    All must be finite. Sizes of float32 are far above those whose bins have no exponent.
+    All must be finite, or one infinity on both sides. Sizes of float32 are far above those whose
+    bins have no exponent.
     """
     first = int(np.float64(size).view(np.int64)) + LOWEST * (1 << FRACTION + 1)
     table, off, zeros, padded = np.zeros((4, WIDTH), np.int64), np.empty(LANES), 0, 0
@@ -114,9 +120,15 @@ def tally_of(code: Code, port: np.ndarray, truth: np.ndarray, size: float) -> np
 
 
 def rows_of(port: np.ndarray, truth: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return both in rows of LANES, and the rest as a row that zeros fill up."""
+    """Return both in rows of LANES, and the rest as a row that zeros fill up.
+
+    All are of one kind, read-only and aligned: for another one Numba would compile, or read what it
+    kept, once more, in each thread and past `tried`.
+    """
     full = port.size // LANES * LANES
-    both = [one.astype(np.float32, copy=False) for one in (port, truth)]
+    both = [np.require(one, np.float32, ["C", "A"]) for one in (port, truth)]
     rows = [one[:full].reshape(-1, LANES) for one in both]
     rest = [np.pad(one[full:], (0, full + LANES - one.size))[None] for one in both]
+    for view in (*rows, *rest):
+        view.flags.writeable = False
     return [(rows[0], rows[1]), (rest[0], rest[1])]

@@ -80,6 +80,7 @@ def distance(
 
     A piece is looked at at a time, once for sums and once for the histogram, and where squares
     could overflow once before, for the largest values. So memory does not grow with the tensor.
+    An infinity that both have counts as 0 on both sides: figures are those of the other numbers.
     Without a crew this thread does it alone. Machine code rounds sums in another order.
     """
     port, truth = parts_of(port), parts_of(truth)
@@ -97,7 +98,7 @@ def distance(
     tallies = crew.each(partial(tally_of, size, code), port, truth) if is_scale(size) else ()
     return Distance(
         max_abs=float(found.peaks[0]),
-        rms_rel=apart / size if size else None,
+        rms_rel=apart / size if size else 0.0 if not apart and is_any(truth) else None,
         cosine=overlap if size and own else None,
         gain=overlap * own / size if size else None,
         histogram=histogram_of(tallies, size),
@@ -111,7 +112,7 @@ def sums_of(
     """Add up the squares of a piece."""
     if code and compiled.takes(port, truth):
         top, squares, across = compiled.sums_of(code, port, truth)
-        if np.isfinite(squares).all():  # else some may be infinite on both sides
+        if np.isfinite(squares).all():  # else the largest difference may be no number
             return Sums(np.array([top, *np.sqrt(squares[1:])]), squares, across)
     found = NOTHING
     for three in parts(port, truth):
@@ -146,10 +147,22 @@ def largest(three: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def parts(port: np.ndarray, truth: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield difference, truth and port in float64, a part at a time that a core's cache holds."""
+    """Yield difference, truth and port in float64, a part at a time that a core's cache holds.
+
+    Where both are one infinity both are made 0: else any other number would be near beside it.
+    """
     for start in range(0, truth.size, CHUNK):
         ours, theirs = (one[start : start + CHUNK].astype(np.float64) for one in (port, truth))
-        yield difference(ours, theirs), theirs, ours
+        off = ours - theirs
+        if not np.isfinite(off).all():
+            shared = np.isinf(theirs) & (ours == theirs)
+            off[shared] = ours[shared] = theirs[shared] = 0.0
+        yield off, theirs, ours
+
+
+def is_any(tensor: Parts) -> bool:
+    """Say whether there is more than zeros; a mask has infinities beside them."""
+    return any(np.count_nonzero(piece) for piece in tensor.pieces())
 
 
 def scale(peak: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -24,31 +25,74 @@ def compare(
 
     `dumps` has a trace of each rank, of a prefill of `tokens` and `decode` greedy steps. What a
     rank has of its own (heads, inner numbers) is held against that rank's; what it should share
-    with all, against that. A tap that a backend fuses away is in no trace.
-    Raises: InputError if nothing could be compared.
+    with all, against that. A tap that a backend fuses away is in no trace. The reference is fed
+    what the ranks chose: at a near tie, right ones may choose another token than it would.
+    Raises: InputError if a step has nothing to compare, or a tap is not in the traces of all.
     """
     result = Result(left=f"reference {reference.dtype}, {len(dumps)} ranks", right=said)
     result.command, result.notes = "check", [TRUST]
-    cache, fed = reference.make_cache(), np.array([list(tokens)])
-    for step in range(decode + 1):
-        prefix = f"step.{step}/" if step else ""
-
-        def judge(name: str, value: Any, prefix: str = prefix) -> None:
-            taps = [
-                judged_plainly(prefix + name, dump.read(prefix + name), truth, reference.dtype)
-                for dump, truth in zip(dumps, of_each(value, len(dumps)), strict=True)
-                if prefix + name in dump.shapes
-            ]
-            if isinstance(value, Each):
-                taps = [replace(tap, name=f"{tap.name} of rank {i}") for i, tap in enumerate(taps)]
-            result.taps += taps if isinstance(value, Each) else worst(taps)
-
-        logits = reference.forward(fed, cache=cache, trace=judge)
-        logits = logits[0] if isinstance(logits, Each) else logits
-        fed = np.argmax(logits[:, -1:], axis=-1)
-    if all(not tap.max_abs and tap.rms_rel is None for tap in result.taps):
-        raise InputError(reference.checkpoint.path, "nothing was compared: no tap has a partner")
+    chosen, cache, fed = chosen_by_all(reference, dumps, decode), reference.make_cache(), [*tokens]
+    for step in range(len(chosen) + 1):
+        taps = taps_of_step(reference, dumps, fed, cache=cache, step=step)
+        if all(tap.status == "not judged" for tap in taps):
+            what = f"nothing was compared in step {step}: no tap has a partner"
+            raise InputError(reference.checkpoint.path, what)
+        result.taps += taps
+        fed = chosen[step : step + 1]
+    if len(chosen) < decode:
+        result.taps.append(parted(dumps, len(chosen)))
     return result
+
+
+def chosen_by_all(reference: ParallelModel, dumps: Sequence[Any], decode: int) -> list[int]:
+    """Return the tokens that all ranks were fed behind the prompt, up to where they part.
+
+    Raises: InputError if a rank does not say as many as there are steps.
+    """
+    for rank, dump in enumerate(dumps):
+        if decode and len(dump.decoded) != decode:
+            what = f"rank {rank} says {len(dump.decoded)} tokens of {decode} steps"
+            raise InputError(reference.checkpoint.path, what)
+    steps = zip(*(dump.decoded for dump in dumps), strict=True) if decode else ()
+    return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, steps)]
+
+
+def parted(dumps: Sequence[Any], fed: int) -> Tap:
+    """Return what is wrong where ranks choose different tokens: all have the same logits."""
+    ids = ", ".join(str(dump.decoded[fed]) for dump in dumps)
+    place = f"the ranks chose {ids}, but should choose one token: no later step is compared"
+    return Tap(f"step.{fed + 1}/decoded", None, (len(dumps),), "differs", place=place)
+
+
+def taps_of_step(
+    reference: ParallelModel, dumps: Sequence[Any], fed: list[int], *, cache: Any, step: int
+) -> list[Tap]:
+    """Run one step of the reference, and judge each of its taps as soon as it is there."""
+    prefix, taps = f"step.{step}/" if step else "", []
+
+    def judge(name: str, value: Any) -> None:
+        taps.extend(judged(reference, prefix + name, value, dumps))
+
+    reference.forward(np.array([fed]), cache=cache, trace=judge)
+    return taps
+
+
+def judged(reference: ParallelModel, name: str, value: Any, dumps: Sequence[Any]) -> list[Tap]:
+    """Judge a tap of all ranks: a line for each if it is their own, else one; none if it is fused.
+
+    Raises: InputError if some ranks wrote it and others did not.
+    """
+    wrote = [name in dump.shapes for dump in dumps]
+    if not all(wrote):
+        if any(wrote):
+            what = f"rank {wrote.index(False)} wrote no {name}, which rank {wrote.index(True)} did"
+            raise InputError(reference.checkpoint.path, what)
+        return []
+    pairs = zip(dumps, of_each(value, len(dumps)), strict=True)
+    taps = [judged_plainly(name, dump.read(name), truth, reference.dtype) for dump, truth in pairs]
+    if not isinstance(value, Each):
+        return worst(taps)
+    return [replace(tap, name=f"{name} of rank {rank}") for rank, tap in enumerate(taps)]
 
 
 def of_each(value: Any, ranks: int) -> Sequence[Any]:

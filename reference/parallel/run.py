@@ -2,7 +2,8 @@
 
 The model's file is the same as ever. Between two projections of a pair, the first cut by rows and
 the second by columns, every rank has its own heads or its own inner numbers; behind the second
-their parts are summed, and all ranks have the same again. That is twice in a layer.
+their parts are summed, and all ranks have the same again. That is twice in a layer, and three times
+in one that has experts beside its MLP.
 """
 
 from __future__ import annotations

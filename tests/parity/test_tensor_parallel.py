@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.fast.parallel.launch import Ended
-from lockstep.fast.parallel.lost import LEFT_ALONE
+from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
 from lockstep.parity.cli.ranks import told
 from tests.parity.test_docs_commands import bare, commands
 
@@ -94,6 +94,9 @@ def test_an_adapter_that_cannot_be_dealt_out_is_refused_before_ranks_start(refus
         (Ended(2, 0, ""), 2, ""),  # rank 0 has said it
         (Ended(2, 1, "lockstep: error: no"), 2, "rank 1 of 4 ended with exit code 2: 'lockstep"),
         (Ended(-9, 3), 70, "rank 3 of 4 was ended by signal 9 (Killed), so all were ended"),
+        (Ended(143, 0), 70, "rank 0 of 4 was ended by signal 15 (Terminated), so all were ended"),
+        (Ended(129, 2), 70, "rank 2 of 4 was ended by signal 1 (Hangup), so all were ended"),
+        (Ended(TAKEN, 1), 2, "other programs took the ports of the ranks"),
         (Ended(LEFT_ALONE, 0), 70, "the ranks lost each other"),
     ],
 )

@@ -68,6 +68,8 @@ class FewTokens:
         meet = [n for n in self.piece.calls if graph.calls[n].op == MEET]
         if len(meet) != 1 or graph.token_axes[target] != (1,) or graph.shapes[target][0] != 1:
             return ()
+        if graph.shapes[target][1] < 2:  # a single token goes no way of its own
+            return ()
         cuts = bottlenecks(self.piece, graph, self.trial.dumped)
         sums = [c for c in cuts if c > meet[0] and graph.calls[c].op == "add"]
         end = sums[0] if sums else target

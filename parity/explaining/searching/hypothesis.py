@@ -147,23 +147,47 @@ def with_each_other(
 ) -> dict[int, Call]:
     """Let calls that do what others do again do it with the bugs of these, but for their own."""
 
-    def again(number: int, call: Call) -> Call:
-        others = {
-            other: composed(graph, other, rest)
-            for other, bugs in wrong.items()
-            if (rest := tuple(bug for bug in bugs if bug not in wrong[number]))
-        }
-        known = {other: found for other, found in others.items() if found is not None}
-        return replace(call, inputs=tuple(with_again(ref, known) for ref in call.inputs))
+    def beside(number: int, call: Call) -> Iterator[tuple[int, tuple[Hypothesis, ...]]]:
+        for other in sorted({one.number for ref in call.inputs for one in agains(ref)}):
+            rest = tuple(bug for bug in wrong.get(other, ()) if bug not in wrong[number])
+            if rest:
+                yield other, rest
 
     return {
-        number: again(number, call) if any(map(is_again, call.inputs)) else call
+        number: doing_again(graph, call, wrong[number], tuple(beside(number, call)))
         for number, call in calls.items()
     }
 
 
-def is_again(ref: Ref) -> bool:
-    return isinstance(ref, Again) or (isinstance(ref, Derived) and any(map(is_again, ref.sources)))
+def doing_again(
+    graph: Graph,
+    call: Call,
+    own: tuple[Hypothesis, ...],
+    others: tuple[tuple[int, tuple[Hypothesis, ...]], ...],
+) -> Call:
+    """Return a call with bugs of its own that does again what others do with theirs.
+
+    It is the same object each time, since what it gives is kept under that.
+    """
+    if not others:
+        return call
+    key = call.number, own, others
+    found = graph.rewritten.get(key)
+    if found is None:
+        every = {number: composed(graph, number, bugs) for number, bugs in others}
+        known = {number: one for number, one in every.items() if one is not None}
+        found = replace(call, inputs=tuple(with_again(ref, known) for ref in call.inputs))
+        graph.rewritten[key] = found
+    return found
+
+
+def agains(ref: Ref) -> Iterator[Again]:
+    """Yield what a reference does again, as far as it may be done otherwise."""
+    if isinstance(ref, Again):
+        yield ref
+    elif isinstance(ref, Derived):
+        for source in ref.sources:
+            yield from agains(source)
 
 
 def borrowed(hypothesis: Hypothesis, calls: Iterable[int], graph: Graph) -> Iterator[int]:

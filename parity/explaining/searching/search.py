@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import (
@@ -13,18 +12,16 @@ from lockstep.parity.explaining.searching.atom_sets import (
     distinct,
     in_parts,
     in_rows,
-    picked,
     smallest,
     widest,
 )
 from lockstep.parity.explaining.searching.earned import earned
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
-from lockstep.parity.explaining.searching.look import FAR, Look
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.seen import Seen
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
-from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.wide import Wide
-from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
@@ -41,6 +38,8 @@ TOGETHER = 64  # sets that are looked at before the budget is asked again
 BUDGET = 8000  # computations of a value, until a piece is left unexplained
 ALL_TOKENS = 3  # times as many where no token can be looked at before the others
 
+Attempt = Callable[[list[Atoms], Sequence[Atom]], list[Atoms]]
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -51,13 +50,9 @@ class Explanation:
 
 
 @dataclass
-class Search:
-    """The search over one piece. `atoms` are all that touch it."""
+class Search(Seen):
+    """The search over one piece."""
 
-    trial: Trial
-    piece: Piece
-    atoms: Sequence[Atom]
-    looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
     judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
     budget: int = BUDGET
@@ -96,48 +91,6 @@ class Search:
     def told(self, found: Iterable[Atoms]) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
         return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
-
-    @cached_property
-    def bringing(self) -> Atoms:
-        """The bugs that bring calls from elsewhere into this piece."""
-        calls, graph = self.piece.calls, self.trial.graph
-        whole = (atom for atom in self.atoms if atom.hypothesis.whole)
-        return frozenset(atom for atom in whole if any(borrowed(atom.hypothesis, calls, graph)))
-
-    def alone(self, atom: Atom) -> Atoms:
-        """Return a set of one bug, and of that which brings what it changes into this piece."""
-        here = not atom.calls.isdisjoint(self.piece.calls)
-        return frozenset([atom]) if here else self.bringing | {atom}
-
-    def look(self, atoms: Atoms, rows: int | None) -> Look | None:
-        """Look at a set of bugs on the first `rows` tokens; None if they contradict each other."""
-        key = atoms, rows
-        if key not in self.looks:
-            calls = rewritten(atoms, self.trial.graph)
-            self.looks[key] = None if calls is None else self.trial.look(self.piece, calls, rows)
-        return self.looks[key]
-
-    def look_at(self, some: Iterable[Atoms], rows: int | None) -> None:
-        """Look at sets of bugs together, which takes less than one after another."""
-        new = dict.fromkeys(atoms for atoms in some if (atoms, rows) not in self.looks)
-        calls = {atoms: rewritten(atoms, self.trial.graph) for atoms in new}
-        known = {atoms: one for atoms, one in calls.items() if one is not None}
-        looks = self.trial.looks(self.piece, [*known.values()], rows)
-        self.looks |= {(atoms, rows): None for atoms in new}
-        self.looks |= {(atoms, rows): look for atoms, look in zip(known, looks, strict=True)}
-
-    def effect(self, atom: Atom, first: int, last: int | None) -> float:
-        """Return how far a bug alone moves a stretch of tokens, over the noise."""
-        found = self.look(self.alone(atom), None)
-        return found.effect(first, last) if found else 0.0
-
-    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
-        """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
-        found = self.look(atoms, in_rows(atoms, last))
-        if found is None:
-            return (FAR,) * 3
-        found = replace(found, noise=self.trial.relative_noise(self.piece, last))
-        return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
 
     def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges.
@@ -212,9 +165,7 @@ class Search:
     def attempted(self, ways: list[list[Atoms]], candidates: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets that the first attempt of all finds."""
         most = self.budget
-        every = [[atoms for starts in ways for atoms in starts]]
-        attempts = (self.staged, 1, ways), (self.at_once, ALL_TOKENS, every)
-        for attempt, share, tries in attempts:
+        for attempt, share, tries in self.attempts(ways, candidates):
             for starts in tries:
                 self.start = self.trial.count
                 self.budget = share * most if starts == tries[-1] else share * most // 2
@@ -223,6 +174,17 @@ class Search:
                 if needed := [*filter(self.earned, map(self.needed, found))]:
                     return smallest(needed)
         return []
+
+    def attempts(
+        self, ways: list[list[Atoms]], candidates: Sequence[Atom]
+    ) -> Iterator[tuple[Attempt, int, list[list[Atoms]]]]:
+        """Yield how to search, with how large a budget, and from which sets, one try after another.
+
+        What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
+        """
+        yield self.staged, 1, ways
+        near = self.near([atoms for starts in ways for atoms in starts], candidates)
+        yield (self.from_near, ALL_TOKENS, [near]) if near else (self.at_once, ALL_TOKENS, ways)
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
@@ -259,29 +221,28 @@ class Search:
         return Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
 
     def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain all tokens together: from the sets that come near to a few of them, or else with
-        at least one bug that lets a token see later ones: no token is looked at before them then.
+        """Explain all tokens together, with at least one bug that lets a token see later ones.
+
+        Then no token can be looked at before the others.
         """
         shown = self.distinct(visible, 0, None)
-        acausal = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
-        starts = [atoms | some for atoms in known for some in acausal]
+        return self.stage(self.acausal(known, shown), shown, None, 0)
+
+    def from_near(self, near: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain all tokens together, from the sets that come near to a few of them."""
+        return self.stage(near, self.distinct(visible, 0, None), None, 0)
+
+    def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that come near to a few tokens; none if that is too much work."""
+        shown = self.distinct(visible, 0, None)
         least = SMALL * min(self.fit(frozenset()))
         wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None))
-        if wide.possible:
-            starts = wide.nearest([*known, *starts], DEEPEST - 1)
-        return self.stage(starts, shown, None, 0)
+        begun = [*known, *self.acausal(known, shown)]
+        return wide.nearest(begun, DEEPEST - 1) if wide.possible else []
 
-    def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
-        """Return a few of those that do the same to a stretch of tokens.
-
-        Alone they do the same; beside another bug, which brings what was unseen into sight, not.
-        """
-        groups: dict[tuple[float, ...], list[Atom]] = {}
-        for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
-            look = self.look(self.alone(atom), None)
-            if look is not None:
-                groups.setdefault(look.fingerprint(first, last), []).append(atom)
-        return [one for group in groups.values() for one in picked(group)]
+    def acausal(self, known: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
+        some = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        return [atoms | one for atoms in known for one in some]
 
     def stage(
         self,
@@ -388,12 +349,6 @@ class Search:
                         if self.settles(sibling):
                             every.setdefault(sibling)
         return list(every)
-
-    def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
-        """Return the bugs that alone do what another does, as far as sums of squares can tell."""
-        one = self.look(self.alone(atom), None)
-        looks = ((other, self.look(self.alone(other), None)) for other in others)
-        return [other for other, look in looks if one and look and look.resembles(one)]
 
     @property
     def spent(self) -> bool:

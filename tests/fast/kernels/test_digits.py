@@ -21,7 +21,8 @@ def one_core(monkeypatch):
 def cut(x, digits):
     """Return digits (D, M, K), what sums begin with (D, M, S), steps and sums of numbers (M, S)."""
     of = Constants(format="any", span=SPAN, zero=ZERO, digits=digits)
-    cells, sums, steps = in_digits(x, of)
+    (cells, sums, steps), unfit = in_digits(x, of)
+    assert not unfit.any()
     shape = (len(cells), x.shape[1] // SPAN, TOGETHER)
     rows = len(cells) * TOGETHER
     cells = cells.reshape(*shape, digits, SPAN).transpose(3, 0, 2, 1, 4).reshape(digits, rows, -1)
@@ -55,19 +56,44 @@ def test_what_has_few_bits_is_kept_exactly():
     np.testing.assert_array_equal(whole * steps[0, 0], x)
 
 
-def test_nothing_at_all_and_next_to_nothing():
-    """By hand: zeros have digits of zero; below 1e-30 a step does not shrink any more."""
-    x = np.zeros((2, SPAN), np.float32)
-    x[1] = 1e-42
-    cells, _, (steps, _) = cut(x, 3)
+def test_nothing_at_all_has_digits_of_zero():
+    """By hand."""
+    cells, _, (steps, _) = cut(np.zeros((2, SPAN), np.float32), 3)
     assert not cells.any() and (steps > 0).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_has_no_digits(bad):
+def without_digits(x):
+    return in_digits(x, Constants(format="any", span=SPAN, zero=ZERO, digits=3))[1].tolist()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e20, 1e5])
+def test_what_is_not_finite_or_hides_the_rest_has_no_digits(bad):
+    """By hand: of its token alone."""
     x = normal(0, 5, 64)
-    x[4, 40] = bad
-    assert in_digits(x, Constants(format="any", span=SPAN, zero=ZERO, digits=3)) is None
+    x[2, 40] = bad
+    assert without_digits(x) == [False, False, True, False, False]
+
+
+def test_what_is_next_to_nothing_has_no_digits():
+    """By hand: its step would have few bits, or none. Zeros beside it do not matter."""
+    x = np.zeros((3, SPAN), np.float32)
+    x[0, 3], x[1], x[2] = 1e-42, 1e-21, 1e-19
+    assert without_digits(x) == [True, True, False]
+
+
+@pytest.mark.parametrize("ones, lost", [(1, False), (15, False), (16, True), (30, True)])
+def test_a_span_is_cut_if_most_of_it_is_kept(ones, lost):
+    """By hand: of 32 numbers one is 0, some are 1, and all others 4097; but 4096 hides no 1."""
+    x = np.full((2, SPAN), 4097, np.float32)
+    x[1] = 4096
+    x[:, 0], x[:, 1 : ones + 1] = 0, 1
+    assert without_digits(x) == [lost, False]
+
+
+def test_normal_activations_are_always_cut():
+    """By hand: half a million numbers, in 64 sizes."""
+    x = np.ldexp(normal(5, 1024, 512), np.arange(1024)[:, None] % 64 - 32)
+    assert not any(without_digits(x))
 
 
 @pytest.mark.parametrize("digits, most", [(3, 5e-7), (2, 5e-5), (1, 1e-2)])

@@ -11,7 +11,7 @@ from lockstep.fast.kernels.product import product
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.blocks_by_loop import exact
-from tests.draws import normal, packed_matrix
+from tests.draws import normal, pack, packed_matrix
 from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close
 
@@ -116,6 +116,58 @@ def test_what_is_not_finite_stays_with_its_token(bad, tokens):
     found = np.asarray(product(x, weight))
     np.testing.assert_array_equal(found[0], np.full(5, bad, np.float32))
     np.testing.assert_array_equal(found[1:], 128)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**20])
+def test_no_bit_of_a_token_depends_on_another(bad, one_core):
+    """By law: what one token holds, and how many hold such, changes its own outputs alone."""
+    weight, values = packed_matrix(0, 2 * ROWS + 3, 256, bits=4, group=64)
+    x = normal(1, 16, 256)
+    plain, found = product(x, weight), []
+    for others in ([0], [0, 3, 4, 9, 15]):
+        changed = x.copy()
+        changed[others, 0] = bad
+        found.append(product(changed, weight))
+        same = np.setdiff1d(np.arange(16), others)
+        np.testing.assert_array_equal(found[-1][same], plain[same])
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    if np.isfinite(bad):
+        x[0, 0] = bad
+        assert_close(found[0][:1], x[:1].astype(np.float64) @ values.T, kind="sum")
+
+
+@pytest.mark.parametrize("outliers", [1, 5])
+@pytest.mark.parametrize("size", [2.0**20, -3e9])
+def test_what_is_small_beside_a_weight_of_zero_is_kept(size, outliers):
+    """By hand: weights are 0 where one token is large, and else 1."""
+    codes = np.ones((5, 64), int)
+    codes[:, :outliers] = 0
+    ones, zeros = np.ones((5, 1), np.float32), np.zeros((5, 1), np.float32)
+    weight = QuantizedTensor(pack(codes, 4), ones, zeros, 4, 64, "affine")
+    x = np.full((6, 64), 0.1, np.float32)
+    x[2, :outliers] = size
+    right = np.full((6, 5), (64 - outliers) * np.float64(np.float32(0.1)))
+    assert_close(product(x, weight), right, kind="sum")
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["Q4_0", "Q8_0", "Q4_1", "MLX"])
+def test_a_scale_that_is_not_finite(name, bad, one_core):
+    """By loop, in float64: NaN and infinities where a plain product has them, in that row alone."""
+    if name == "MLX":
+        weight, _ = packed_matrix(0, 40, 256, bits=4, group=64)
+        weight.scales[33, 2] = bad
+    else:
+        weight, _ = block_matrix(name, 40, 256)
+        size = BLOCKS[name][1]
+        weight.blocks[33, size : size + 2] = np.array([bad], "<f2").view(np.uint8)
+    x = np.abs(normal(0, 6, 256))
+    with np.errstate(invalid="ignore"):
+        plain = dequantize(weight, rows=slice(None), dtype=np.dtype(np.float32))
+        right = x.astype(np.float64) @ plain.T.astype(np.float64)
+    found = product(x, weight)
+    np.testing.assert_array_equal(np.isfinite(found).all(axis=0), np.arange(40) != 33)
+    assert_close(found, right, kind="sum")
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0)])

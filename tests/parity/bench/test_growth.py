@@ -39,6 +39,21 @@ def test_the_reference_is_spared_what_does_not_fit():
     assert growth.fits("cpu", point)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--longest", "64"], "--along length: reference would be run at 0 of 128, 256, 512, "),
+        (["--longest", "128"], "--along length: reference would be run at 1 of 128, 256, 512, "),
+        (["--along", "batch", "--length", "4096"], "--along batch: reference would be run at 1 of"),
+        (["--along", "depth"], "--along: 'depth' is none of length, batch, width, layers"),
+    ],
+)
+def test_fewer_than_two_sizes_are_refused_before_anything_is_run(options, said, capsys):
+    assert growth.main([*options, "--rounds", "1"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith(said) and len(told.err.splitlines()) == 1
+
+
 def test_every_size_of_every_backend_is_run(monkeypatch, tmp_path, capsys):
     sizes = {"length": (2, 4, 9), "batch": (1, 2), "width": (64, 128), "layers": (1, 2)}
     monkeypatch.setattr(growth, "SIZES", sizes)

@@ -274,3 +274,11 @@ def test_the_page_has_the_rows_that_are_measured():
     assert len(found) == 3 * script["WRONG"] and all(found)
     every = f"{script['WRONG'] * rounds} of {script['WRONG'] * rounds}"
     assert f"| `sampler-setting-ignored`, {greedy} | {every} |" in page
+
+
+@pytest.mark.parametrize("given", [[], ["3"], ["3", "p.md"]])
+def test_the_script_of_that_page_takes_rounds_and_a_page(given):
+    script = runpy.run_path(str(ROOT / "docs/measure_choices.py"))
+    expected = [int(given[0]) if given else script["ROUNDS"], script["PAGE"]]
+    expected[1:] = [Path(one) for one in given[1:]] or expected[1:]
+    assert [*vars(script["parsed"](given)).values()] == expected

@@ -109,6 +109,26 @@ def test_equal_infinities_are_equal_and_equal_nans_are_not():
     assert diff(dump(logits=unknown), dump(logits=unknown)).verdict == "diverged"
 
 
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf])
+def test_an_infinity_on_both_sides_hides_nothing(infinite):
+    """Masked scores are minus infinity on both sides, and another value may be off."""
+    masked = changed(put((0, 0, 0), infinite))
+    for change in (put((0, 2, 2), 1.0), put((0, 2, 2), -infinite), lambda x: x.__imul__(2)):
+        wrong = masked.copy()
+        change(wrong)
+        for sides in ((masked, wrong), (wrong, masked)):
+            result = diff(*(dump(logits=side) for side in sides))
+            assert result.verdict == "diverged"
+            assert result.first_divergence.place.startswith("first at [0, ")
+
+
+def test_a_mask_alone_is_compared():
+    """By hand: zeros and infinities, which are not zero everywhere."""
+    mask = {"logits": np.triu(np.full((1, 5, 5), -np.inf, np.float32), 1)}
+    result = diff(dump(mask), dump(mask))
+    assert (result.verdict, result.compared) == ("parity", 1)
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float64"])
 def test_another_precision_is_compared_by_its_values(name):
     cast = {tap: dump().read(tap).astype(np.dtype(name)) for tap in NAMES}

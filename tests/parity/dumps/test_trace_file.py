@@ -65,7 +65,6 @@ import resource, sys
 import numpy as np
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     with TraceFile(sys.argv[1]) as file:
@@ -121,7 +120,18 @@ def test_a_header_that_nothing_would_read_is_told_before_the_file_is_made(tmp_pa
     assert len(SafetensorsFile(tmp_path / "fits", header_limit=limit).entries) == written
 
 
-def write(path, names):
-    with TraceFile(path, tokens=[1]) as file:
+def test_a_long_prompt_counts_as_header_too(tmp_path, monkeypatch):
+    """By hand: 200,000 ids of 8 bytes are 1.6 MB, and of 3 MiB 1 MiB is kept: 0.5 MB are left."""
+    limit, tokens = 3 << 20, [123456] * 200_000
+    monkeypatch.setattr(trace_file, "HEADER_LIMIT", limit)
+    names = [f"{layer:01000}" for layer in range(1500)]
+    with pytest.raises(InputError, match="trace a shorter prompt, or fewer taps"):
+        write(tmp_path / "long", names, tokens)
+    write(tmp_path / "fits", names[:400], tokens)
+    assert len(SafetensorsFile(tmp_path / "fits", header_limit=limit).entries) == 400
+
+
+def write(path, names, tokens=(1,)):
+    with TraceFile(path, tokens=[*tokens]) as file:
         for name in names:
             file(name, np.ones(3, np.float32))

@@ -156,6 +156,19 @@ def test_the_blend_of_a_file_that_lists_divisors():
     np.testing.assert_allclose(wrong(graph, every), halves(base() / 8), atol=1e-12)
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_where_no_length_is_longer_nothing_is_changed(listed):
+    """By hand: the first texts were as long as the longest may be, 64 tokens."""
+    divisors = tuple((base() / llama3(64)).tolist())
+    tables = {"short_factor": divisors, "long_factor": divisors}
+    graph = turn("rope_frequencies_longrope", np.array([9]), **tables,
+                 original_max_position_embeddings=64)  # fmt: skip
+    if not listed:
+        graph = turn(**LLAMA3 | {"original_max_position_embeddings": 64})
+    longer = variant("rope-llama3-scaling-missing", "by the longer length")
+    assert longer(graph.calls[2], graph) is None
+
+
 def llama3(length: int) -> np.ndarray:
     kept = np.clip((length * base() / (2 * np.pi) - 1) / 3, 0, 1)
     return kept * base() + (1 - kept) * base() / 8

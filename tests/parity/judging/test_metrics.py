@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lockstep.parity.dumps import parts
 from lockstep.parity.dumps.crew import Crew
-from lockstep.parity.judging.compiled import machine_code
-from lockstep.parity.judging.histogram import CHUNK
+from lockstep.parity.judging.compiled import LANES, machine_code, rows_of
+from lockstep.parity.judging.histogram import CHUNK, WIDTH
 from lockstep.parity.judging.metrics import Distance, difference, distance, rms
 
 INF, NAN = np.inf, np.nan
@@ -53,6 +53,29 @@ def test_what_is_not_defined_is_none():
 def test_equal_infinities_differ_by_nothing():
     assert difference(*arrays([INF, -INF, 1], [INF, -INF, 1])).tolist() == [0, 0, 0]
     assert difference(*arrays([INF, -INF], [-INF, 1])).tolist() == [INF, -INF]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_both_mask_hides_nothing(dtype, compiled):
+    """By hand: beside shared infinities 3 and 4 should be, and 6 and 9 are: sqrt(34 / 25) off."""
+    port, truth = (np.array(one, dtype) for one in ([-INF, 6, INF, 9], [-INF, 3, INF, 4]))
+    found = distance(port, truth, crew=Crew(1, compiled=compiled))
+    assert found.max_abs == 5
+    assert found.rms_rel == pytest.approx(np.sqrt(34 / 25))
+    assert found.gain == pytest.approx(54 / 25)
+    assert found.histogram is not None
+    # Over 2.5, the root mean square of 0, 3, 0 and 4: 1.2 and 2.
+    assert (found.histogram.zero, found.histogram.first, found.histogram.counts) == (2, 0, (2,))
+    assert found.histogram.not_finite == 0
+    assert distance(truth, truth, crew=Crew(1, compiled=compiled)).rms_rel == 0
+
+
+def test_a_mask_is_more_than_zeros():
+    """By hand: zeros and infinities that agree are compared, though nothing else is there."""
+    mask = np.array([0, -INF], np.float32)
+    assert distance(mask, mask) == Distance(0, 0, None, None)
+    assert distance(mask + np.float32(1), mask) == Distance(1, None, None, None)
 
 
 @pytest.mark.parametrize(("port", "truth"), [(NAN, 1.0), (1.0, NAN), (NAN, NAN), (NAN, INF)])
@@ -120,7 +143,8 @@ def test_machine_code_finds_the_same(dtype, size):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
-    (INF, INF), (INF, -INF), (NAN, 1), (1, NAN), (1, INF), (0, 0), (3e38, -3e38), (1e-45, 0),
+    (INF, INF), (-INF, -INF), (INF, -INF), (NAN, 1), (1, NAN), (1, INF), (0, 0), (3e38, -3e38),
+    (1e-45, 0),
 ])  # fmt: skip
 def test_machine_code_finds_what_is_not_finite(ours, theirs):
     """By a second computation: one number among many."""
@@ -130,6 +154,30 @@ def test_machine_code_finds_what_is_not_finite(ours, theirs):
     assert repr(one.histogram) == repr(other.histogram)
     figures = [[found.max_abs, found.rms_rel, found.cosine, found.gain] for found in (one, other)]
     np.testing.assert_allclose(*figures, rtol=1e-12)
+
+
+def test_machine_code_is_made_for_one_kind_of_array():
+    """By law: what `tried` did not make, threads would make at once, where nothing catches it."""
+    port, _ = draw("float32", 1500)
+    sealed, odd = np.frombuffer(port.tobytes(), np.float32), np.zeros(6001, np.uint8)[1:]
+    odd = odd.view(np.float32)
+    assert not sealed.flags.writeable and not odd.flags.aligned
+    for ours in (port[0], sealed, odd):
+        for theirs in (port[0], sealed, odd):
+            distance(ours, theirs, crew=Crew(1, compiled=True))
+    code = machine_code()
+    assert code is not None
+    assert [len(one.signatures) for one in code] == [1, 1]  # pyright: ignore[reportFunctionMemberAccess]
+    assert port.flags.writeable
+
+
+def test_machine_code_asks_the_table_for_its_width():
+    """By hand: kept code may be older than the scale; what is beyond it is in its last bin."""
+    code, table, off = machine_code(), np.zeros((4, WIDTH + 3), np.int64), np.empty(LANES)
+    rows = rows_of(np.full(LANES, 1e30, np.float32), np.zeros(LANES, np.float32))[0]
+    assert code is not None
+    code.counts(*rows, int(np.float64(1).view(np.int64)), table, off, off.view(np.int64))
+    assert table.sum(axis=0).tolist() == [0] * (WIDTH + 2) + [LANES]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.searching import search as narrow
 from lockstep.parity.explaining.searching import wide as module
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
@@ -34,10 +35,10 @@ SOME = (
 )
 
 
-def layer_of(name: str, bugs: Sequence[str] = ()) -> tuple[Trial, Piece]:
+def layer_of(name: str, bugs: Sequence[str] = (), length: int = 20) -> tuple[Trial, Piece]:
     """Return the trial of a port's layers, and the first of them."""
-    model, graph = model_of(name), graph_of(name)
-    taps = port(name, bugs, level="layers")
+    model, graph = model_of(name), graph_of(name, length)
+    taps = port(name, bugs, level="layers", length=length)
     values = {graph.taps[tap]: value for tap, value in taps.items()}
     trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
     return trial, graph.piece(graph.taps[LAYER], values)
@@ -101,9 +102,60 @@ def test_four_bugs_on_both_sides_of_the_residual_where_every_token_sees_all():
     assert wide.possible
     found = wide.nearest([frozenset()], 5)
     assert {atom.hypothesis.id for atom in found[0]} == {*bugs}
-    search = Search(trial, piece, atoms)
-    explained = search.at_once([frozenset()], atoms)
-    assert {atom.hypothesis.id for atom in explained[0]} == {*bugs}
+
+
+def search_of(bugs: Sequence[str]) -> Search:
+    """Return the search over a layer with some bugs, beside every fifth of the catalogue."""
+    trial, piece = layer_of(MODEL, bugs)
+    every = atoms_of(trial, piece, [fault.id for fault in catalogue()])
+    true = atoms_of(trial, piece, [bug.partition("[")[0] for bug in bugs])
+    return Search(trial, piece, [*dict.fromkeys([*true, *every[::5]])])
+
+
+def found_by(search: Search) -> set[str]:
+    found = search.attempted([[frozenset()]], search.atoms)
+    return {atom.hypothesis.id for atoms in found for atom in atoms}
+
+
+def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
+    """By witness: without the wide search, one that goes on from two sets finds nothing."""
+    monkeypatch.setattr(narrow, "BEAM", 2)
+    bugs = ["mask-bool-added", "v-taken-from-k", "norm-applied-twice", "rope-sign-flipped"]
+    search = search_of([*bugs, "act-silu-vs-gelu[gelu (tanh) for silu]"])
+    assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
+
+
+def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):
+    """By witness: five bugs that the narrow search finds."""
+    bugs = ["mask-bool-added", "attn-scale-twice", "rope-sign-flipped", "gqa-tile-vs-repeat"]
+    search = search_of([*bugs, "act-silu-vs-gelu[gelu (tanh) for silu]"])
+    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "LEAST", 10)
+    assert search.staged([frozenset()], search.atoms) == []
+    assert search.near([frozenset()], search.atoms) == []
+    assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
+
+
+def test_where_it_is_left_out_each_way_is_searched_by_itself():
+    """By hand: behind a router; elsewhere all ways lead to what is near."""
+    ids = ["mask-bool-added", "rope-sign-flipped"]
+    for name, alone in (("gemma4/sparse", True), (MODEL, False)):
+        trial, piece = layer_of(name, ids)
+        search = Search(trial, piece, atoms_of(trial, piece, ids))
+        ways = [[frozenset([search.atoms[0]])], [frozenset[Atom]()]]
+        *_, (attempt, _, tries) = search.attempts(ways, search.atoms)
+        assert (attempt == search.at_once and tries == ways) == alone
+        assert (attempt == search.from_near and len(tries) == 1) != alone
+
+
+def test_a_prompt_of_one_token_is_left():
+    """By hand: it has no second token, whose own part of a value could be told."""
+    trial, piece = layer_of(MODEL, length=1)
+    trial.dumped[piece.target] += np.random.default_rng(5).normal(size=(1, 1, 1))
+    trial.forget()
+    atoms = atoms_of(trial, piece, [fault.id for fault in catalogue()])
+    assert not Wide.of(trial, piece, atoms).possible
+    assert Search(trial, piece, atoms[:30]).explanations([], [], deep=True) == []
 
 
 def test_a_set_that_stays_far_is_not_handed_on():

@@ -63,6 +63,31 @@ def test_bugs_compose_in_one_call_and_two_variants_of_one_exclude_each_other(pla
     assert rewritten([Atom(bug, frozenset([at])) for bug in variants], one) is None
 
 
+def test_what_does_a_call_again_is_the_same_object_each_time():
+    """By law: with the bugs of that call it is another one, with a bug elsewhere it is not."""
+    graph = graph_of("models/untied_float32")
+    some = {(h.id, h.variant): h for h in hypotheses(catalogue(), graph)}
+    turned, flipped, act = (
+        Atom(one, one.calls)
+        for one in (
+            some["rope-applied-to-v", "by the tables of the keys"],
+            some["rope-sign-flipped", ""],
+            some["act-silu-vs-gelu", "gelu (tanh) for silu"],
+        )
+    )
+    alone, both = rewritten([turned], graph), rewritten([turned, flipped], graph)
+    third = rewritten([act, flipped, turned], graph)
+    assert alone and both and third
+    kept = len(graph.rewritten)
+    for number in turned.calls:
+        assert both[number] is not alone[number]
+        assert both[number] is third[number]
+    for before, atoms in ((alone, [turned]), (both, [flipped, turned])):
+        now = rewritten(atoms, graph)
+        assert now and all(now[number] is before[number] for number in before)
+    assert len(graph.rewritten) == kept
+
+
 def test_two_bugs_that_undo_each_other_are_left_out_together():
     """By law: a gain of 1 + w, less 1 again, is the right gain."""
     name = "models/untied_float32"

@@ -235,12 +235,12 @@ def test_what_claims_much_takes_little(case, file, refuses):
     size = 1 << 34 if "divisors" not in case else len(head) + (1 << 33)
     sparse(file, head, size)
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     refuses(lambda: open_checkpoint(file), core)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 << 20
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_many_keys_take_time_in_proportion(file):

@@ -1,0 +1,83 @@
+"""What sets of bugs make of one piece, as far as a quick look sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
+from lockstep.parity.explaining.searching.hypothesis import Atom, borrowed, rewritten
+from lockstep.parity.explaining.searching.look import FAR, Look
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Piece
+
+
+@dataclass
+class Seen:
+    """Looks at one piece, each kept. `atoms` are all bugs that touch it."""
+
+    trial: Trial
+    piece: Piece
+    atoms: Sequence[Atom]
+    looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
+
+    @cached_property
+    def bringing(self) -> Atoms:
+        """The bugs that bring calls from elsewhere into this piece."""
+        calls, graph = self.piece.calls, self.trial.graph
+        whole = (atom for atom in self.atoms if atom.hypothesis.whole)
+        return frozenset(atom for atom in whole if any(borrowed(atom.hypothesis, calls, graph)))
+
+    def alone(self, atom: Atom) -> Atoms:
+        """Return a set of one bug, and of that which brings what it changes into this piece."""
+        here = not atom.calls.isdisjoint(self.piece.calls)
+        return frozenset([atom]) if here else self.bringing | {atom}
+
+    def look(self, atoms: Atoms, rows: int | None) -> Look | None:
+        """Look at a set of bugs on the first `rows` tokens; None if they contradict each other."""
+        key = atoms, rows
+        if key not in self.looks:
+            calls = rewritten(atoms, self.trial.graph)
+            self.looks[key] = None if calls is None else self.trial.look(self.piece, calls, rows)
+        return self.looks[key]
+
+    def look_at(self, some: Iterable[Atoms], rows: int | None) -> None:
+        """Look at sets of bugs together, which takes less than one after another."""
+        new = dict.fromkeys(atoms for atoms in some if (atoms, rows) not in self.looks)
+        calls = {atoms: rewritten(atoms, self.trial.graph) for atoms in new}
+        known = {atoms: one for atoms, one in calls.items() if one is not None}
+        looks = self.trial.looks(self.piece, [*known.values()], rows)
+        self.looks |= {(atoms, rows): None for atoms in new}
+        self.looks |= {(atoms, rows): look for atoms, look in zip(known, looks, strict=True)}
+
+    def effect(self, atom: Atom, first: int, last: int | None) -> float:
+        """Return how far a bug alone moves a stretch of tokens, over the noise."""
+        found = self.look(self.alone(atom), None)
+        return found.effect(first, last) if found else 0.0
+
+    def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
+        """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
+        found = self.look(atoms, in_rows(atoms, last))
+        if found is None:
+            return (FAR,) * 3
+        found = replace(found, noise=self.trial.relative_noise(self.piece, last))
+        return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
+
+    def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
+        """Return a few of those that do the same to a stretch of tokens.
+
+        Alone they do the same; beside another bug, which brings what was unseen into sight, not.
+        """
+        groups: dict[tuple[float, ...], list[Atom]] = {}
+        for atom in sorted(atoms, key=lambda atom: len(atom.calls)):
+            look = self.look(self.alone(atom), None)
+            if look is not None:
+                groups.setdefault(look.fingerprint(first, last), []).append(atom)
+        return [one for group in groups.values() for one in picked(group)]
+
+    def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that alone do what another does, as far as sums of squares can tell."""
+        one = self.look(self.alone(atom), None)
+        looks = ((other, self.look(self.alone(other), None)) for other in others)
+        return [other for other, look in looks if one and look and look.resembles(one)]
