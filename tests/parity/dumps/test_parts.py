@@ -143,4 +143,4 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path):
         [sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 40e6  # 1 MB; with both tensors whole 127
+    assert int(run.stdout) < 40e6  # about 1 MB by pieces, hundreds with both tensors whole
