@@ -7,7 +7,7 @@ from numba.extending import overload
 from lockstep.fast.kernels.formats import FORMATS
 from lockstep.fast.kernels.lanes import fma, splat, to_floats
 
-INLINED = {"forceinline": True, "error_model": "numpy"}
+INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 
 
 def weights(*_: Any) -> Any:
