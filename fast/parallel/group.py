@@ -16,9 +16,9 @@ from lockstep.fast.backends.mlx import from_numpy
 from lockstep.fast.parallel.lost import STARTER, TAKEN
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.parallel.rules import SUMMED
 
 BIND = f"Couldn't bind socket (error: {errno.EADDRINUSE})"  # another program has the port
-SUMMED = ("experts", "geglu_experts")  # what they give is a part of a sum, as `down_proj`'s is
 
 
 @dataclass

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
+from lockstep.reference.checkpoint.parallel.rules import SUMMED
 from lockstep.reference.shapes import Array
-
-SUMMED = ("experts", "geglu_experts")  # what they give is a part of a sum, as `down_proj`'s is
 
 
 class Each(tuple):

@@ -44,6 +44,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"embed_tokens|embed_tokens_per_layer|wte|lm_head", Rule("rows", "words")),
 )
 ENDS = [(re.compile(rf"(.*\.)?({end})"), rule) for end, rule in RULES]
+SUMMED = ("experts", "geglu_experts")  # operations that give a part of a sum, as `down_proj` does
 # What takes the numbers that these make: its groups of columns say where both may be cut.
 NEXT = (("gate_proj", "down_proj"), ("up_proj", "down_proj"), ("c_fc", "c_proj"))
 

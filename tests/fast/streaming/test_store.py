@@ -37,6 +37,16 @@ def settle(store):
     store.thread.submit(lambda: None).result(20)
 
 
+def asked_meanwhile(store, disk, key):
+    """Return what is got of an expert whose reading goes on only once it has been asked for."""
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(store.get, key)
+        while store.given != key:
+            sleep(0.001)
+        disk.go.set()
+        return found.result(20)
+
+
 def test_what_was_read_is_not_read_again():
     disk = Disk()
     store = store_of(disk, 4)
@@ -98,17 +108,11 @@ def test_a_guess_takes_no_room_from_what_is_sure():
 
 
 def test_whoever_asks_waits_for_what_is_being_read():
-    """The disk goes on only once the expert has been asked for."""
     disk = Disk(slow=[("a", 1)])
     store = store_of(disk, 4)
     store.expect("a", [1])
     assert disk.begun.wait(20)
-    with ThreadPoolExecutor(1) as other:
-        found = other.submit(store.get, ("a", 1))
-        while store.given != ("a", 1):
-            sleep(0.001)
-        disk.go.set()
-        assert found.result(20) == "expert 1 of a"
+    assert asked_meanwhile(store, disk, ("a", 1)) == "expert 1 of a"
     assert disk.read == [("a", 1)], "it is not read twice"
     assert store.report()["stalled_s"] > 0 and store.report()["hits"] == 0
 
@@ -144,10 +148,5 @@ def test_a_guess_that_is_on_its_way_was_right_too():
     store = store_of(disk, 4)
     store.guess("b", [1])
     assert disk.begun.wait(20)
-    with ThreadPoolExecutor(1) as other:
-        found = other.submit(store.get, ("b", 1))
-        while store.given != ("b", 1):
-            sleep(0.001)
-        disk.go.set()
-        assert found.result(20) == "expert 1 of b"
+    assert asked_meanwhile(store, disk, ("b", 1)) == "expert 1 of b"
     assert store.report()["guessed_right"] == 1

@@ -124,6 +124,17 @@ def stacked() -> Graph:
     return graph_of(*calls, num_hidden_layers=3)
 
 
+def assert_adapted(fault, name, factors):
+    """Compare what each layer gives with what its adapter makes of it: n times A, or nothing."""
+    graph, rewrite = stacked(), variant(fault, name)
+    changed = {one.number: rewrite(one, graph) or one for one in graph.calls}
+    for layer, factor in enumerate(factors):
+        last = [one.number for one in graph.calls if one.layer == layer][-1]
+        part = Graph(graph.calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
+        found = wrong(part, lambda one, graph: changed[one.number])
+        np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "factors"),
     [
@@ -135,13 +146,7 @@ def stacked() -> Graph:
 )
 def test_layers_by_hand(name, factors):
     """Layer n is adapted by n times A: what each layer gives says whose adapter it has."""
-    graph, rewrite = stacked(), variant("lora-layer-offset", name)
-    changed = {one.number: rewrite(one, graph) or one for one in graph.calls}
-    for layer, factor in enumerate(factors):
-        last = [one.number for one in graph.calls if one.layer == layer][-1]
-        part = Graph(graph.calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
-        found = wrong(part, lambda one, graph: changed[one.number])
-        np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
+    assert_adapted("lora-layer-offset", name, factors)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +158,7 @@ def test_layers_by_hand(name, factors):
 )
 def test_adapters_move_with_their_layers(name, factors):
     """By hand, on the same layers; the outermost one stays."""
-    graph, rewrite = stacked(), variant("layers-swapped", name)
-    changed = {one.number: rewrite(one, graph) or one for one in graph.calls}
-    for layer, factor in enumerate(factors):
-        last = [one.number for one in graph.calls if one.layer == layer][-1]
-        part = Graph(graph.calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
-        found = wrong(part, lambda one, graph: changed[one.number])
-        np.testing.assert_allclose(found, projected(SCALE * (factor or 0)), atol=1e-12)
+    assert_adapted("layers-swapped", name, factors)
 
 
 def test_without_adapters_no_layer_brings_one():
