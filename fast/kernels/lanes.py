@@ -130,18 +130,23 @@ def fma(_: Any, left: Any, right: Any, added: Any) -> Any:
     )
 
 
+def halves_added(builder: Any, value: Any, add: Any) -> Any:
+    """Add the upper half of the lanes to the lower one until one lane is left."""
+    width = WIDTH
+    while width > 1:
+        width //= 2
+        parts = (constant(list(range(start, start + width))) for start in (0, width))
+        value = add(*(builder.shuffle_vector(value, value, part) for part in parts))
+    return builder.extract_element(value, ir.Constant(I32, 0))
+
+
 @instruction
 def total(_: Any, lanes: Any) -> Any:
     """Return the sum over the lanes: halves are added to halves."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (value,), width = arguments, WIDTH
-        while width > 1:
-            width //= 2
-            parts = (constant(list(range(start, start + width))) for start in (0, width))
-            low, high = (builder.shuffle_vector(value, value, part) for part in parts)
-            value = builder.fadd(low, high)
-        return builder.extract_element(value, ir.Constant(I32, 0))
+        (value,) = arguments
+        return halves_added(builder, value, builder.fadd)
 
     return types.float32(Floats), generate
 
@@ -276,13 +281,8 @@ def ints_total(_: Any, lanes: Any) -> Any:
     """Return the sum over the lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (value,), width = arguments, WIDTH
-        while width > 1:
-            width //= 2
-            parts = (constant(list(range(start, start + width))) for start in (0, width))
-            low, high = (builder.shuffle_vector(value, value, part) for part in parts)
-            value = builder.add(low, high)
-        return builder.extract_element(value, ir.Constant(I32, 0))
+        (value,) = arguments
+        return halves_added(builder, value, builder.add)
 
     return types.int32(Ints), generate
 
