@@ -73,7 +73,7 @@ def test_half_precision(side, kind, dtype, tmp_path):
     """By law: the same bits go on, and another dtype is refused."""
     backends = {"reference": {}, "cpu": {"backend": "cpu"}, "mlx": {"backend": "mlx"}}
     make = reference.load if side == "reference" else fast.load
-    model = make(FOLDERS["qwen3 packed"], dtype=dtype, **backends[side])
+    model = make(DEMO, dtype=dtype, **backends[side])
     tokens, path = drawn(model), tmp_path / "cache.safetensors"
     cache = read(model, kind, tokens[:, :8])
     save_cache(path, model, cache, tokens[:, :8])
@@ -83,7 +83,7 @@ def test_half_precision(side, kind, dtype, tmp_path):
     assert (last == host(model, model.forward(tokens[:, 8:9], cache=read(
         model, kind, tokens[:, :8]))).astype(np.float32)).all()  # fmt: skip
     with pytest.raises(InputError, match=f"holds '{dtype}', but the model computes in float32"):
-        load_cache(path, make(FOLDERS["qwen3 packed"], **backends[side]))
+        load_cache(path, make(DEMO, **backends[side]))
 
 
 @pytest.mark.parametrize("side", SIDES)
