@@ -22,6 +22,7 @@ from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.align import Alignment, align
 from lockstep.parity.naming.names import CACHED, is_tap, step_of
 from lockstep.parity.replaying.cached import OTHER_SLOTS
+from lockstep.parity.resuming.kept_taps import NOTHING, Kept
 from lockstep.reference.checkpoint.errors import InputError
 
 Progress = Callable[[str], None]
@@ -40,12 +41,14 @@ def diff(
     *,
     model: Any = None,
     progress: Progress = lambda name: None,
+    kept: Kept = NOTHING,
 ) -> Result:
     """Compare `right`, the port, with `left`, what it should be, tap by tap.
 
     With `model` every tap of `right` is also replayed from its own inputs, so that own and
     inherited error stand apart. It is a reference model, or the path of any model that
-    transformers has, whose torch modules are then the oracle. Both sides are streamed.
+    transformers has, whose torch modules are then the oracle. Both sides are streamed. What is
+    `kept` of the same comparison, which was interrupted, is not judged again.
     Raises: InputError if a file is bad, the two have other tokens, or no tap is in both.
     """
     left, right = (side if isinstance(side, Dump) else open_dump(side) for side in (left, right))
@@ -56,14 +59,14 @@ def diff(
     if model is None:
         sides = aligned(left, right, rows)
         result.notes.append(TRUST)
-        result.taps = list(plain(*sides, dtype, tokens, progress, rows))
+        result.taps = list(plain(*sides, dtype, tokens, progress, rows, kept))
     elif isinstance(model, str | Path):
         from lockstep.parity.diffing.with_modules import with_modules
 
         sides = with_modules(result, left, right, model, tokens, dtype, progress, rows)
     else:
         sides = aligned(left, right, rows)
-        with_oracle(result, *sides, model, tokens, dtype, progress, rows)
+        with_oracle(result, *sides, model, tokens, dtype, progress, rows, kept)
     result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
     if model is not None:
         result.taps += beyond_the_model(result, *sides)
@@ -90,6 +93,7 @@ def plain(
     tokens: list[int] | None,
     progress: Progress,
     rows: list[list[int]] | None = None,
+    kept: Kept = NOTHING,
 ) -> Iterator[Tap]:
     """Compare every shared tap by its distance alone."""
     padding = None if rows is None else Padding(tuple(map(len, rows)))
@@ -97,7 +101,11 @@ def plain(
     with Crew(cores(), compiled=many) as crew:
         for name in left.names:
             if name in right.names:
-                yield judged(name, left, right, dtype, tokens, padding, crew)
+                known = kept.taps(name)
+                if known is None:
+                    known = [judged(name, left, right, dtype, tokens, padding, crew)]
+                    kept.add(name, known)
+                yield from known
                 progress(name)
 
 

@@ -4,16 +4,25 @@ LEFT is what RIGHT should be. With --model every value of RIGHT is also computed
 RIGHT's own inputs, so that an error is told apart from what it inherited; one of the two must
 then say its token ids, as every trace does. Of an architecture that Lockstep does not have it is
 the torch modules of transformers that compute it again.
+
+With --resume what is judged goes to FILE at once. If the comparison is interrupted, the same
+command goes on from there, to the same result; FILE is deleted when that is shown.
 """
 
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_adapter, add_ignore_config
-from lockstep.parity.cli.output import emit
+from lockstep.parity.cli.output import counted, emit, printable
 
 HELP = "compare two traces or dumps"
-EXAMPLE = "  lockstep diff reference.safetensors port.safetensors --model MODEL"
+EXAMPLE = """\
+  lockstep diff reference.safetensors port.safetensors --model MODEL
+  lockstep diff reference.safetensors port.safetensors --model MODEL --resume judged.jsonl"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,6 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--backend", choices=("reference", "transformers"),
         help="what computes again (default reference, if it has the architecture)",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", metavar="FILE", help="keep what is judged in FILE, and go on from it"
+    )
     add_adapter(parser)
     add_ignore_config(parser)
 
@@ -36,10 +48,48 @@ def run(options: Namespace) -> int:
 
     left, right = open_dump(options.left), open_dump(options.right)
     model = oracle(options)
-    with Progress(len(right.shapes)) as progress:
-        result = diff(left, right, model=model, progress=progress)
-    emit(options, result.to_json, lambda: report(result))
+    with kept_of(options, left, right, model) as kept, telling(options, kept):
+        with Progress(len(right.shapes)) as progress:
+            result = diff(left, right, model=model, progress=progress, kept=kept)
+        emit(options, result.to_json, lambda: report(result))
     return 0 if result.verdict == "parity" else 1
+
+
+def kept_of(options: Namespace, left: Any, right: Any, model: Any) -> Any:
+    """Open the journal of an interrupted comparison, if one is asked for, and say what it has."""
+    from lockstep.parity.resuming.kept_taps import NOTHING, KeptTaps
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.resume is None:
+        return nullcontext(NOTHING)
+    if isinstance(model, str | Path):
+        what = "is for the reference and for no model: torch modules judge a prompt at once"
+        raise InputError("--resume", what)
+    if options.json not in (None, "-") and same_file(options.json, options.resume):
+        raise InputError(
+            options.resume, "is to hold both the JSON and what is kept; name two files"
+        )
+    kept = KeptTaps(options.resume, left, right, model)
+    if kept.count:
+        said = f"{counted(kept.count, 'tap')} judged before, by {options.resume}"
+        print(printable(f"lockstep: {said}"), file=sys.stderr)
+    return kept
+
+
+@contextmanager
+def telling(options: Namespace, kept: Any) -> Iterator[None]:
+    """Say on standard error what a comparison leaves that is interrupted."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        if options.resume is not None and kept.count:
+            said = f"{counted(kept.count, 'tap')} kept in {options.resume}"
+            print(printable(f"lockstep: {said}: the same command goes on there"), file=sys.stderr)
+        raise
+
+
+def same_file(one: str, other: str) -> bool:
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def oracle(options: Namespace) -> Any:

@@ -3,9 +3,16 @@
 The file appears when the run is complete. `lockstep diff` compares it with another, or with the
 dump of a port. An architecture that Lockstep does not have is run by transformers, whose torch
 modules then are the taps: --backend transformers.
+
+With --resume a run that is interrupted, or finds the disk full, leaves what it has in FILE.part;
+the same command, given again, checks that and goes on from there, to the same bits.
 """
 
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from lockstep.parity.cli.arguments import (
@@ -22,7 +29,8 @@ HELP = "write a model's activations to a file"
 EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
   lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors
-  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors"""
+  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors
+  lockstep trace MODEL --tokens 1,2,3 --decode 500 --resume -o long.safetensors"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,13 +48,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--decode", metavar="N", type=whole, default=0,
         help="then N greedy steps, whose taps are step.1/... to step.N/...",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="keep what is written in FILE.part if the run ends early, and go on from there",
+    )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
 
 
 def run(options: Namespace) -> int:
-    from pathlib import Path
-
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
     from lockstep.parity.dumps.tracing import check_globs, trace_run
@@ -64,8 +74,43 @@ def run(options: Namespace) -> int:
     check_globs(checkpoint, globs)
     tokens = prompts(prompt_rows(options, checkpoint))
     model = load(options, options.backend, options.dtype or "float32")
-    made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode)
+    with telling(options):
+        made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode,
+                         resume=options.resume)  # fmt: skip
     return report_on(options, made)
+
+
+@contextmanager
+def telling(options: Namespace) -> Iterator[None]:
+    """Say on standard error what an interrupted run leaves, or has left."""
+    from lockstep.parity.dumps.trace_file import Unwritten
+    from lockstep.parity.resuming.kept_trace import part_of, taps_kept
+    from lockstep.reference.checkpoint.errors import InputError
+
+    path = Path(options.out_file)
+    if not options.resume and (kept := taps_kept(path)):
+        part = part_of(path)
+        warn([f"{part} holds {counted(kept, 'tap')} of an interrupted run: --resume goes on"])
+    try:
+        yield
+    except Unwritten as error:
+        raise InputError(error.path, error.what, kept_line(path, options) or None) from None
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        if line := kept_line(path, options):
+            print(printable(f"lockstep: {line}"), file=sys.stderr)
+        raise
+
+
+def kept_line(path: Path, options: Namespace) -> str:
+    """Say what is kept of a run that has ended early; nothing if there is nothing."""
+    from lockstep.parity.resuming.kept_trace import part_of, taps_kept
+
+    kept = taps_kept(path) if options.resume else 0
+    return (
+        f"{counted(kept, 'tap')} kept in {part_of(path)}: the same command goes on there"
+        if kept
+        else ""
+    )
 
 
 def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
@@ -82,6 +127,8 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
         raise InputError(
             "--adapter", "does not go with transformers; `lockstep fuse` makes one model"
         )
+    if options.resume:
+        warn(["--resume: modules of transformers run from the beginning, and nothing is kept"])
     path = checked_folder(options.model)
     known = SimpleNamespace(path=path, config=sizes_of(path))
     tokens = prompts(prompt_rows(options, known))
@@ -108,4 +155,13 @@ def described(made: dict[str, Any]) -> str:
         prompt, decoded = counted(made["tokens"], "token"), made["decoded"]
     steps = f" and {len(decoded)} decoded" if decoded else ""
     run = f"{made['backend']} in {made['dtype']}"
-    return f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
+    line = f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
+    return line + (resumed(**made["resumed"]) if "resumed" in made else "")
+
+
+def resumed(taps: int, again: int) -> str:
+    """Say how much of a trace was there, and what had to be made again to go on."""
+    said = f"\n{counted(taps, 'tap')} of it from the run that was interrupted"
+    if not again:
+        return said
+    return f"{said}; {counted(again, 'operation')} made again, whose results are not in the file"

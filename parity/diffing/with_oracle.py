@@ -13,6 +13,7 @@ from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.align import Alignment
 from lockstep.parity.naming.names import CACHED, step_of
 from lockstep.parity.replaying.oracle import Oracle
+from lockstep.parity.resuming.kept_taps import NOTHING, Kept
 from lockstep.reference.checkpoint.errors import InputError
 
 NO_TOKENS = (
@@ -30,8 +31,11 @@ def with_oracle(
     dtype: str,
     progress: Callable[[str], None],
     rows: list[list[int]] | None = None,
+    kept: Kept = NOTHING,
 ) -> None:
     """Walk the reference over the tokens and judge what the right side has of every stage.
+
+    What is `kept` of an interrupted run is not judged again, but the reference runs all the same.
 
     `rows` are the prompts of a batch, whose sides are filled up on the right.
     """
@@ -46,12 +50,19 @@ def with_oracle(
         for stage in oracle.stages(fed(step, oracle), **placed):
             shapes = {name: value.shape for name, value in stage.recorded.taps.items()}
             port, spoilt = read_all(right, prefix, shapes)
+            if (known := kept.taps(prefix + stage.name)) is not None:
+                oracle.pass_by(stage, port, prefix, padding)
+                result.taps += with_heritage(known, result.first_divergence)
+                for tap in known:
+                    progress(tap.name)
+                continue
             with np.errstate(all="ignore"):
                 judged = {tap.name: tap for tap in oracle.judge(stage, port, prefix, padding)}
                 judged |= spoilt
                 ordered = [judged[prefix + name] for name in shapes if prefix + name in judged]
                 taps = [against(tap, left, port.get(tap.name.removeprefix(prefix)), padding)
                         for tap in ordered]  # fmt: skip
+            kept.add(prefix + stage.name, taps)
             result.taps += with_heritage(taps, result.first_divergence)
             for tap in ordered:
                 progress(tap.name)

@@ -28,6 +28,10 @@ TAGS = {
 }
 
 
+class Unwritten(InputError):
+    """A trace has no room, or its place is lost; what it holds is right."""
+
+
 class TraceFile:
     """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in.
 
@@ -53,8 +57,11 @@ class TraceFile:
             self.writer.add(self.prefix + name, raw.data, shape=shape, dtype=tag)
         except OSError as error:
             raise self.unwritten(error) from None
+        self.noted(self.prefix + name)
+
+    def noted(self, name: str) -> None:
+        """Count a tensor that is there. Raises: InputError if nothing could read the header."""
         self.count += 1
-        name = self.prefix + name
         self.header += len(json.dumps({name: self.writer.header[name]}))
         self.check_header()
 
@@ -78,6 +85,6 @@ class TraceFile:
         except OSError as failure:
             raise self.unwritten(failure) from None
 
-    def unwritten(self, error: Exception) -> InputError:
+    def unwritten(self, error: Exception) -> Unwritten:
         reason = getattr(error, "strerror", None) or error
-        return InputError(self.path, f"cannot be written: {reason}")
+        return Unwritten(self.path, f"cannot be written: {reason}")

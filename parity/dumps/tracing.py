@@ -1,5 +1,7 @@
 """Run a model with its taps going to a file."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -8,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.arrays import to_numpy
+from lockstep.parity.dumps.steps import NAMED, Chosen, Steps, matched
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.naming.names import CACHED
@@ -19,7 +21,6 @@ from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
 HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
-NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
 
 def trace_run(
@@ -29,12 +30,14 @@ def trace_run(
     *,
     globs: Sequence[str] | None,
     decode: int,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
     `tokens` is a prompt, or the prompts of a batch, which is filled up on the right. `globs` choose
     taps by name, None all. The run is the one that `generate` makes, and the file appears when it
-    is complete.
+    is complete. With `resume` a run that is interrupted leaves what it has beside `path`, and the
+    same one, begun again, goes on from there: to the same bits.
     Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
     written, or would have a header that is too long to be read.
     """
@@ -51,22 +54,37 @@ def trace_run(
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
-    with TraceFile(path, room, **about) as file, Progress(stages) as progress:
+    file, steps = opened(model, path, room, about, globs, decode, resume=resume)
+    with file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
-            logits = to_numpy(run_stages(model, fed, cache, file, globs, progress, lengths))
+            steps.begin(step)
+            logits = run_stages(steps, fed, cache, Chosen(file, globs), progress, lengths)
             file.check_header(1 if step else decode + 1)  # before the steps, not behind them
             if step < decode:
                 last = [-1] * len(rows) if step else padding.last
-                fed = np.argmax(logits[np.arange(len(rows)), last], axis=-1)[:, None]
+                fed = np.array(steps.fed(step, logits, last))[:, None]
                 for row, chosen in zip(decoded, fed[:, 0].tolist(), strict=True):
                     row.append(chosen)
         if file.count == 0:
             what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
             raise InputError("taps", f"{what}: its operations are fused")
         about |= with_decoded(file, decoded, batch)
-    return {**about, "taps": file.count, "file": str(path)}
+    return {**about, "taps": file.count, "file": str(path), **steps.said()}
+
+
+def opened(
+    model: Any, path: str | Path, room: int, about: dict[str, Any],
+    globs: Sequence[str] | None, decode: int, *, resume: bool,
+) -> tuple[TraceFile, Steps]:  # fmt: skip
+    """Open a trace to write, and say how its steps are made: all, or those that are missing."""
+    if not resume:
+        return TraceFile(path, room, **about), Steps(model)
+    from lockstep.parity.resuming.trace_steps import Resumed, kept_trace
+
+    file = kept_trace(model, path, room, about, globs, decode)
+    return file, Resumed(model, file, globs, decode)
 
 
 def prompts_of(
@@ -95,7 +113,7 @@ def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict
 
 def header_room(checkpoint: Checkpoint, globs: Sequence[str] | None, steps: int) -> int:
     """Return bytes in which a trace's header finds room: an entry for each tap that is meant."""
-    names = names_of(checkpoint, cached=names_caches(globs))
+    names = names_of(checkpoint, cached=any(NAMED in glob for glob in globs or []))
     chosen = [name for name in names if globs is None or matched(name, globs)]
     return HEADER + steps * sum(ENTRY + len(name) for name in chosen)
 
@@ -104,14 +122,6 @@ def names_of(checkpoint: Checkpoint, *, cached: bool) -> list[str]:
     """Return the names of a model's taps, those of its caches among them if they are wanted."""
     names = [tap["name"] for tap in taps_of(checkpoint)]
     return names + [name + suffix for name in attentions(names) for suffix in CACHED if cached]
-
-
-def names_caches(globs: Sequence[str] | None) -> bool:
-    return any(NAMED in glob for glob in globs or [])
-
-
-def matched(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def backend_of(model: Any) -> str:
@@ -132,25 +142,20 @@ def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
 
 
 def run_stages(
-    model: Any,
+    steps: Steps,
     tokens: np.ndarray,
     cache: Any,
-    file: TraceFile,
-    globs: Sequence[str] | None,
+    chosen: Chosen,
     progress: Progress,
     lengths: Sequence[int] | None,
 ) -> Any:
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
-
-    def chosen(name: str, value: Any) -> None:
-        if globs is None or matched(name, globs):
-            file(name, value)
-
     logits, placed = None, {} if lengths is None else {"lengths": lengths}
-    for name, value in model.stages(tokens, cache=cache, trace=chosen, **placed):
-        if names_caches(globs):
+    for name, value in steps.model.stages(tokens, cache=cache, trace=chosen, **placed):
+        if chosen.caches:
             for tap, held in caches_behind(name, cache):
                 chosen(tap, held)
+        steps.done(name, value)
         progress(name)
         logits = value
     return logits

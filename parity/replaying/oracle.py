@@ -87,11 +87,7 @@ class Oracle:
         reference's is judged on nothing else; one that is rightly empty is left out, since it
         compares nothing.
         """
-        taps = stage.recorded.taps
-        fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
-        if padding is not None:
-            fitting = {name: padding.healed(prefix + name, one, taps[name])
-                       for name, one in fitting.items()}  # fmt: skip
+        taps, fitting = stage.recorded.taps, fitting_taps(stage, port, prefix, padding)
         known: Known = {}
         centre = self.centre.stage(stage.recorded, fitting)
         spread = [way.stage(stage.recorded, fitting, known) for way in self.ways]
@@ -106,6 +102,30 @@ class Oracle:
             for name, truth in taps.items()
             if name in port and (truth.size or name not in fitting)
         ]  # fmt: skip
+
+    @np.errstate(all="ignore")
+    def pass_by(
+        self,
+        stage: OracleStage,
+        port: Mapping[str, np.ndarray],
+        prefix: str,
+        padding: Padding | None = None,
+    ) -> None:
+        """Do what `judge` leaves behind for later stages, and no more."""
+        fitting = fitting_taps(stage, port, prefix, padding)
+        for replay in (self.centre, *self.ways):
+            replay.carry(stage.recorded, fitting, stage.alive)
+
+
+def fitting_taps(
+    stage: OracleStage, port: Mapping[str, np.ndarray], prefix: str, padding: Padding | None
+) -> dict[str, np.ndarray]:
+    """Return the port's taps of the right shape, as far as they count."""
+    taps = stage.recorded.taps
+    fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
+    if padding is None:
+        return fitting
+    return {name: padding.healed(prefix + name, one, taps[name]) for name, one in fitting.items()}
 
 
 def judged_tap(

@@ -58,6 +58,26 @@ class Replay:
             known[key] = inputs, operation(*inputs, **options)
         return known[key][1]
 
+    def carry(self, stage: Stage, port: Mapping[str, np.ndarray], alive: Collection[int]) -> None:
+        """Do of `stage` only what later stages can ask for: its taps are judged already."""
+        names, made = names_by_identity(stage), {id(node.output): node for node in stage.nodes}
+
+        def need(key: int) -> None:
+            node = made.get(key)
+            if node is None or key in self.carried:
+                return
+            dumped = [port[name] for name in names.get(key, []) if name in port]
+            if dumped:
+                self.carried[key] = dumped[0].astype(self.dtype, copy=False)
+                return
+            for value in node.inputs:
+                need(id(value))
+            self.carried[key] = self.compute(node, {})
+
+        for key in alive:
+            need(key)
+        self.forget_all_but(alive)
+
     def forget_all_but(self, alive: Collection[int]) -> None:
         """Drop what no later stage can ask for."""
         self.carried = {key: self.carried[key] for key in self.carried.keys() & alive}

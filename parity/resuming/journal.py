@@ -1,0 +1,119 @@
+"""A journal of a run: what is done is noted at once, so that another run need not do it again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lockstep.reference.checkpoint.errors import InputError, show
+
+LONGEST = 1 << 24  # bytes of a line: a longer one was not written here
+ANOTHER = "another run is writing it"
+Record = dict[str, Any]
+
+
+class Journal:
+    """Lines of JSON in a file. The first says which run they are of, each other one what is done.
+
+    Opened again by the same run it hands out its `records`. A last line that is torn is dropped,
+    as after a power cut. Nobody else can have it open meanwhile.
+    Raises: InputError if the file is none of ours, of another run, or in use. It is left as it is.
+    """
+
+    def __init__(self, path: str | Path, run: Mapping[str, Any]):
+        self.path, self.run = Path(path), dict(run)
+        try:
+            self.file = self.path.open("a+b")
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(path, f"cannot be written: {reason}") from None
+        try:
+            self.lock()
+            self.records, self.ends = self.read()
+            self.keep(len(self.records))
+        except BaseException:
+            self.file.close()
+            raise
+
+    def lock(self) -> None:
+        """Keep others away until the file is closed, where the file system has locks."""
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(self.path, ANOTHER) from None
+        except OSError:
+            return
+
+    def read(self) -> tuple[list[Record], list[int]]:
+        """Return the records that are whole, and where the line of each ends in the file."""
+        self.file.seek(0)
+        first = self.file.readline(LONGEST)
+        head = line_of(self.run)
+        if not first.endswith(b"\n"):
+            if not head.startswith(first):
+                raise InputError(self.path, "is no journal of such a run; it is left as it is")
+            return [], [0]
+        self.check_run(record_of(first))
+        records, ends = [], [self.file.tell()]
+        while (line := self.file.readline(LONGEST)).endswith(b"\n"):
+            record = record_of(line)
+            if record is None:
+                where = f"line {len(records) + 2}"
+                raise InputError(self.path, "holds what is no record; it is left as it is", where)
+            records.append(record)
+            ends.append(self.file.tell())
+        if len(line) == LONGEST:
+            raise InputError(self.path, f"has a line of over {LONGEST >> 20} MiB")
+        return records, ends
+
+    def check_run(self, found: Record | None) -> None:
+        """Refuse a journal of another run, by the first thing that differs."""
+        if found is None or found.get("journal") != self.run["journal"]:
+            raise InputError(self.path, "is no journal of such a run; it is left as it is")
+        for key in [*self.run, *found]:
+            was, now = found.get(key), json.loads(json.dumps(self.run.get(key)))
+            if was != now:
+                what = f"is of a run with {key} {show(was, 60)}, but here it is {show(now, 60)}"
+                raise InputError(self.path, what, "delete it to begin anew")
+
+    def keep(self, count: int) -> None:
+        """Forget all but the first `count` records, and what is torn behind them."""
+        self.records = self.records[:count]
+        self.ends = self.ends[: count + 1]
+        self.file.truncate(self.ends[-1])
+        if self.ends == [0]:
+            self.ends = [self.put(self.run)]
+
+    def add(self, record: Record) -> None:
+        """Note what is done. It is with the system at once, whatever becomes of this process."""
+        self.put(record)
+
+    def put(self, record: Record) -> int:
+        self.file.write(line_of(record))
+        self.file.flush()
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Leave the file where it is, for another run."""
+        self.file.close()
+
+    def remove(self) -> None:
+        """Delete the file: the run is complete."""
+        self.path.unlink(missing_ok=True)
+        self.file.close()
+
+
+def line_of(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+def record_of(line: bytes) -> Record | None:
+    """Return the object that a line holds, None if it holds none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
