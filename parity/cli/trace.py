@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.parity.cli.arguments import (
     add_adapter,
     add_backend,
+    add_choice,
     add_ignore_config,
     add_model,
     add_prompt,
@@ -22,7 +23,9 @@ HELP = "write a model's activations to a file"
 EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
   lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors
-  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors"""
+  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors
+  lockstep trace MODEL --prompt "$(cat long.txt)" --positions last:8 -o end.safetensors
+  lockstep trace MODEL --prompt "$(cat long.txt)" --sketch -o long.sketch"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,9 +36,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
         help="the trace to write; a trace that is there is replaced, no other file",
     )  # fmt: skip
+    add_choice(parser)
     parser.add_argument(
-        "--taps", metavar="GLOB,...", help="only taps of these names, such as '*.mlp.*,logits'"
-    )
+        "--sketch", action="store_true",
+        help="of each tap only a sketch, some hundred bytes, for `lockstep diff`",
+    )  # fmt: skip
     parser.add_argument(
         "--decode", metavar="N", type=whole, default=0,
         help="then N greedy steps, whose taps are step.1/... to step.N/...",
@@ -47,6 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from pathlib import Path
 
+    from lockstep.parity.cli.choosing import check_positions, globs_of
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
     from lockstep.parity.dumps.tracing import check_globs, trace_run
@@ -54,7 +60,8 @@ def run(options: Namespace) -> int:
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     check_trace_target(Path(options.out_file))
-    globs = None if options.taps is None else options.taps.split(",")
+    globs = globs_of(options)
+    check_positions(options)
     if options.backend == "transformers":
         return report_on(options, modules_run(options, globs))
     require_reference(
@@ -64,7 +71,10 @@ def run(options: Namespace) -> int:
     check_globs(checkpoint, globs)
     tokens = prompts(prompt_rows(options, checkpoint))
     model = load(options, options.backend, options.dtype or "float32")
-    made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode)
+    made = trace_run(
+        model, tokens, options.out_file,
+        globs=globs, decode=options.decode, at=options.positions, sketched=options.sketch,
+    )  # fmt: skip
     return report_on(options, made)
 
 
@@ -82,12 +92,17 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
         raise InputError(
             "--adapter", "does not go with transformers; `lockstep fuse` makes one model"
         )
+    if options.sketch:
+        raise InputError("--sketch", "does not go with transformers; `lockstep dump sketch` does")
     path = checked_folder(options.model)
     known = SimpleNamespace(path=path, config=sizes_of(path))
     tokens = prompts(prompt_rows(options, known))
     model = load(path, dtype=options.dtype or "float32")
     warn(list(model.warnings))
-    return trace_modules(model, tokens, options.out_file, globs=globs, decode=options.decode)
+    return trace_modules(
+        model, tokens, options.out_file,
+        globs=globs, decode=options.decode, at=options.positions,
+    )  # fmt: skip
 
 
 def prompts(rows: list[list[int]]) -> list[int] | list[list[int]]:
@@ -106,6 +121,18 @@ def described(made: dict[str, Any]) -> str:
         prompt, decoded = f"a batch of {lengths} tokens", made["batch_decoded"][0]
     else:
         prompt, decoded = counted(made["tokens"], "token"), made["decoded"]
+    if "positions" in made:
+        prompt = f"{positions_of(made['positions'])} of {prompt}"
     steps = f" and {len(decoded)} decoded" if decoded else ""
+    steps += ", sketched" * bool(made.get("sketched"))
     run = f"{made['backend']} in {made['dtype']}"
     return f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
+
+
+def positions_of(said: str) -> str:
+    """Say how many positions a trace has, or how many of each row: 8, or 8 and 3."""
+    from json import loads
+
+    rows = loads(said)
+    counts = [len(row) for row in rows] if rows and isinstance(rows[0], list) else [len(rows)]
+    return f"{', '.join(map(str, counts))} positions"

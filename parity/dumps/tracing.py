@@ -1,7 +1,7 @@
 """Run a model with its taps going to a file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,17 @@ import numpy as np
 
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
+from lockstep.parity.excerpts.whole_run import WholeRun
 from lockstep.parity.judging.padding import Padding
-from lockstep.parity.naming.names import CACHED
+from lockstep.parity.naming.names import CACHED, matched
 from lockstep.parity.progress import Progress
 from lockstep.parity.replaying.cached import attentions, caches_behind
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
+Trace = Callable[[str, Any], None]
 HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
 NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
@@ -29,33 +32,40 @@ def trace_run(
     *,
     globs: Sequence[str] | None,
     decode: int,
+    at: str | None = None,
+    sketched: bool = False,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
     `tokens` is a prompt, or the prompts of a batch, which is filled up on the right. `globs` choose
-    taps by name, None all. The run is the one that `generate` makes, and the file appears when it
-    is complete.
-    Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
-    written, or would have a header that is too long to be read.
+    taps by name, None all. Of the prompt the tokens `at`, such as "last:8", are written,
+    None all. The run is the one that `generate` makes, and the file appears when it is complete.
+    `sketched`: of each tap its sketch is written, some hundred bytes.
+    Raises: InputError if no tap that this backend computes has such a name, or no prompt such a
+    position, or a batch of unequal prompts is to be sketched, or the file cannot be written, or
+    would have a header that is too long to be read.
     """
     rows, batch = prompts_of(tokens)
     padding = Padding(tuple(map(len, rows)))
+    excerpt = excerpt_of(at, padding.lengths)
     cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
     about = {
         "model": escape(model.checkpoint.path.name),
         "backend": backend_of(model),
         "dtype": model.dtype,
         **said_of(rows, batch),
+        **(excerpt.said(batch=batch) if excerpt else {}),
     }
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
-    with TraceFile(path, room, **about) as file, Progress(stages) as progress:
+    with opened(path, room, about, padding, sketched) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
-            logits = to_numpy(run_stages(model, fed, cache, file, globs, progress, lengths))
+            some = None if step else excerpt
+            logits = to_numpy(run_stages(model, fed, cache, file, globs, progress, lengths, some))
             file.check_header(1 if step else decode + 1)  # before the steps, not behind them
             if step < decode:
                 last = [-1] * len(rows) if step else padding.last
@@ -66,7 +76,26 @@ def trace_run(
             what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
             raise InputError("taps", f"{what}: its operations are fused")
         about |= with_decoded(file, decoded, batch)
-    return {**about, "taps": file.count, "file": str(path)}
+    kind = {"sketched": True} if sketched else {}
+    return {**about, "taps": file.count, "file": str(path), **kind}
+
+
+def opened(
+    path: str | Path, room: int, about: dict[str, Any], padding: Padding, sketched: bool
+) -> Any:
+    """Return the file that taps go to, whole or sketched."""
+    if not sketched:
+        return TraceFile(path, room, **about)
+    from lockstep.parity.sketches.writing import UNEQUAL, SketchFile
+
+    if len({*padding.lengths}) > 1:
+        raise InputError("--sketch", UNEQUAL)
+    return SketchFile(path, **about)
+
+
+def cut_to(excerpt: Excerpt, write: Trace) -> Trace:
+    """Return a `trace` callback that writes some tokens of the prompt."""
+    return lambda name, value: write(name, excerpt.cut(name, to_numpy(value)))
 
 
 def prompts_of(
@@ -83,13 +112,12 @@ def said_of(rows: list[list[int]], batch: bool) -> dict[str, Any]:
     return {"batch": rows, "padding": "right"} if batch else {"tokens": rows[0]}
 
 
-def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
+def with_decoded(file: Any, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
     """Say in a trace what its rows were fed after their prompts; return that."""
     said = {"batch_decoded": decoded} if batch else {"decoded": decoded[0]}
-    metadata = file.writer.header["__metadata__"]
-    metadata |= {key: json.dumps(one) for key, one in said.items()}
-    if batch:
-        del metadata["tokens"]  # which the writer always begins with
+    file.say(**{key: json.dumps(one) for key, one in said.items()})
+    if batch and isinstance(file, TraceFile):
+        del file.writer.header["__metadata__"]["tokens"]  # which the writer always begins with
     return said
 
 
@@ -108,10 +136,6 @@ def names_of(checkpoint: Checkpoint, *, cached: bool) -> list[str]:
 
 def names_caches(globs: Sequence[str] | None) -> bool:
     return any(NAMED in glob for glob in globs or [])
-
-
-def matched(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def backend_of(model: Any) -> str:
@@ -135,22 +159,37 @@ def run_stages(
     model: Any,
     tokens: np.ndarray,
     cache: Any,
-    file: TraceFile,
+    write: Trace,
     globs: Sequence[str] | None,
     progress: Progress,
     lengths: Sequence[int] | None,
+    excerpt: Excerpt | None,
 ) -> Any:
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
 
     def chosen(name: str, value: Any) -> None:
         if globs is None or matched(name, globs):
-            file(name, value)
+            write(name, value)
 
     logits, placed = None, {} if lengths is None else {"lengths": lengths}
-    for name, value in model.stages(tokens, cache=cache, trace=chosen, **placed):
+    if excerpt is None:
+        run = model.stages(tokens, cache=cache, trace=chosen, **placed)
+    else:
+        run = kept(WholeRun(model, cache, excerpt).stages(tokens, **placed), chosen)
+    for name, value in run:
         if names_caches(globs):
             for tap, held in caches_behind(name, cache):
                 chosen(tap, held)
         progress(name)
         logits = value
     return logits
+
+
+def kept(
+    stages: Iterator[tuple[str, Any, dict[str, np.ndarray]]], write: Trace
+) -> Iterator[tuple[str, Any]]:
+    """Write what is kept of each stage before the next begins."""
+    for name, value, taps in stages:
+        for tap, some in taps.items():
+            write(tap, some)
+        yield name, value
