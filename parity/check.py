@@ -1,7 +1,7 @@
 """Run the reference and a backend in lock step, and compare every tap as it is made."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.names import matched, parted
 from lockstep.parity.replaying.cached import caches_behind
 from lockstep.parity.replaying.oracle import Oracle
 from lockstep.reference.checkpoint.errors import InputError
@@ -25,6 +26,8 @@ def check(
     decode: int = 0,
     positions: Any = None,
     lengths: Any = None,
+    taps: Sequence[str] | None = None,
+    at: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Compare `port`, a model with the interface of `reference`, layer by layer over a prompt.
@@ -32,53 +35,89 @@ def check(
     `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. `lengths` (B,)
     says how many of each row are real; what fills up the others is compared with nothing. After the
     prefill, `decode` further steps feed both sides the reference's greedy choice; what the caches
-    hold is then compared too. Each side holds one layer of activations at a time.
-    Raises: InputError if nothing could be compared.
+    hold is then compared too. Each side holds one layer of activations at a time. `taps` are globs
+    of the names that are compared, None all; `at` says which tokens of the prompts, such as
+    "last:8": of no others more than one tap is kept.
+    Raises: InputError if nothing could be compared, or a prompt has no such position.
     """
-    oracle, cache = Oracle(reference, port.dtype, caches=decode > 0), port.make_cache()
     result = Result(left=f"reference {reference.dtype}", right=described(port), command="check")
     tokens = np.asarray(tokens)
     padding = padding_of(tokens, lengths)
+    sides = both_sides(reference, port, tokens, padding, at, caches=decode > 0)
+    result.notes += sides.notes
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""
-        first = {"positions": positions, "lengths": lengths}
-        for name, taps, missing in lock_step(
-            oracle, port, cache, tokens, prefix, padding, {} if step else first
-        ):
-            result.taps += with_heritage(taps, result.first_divergence)
-            result.unmatched += missing
+        placed = {} if step else {"positions": positions, "lengths": lengths}
+        for name, found, missing in sides.stages(tokens, step, placed, result):
+            result.taps += of_names(with_heritage(found, result.first_divergence), taps)
+            result.unmatched += of_names(missing, taps)
             if progress is not None:
                 progress(prefix + name)
         if step < decode:
-            tokens = chosen(np.asarray(oracle.logits), None if step else padding)
+            tokens = chosen(np.asarray(sides.logits), None if step else padding)
     if all(tap.max_abs == 0 and tap.rms_rel is None for tap in result.taps):
         why = "all taps are zero on both sides" if result.taps else "no tap has a partner"
         raise InputError(reference.checkpoint.path, f"nothing was compared: {why}")
     return result
 
 
-def lock_step(
-    oracle: Oracle,
-    port: Any,
-    cache: Any,
-    tokens: np.ndarray,
-    prefix: str,
-    padding: Padding | None,
-    placed: dict[str, Any],
-) -> Iterator[tuple[str, list[Tap], list[str]]]:
-    """Advance both sides by one stage at a time: yield its name, its taps, and those missing."""
-    made: dict[str, Any] = {}
-    theirs = port.stages(tokens, cache=cache, trace=made.__setitem__, **placed)
-    for stage in oracle.stages(tokens, **placed):
-        if next(theirs, None) is None:
-            raise InputError("port", f"its stages end before {stage.name}, which is compared next")
-        if oracle.caches:
-            made |= dict(caches_behind(stage.name, cache))
-        values = {name: to_numpy(value) for name, value in made.items()}
-        taps = oracle.judge(stage, values, prefix, padding)
-        missing = stage.recorded.taps.keys() ^ values.keys()
-        yield stage.name, taps, [prefix + name for name in sorted(missing)]
-        made.clear()
+def both_sides(
+    reference: Model, port: Any, tokens: np.ndarray, padding: Padding | None, at: str | None,
+    *, caches: bool,
+) -> Any:  # fmt: skip
+    """Return what advances both sides, and judges all tokens or some."""
+    if at is None:
+        return AllTokens(Oracle(reference, port.dtype, caches=caches), port, padding)
+    from lockstep.parity.excerpts.checking import SomeTokens
+    from lockstep.parity.excerpts.excerpt import excerpt_of
+
+    lengths = [tokens.shape[1]] * len(tokens) if padding is None else padding.lengths
+    excerpt = excerpt_of(at, lengths)
+    assert excerpt is not None
+    return SomeTokens(reference, port, excerpt, padding)
+
+
+@dataclass
+class AllTokens:
+    """Two sides that advance together, a stage at a time."""
+
+    oracle: Oracle
+    port: Any
+    padding: Padding | None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.cache = self.port.make_cache()
+
+    @property
+    def logits(self) -> Any:
+        return self.oracle.logits
+
+    def stages(
+        self, tokens: np.ndarray, step: int, placed: dict[str, Any], result: Result
+    ) -> Iterator[tuple[str, list[Tap], list[str]]]:
+        """Advance by one stage at a time: yield its name, its taps, and those missing."""
+        oracle, prefix = self.oracle, f"step.{step}/" if step else ""
+        made: dict[str, Any] = {}
+        theirs = self.port.stages(tokens, cache=self.cache, trace=made.__setitem__, **placed)
+        for stage in oracle.stages(tokens, **placed):
+            if next(theirs, None) is None:
+                what = f"its stages end before {stage.name}, which is compared next"
+                raise InputError("port", what)
+            if oracle.caches:
+                made |= dict(caches_behind(stage.name, self.cache))
+            values = {name: to_numpy(value) for name, value in made.items()}
+            taps = oracle.judge(stage, values, prefix, self.padding)
+            missing = stage.recorded.taps.keys() ^ values.keys()
+            yield stage.name, taps, [prefix + name for name in sorted(missing)]
+            made.clear()
+
+
+def of_names(found: list[Any], globs: Sequence[str] | None) -> list[Any]:
+    """Leave out taps, or names of taps, that no glob chooses."""
+    if globs is None:
+        return found
+    return [one for one in found if matched(parted(getattr(one, "name", one))[1], globs)]
 
 
 def padding_of(tokens: np.ndarray, lengths: Any) -> Padding | None:

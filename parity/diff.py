@@ -16,13 +16,17 @@ from lockstep.parity.diffing.plain import (
 from lockstep.parity.diffing.with_oracle import with_oracle
 from lockstep.parity.dumps.crew import Crew, cores
 from lockstep.parity.dumps.dtype import dtype_of
-from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.excerpts.shared import shared
 from lockstep.parity.judging.padding import Padding, on_the_right, shared_rows
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.align import Alignment, align
 from lockstep.parity.naming.names import CACHED, is_tap, step_of
 from lockstep.parity.replaying.cached import OTHER_SLOTS
 from lockstep.parity.resuming.kept_taps import NOTHING, Kept
+from lockstep.parity.sketches.comparing import compare_sketches
+from lockstep.parity.sketches.sides import Sketched, open_side
+from lockstep.parity.sketches.suspects import Reads
 from lockstep.reference.checkpoint.errors import InputError
 
 Progress = Callable[[str], None]
@@ -40,6 +44,7 @@ def diff(
     right: str | Path | Dump,
     *,
     model: Any = None,
+    reads: Reads | None = None,
     progress: Progress = lambda name: None,
     kept: Kept = NOTHING,
 ) -> Result:
@@ -47,25 +52,37 @@ def diff(
 
     With `model` every tap of `right` is also replayed from its own inputs, so that own and
     inherited error stand apart. It is a reference model, or the path of any model that
-    transformers has, whose torch modules are then the oracle. Both sides are streamed. What is
-    `kept` of the same comparison, which was interrupted, is not judged again.
+    transformers has, whose torch modules are then the oracle. Both sides are streamed. If one is
+    a sketched trace both are compared by sketches; `reads`, from `reads_of(MODEL)`, then says what
+    each operation reads, so that `result.suspects` are few. What is `kept` of the same comparison,
+    which was interrupted, is not judged again.
     Raises: InputError if a file is bad, the two have other tokens, or no tap is in both.
     """
-    left, right = (side if isinstance(side, Dump) else open_dump(side) for side in (left, right))
+    left, right = (side if isinstance(side, Dump) else open_side(side) for side in (left, right))
+    if isinstance(left, Sketched) or isinstance(right, Sketched):
+        return by_sketches(left, right, model, reads, progress)
     rows = shared_rows(left, right)
     tokens = shared_tokens(left, right) if rows is None else None
-    dtype, found_out = dtype_of(left, right, replayed=model is not None)
     result = Result(left=str(left.path), right=str(right.path))
+    both = shared(left, right, model, tokens, rows)
+    left, right, tokens, rows = both.left, both.right, both.tokens, both.rows
+    padding, excerpt = both.padding, both.excerpt
+    dtype, found_out = dtype_of(left, right, replayed=model is not None)
     if model is None:
-        sides = aligned(left, right, rows)
+        sides = aligned(left, right, padding)
         result.notes.append(TRUST)
-        result.taps = list(plain(*sides, dtype, tokens, progress, rows, kept))
+        result.taps = list(plain(*sides, dtype, both.length, progress, padding, kept))
     elif isinstance(model, str | Path):
         from lockstep.parity.diffing.with_modules import with_modules
 
         sides = with_modules(result, left, right, model, tokens, dtype, progress, rows)
+    elif excerpt is not None:
+        from lockstep.parity.diffing.some_tokens import with_some_tokens
+
+        sides = aligned(left, right, padding)
+        with_some_tokens(result, *sides, model, tokens, dtype, progress, excerpt, rows)
     else:
-        sides = aligned(left, right, rows)
+        sides = aligned(left, right, padding)
         with_oracle(result, *sides, model, tokens, dtype, progress, rows, kept)
     result.unmatched = sorted(sides[0].names.keys() ^ sides[1].names.keys())
     if model is not None:
@@ -73,16 +90,28 @@ def diff(
         result.notes += doubts(result, dtype_of(left, right, replayed=False)[0])
     result.conventions = [f"left: {line}" for line in sides[0].plan]
     result.conventions += [f"right: {line}" for line in sides[1].plan] + found_out
+    result.notes += [*cautions(result, left, right), *both.told]
+    return result
+
+
+def by_sketches(
+    left: Dump, right: Dump, model: Any, reads: Reads | None, progress: Progress
+) -> Result:
+    """Compare sketches. Raises: InputError if the sides have other prompts, or a model is given."""
+    if model is not None:
+        raise InputError(right.path, "sketches cannot be computed again: compare without a model")
+    if shared_rows(left, right) is None:
+        shared_tokens(left, right)
+    result = compare_sketches(left, right, reads=reads, progress=progress)
     result.notes += cautions(result, left, right)
     return result
 
 
-def aligned(left: Dump, right: Dump, rows: list[list[int]] | None) -> tuple[Alignment, Alignment]:
+def aligned(left: Dump, right: Dump, padding: Padding | None) -> tuple[Alignment, Alignment]:
     """Align both sides; rows of a batch that are filled up on the left are turned."""
     sides = align(left), align(right)
-    if rows is None:
+    if padding is None:
         return sides
-    padding = Padding(tuple(map(len, rows)))
     return on_the_right(sides[0], right, padding), on_the_right(sides[1], left, padding)
 
 
@@ -90,20 +119,19 @@ def plain(
     left: Alignment,
     right: Alignment,
     dtype: str,
-    tokens: list[int] | None,
+    length: int,
     progress: Progress,
-    rows: list[list[int]] | None = None,
+    padding: Padding | None,
     kept: Kept = NOTHING,
 ) -> Iterator[Tap]:
-    """Compare every shared tap by its distance alone."""
-    padding = None if rows is None else Padding(tuple(map(len, rows)))
+    """Compare every shared tap by its distance alone. `length` is how many tokens it is of."""
     many = sum(map(prod, left.dump.shapes.values())) >= MANY
     with Crew(cores(), compiled=many) as crew:
         for name in left.names:
             if name in right.names:
                 known = kept.taps(name)
                 if known is None:
-                    known = [judged(name, left, right, dtype, tokens, padding, crew)]
+                    known = [judged(name, left, right, dtype, length, padding, crew)]
                     kept.add(name, known)
                 yield from known
                 progress(name)
@@ -114,7 +142,7 @@ def judged(
     left: Alignment,
     right: Alignment,
     dtype: str,
-    tokens: list[int] | None,
+    length: int,
     padding: Padding | None,
     crew: Crew,
 ) -> Tap:
@@ -125,19 +153,17 @@ def judged(
         return not_judged(name, port.shape, OTHER_SLOTS)
     if padding is not None and port.shape == truth.shape:
         return judged_by_rows(name, port.whole(), truth.whole(), dtype, padding)
-    if is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, tokens):
+    if is_tap(name) or rows_are_tokens(name, port.shape, truth.shape, length):
         return judged_plainly(name, port, truth, dtype, crew)
     return not_judged(name, port.shape, "its rows are not the tokens")
 
 
-def rows_are_tokens(
-    name: str, port: tuple[int, ...], truth: tuple[int, ...], tokens: list[int] | None
-) -> bool:
+def rows_are_tokens(name: str, port: tuple[int, ...], truth: tuple[int, ...], length: int) -> bool:
     """Say whether a module that Lockstep does not know gives a row, or several, for each token.
 
     An expert of a mixture, or a tower for images, has other rows.
     """
-    length = 1 if tokens is None or step_of(name) else len(tokens)
+    length = 1 if step_of(name) else length
     return port == truth and prod(truth[:-1]) % max(length, 1) == 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from lockstep.parity.capture.ways import ways_of
 from lockstep.parity.chain.chain import Chain
 from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.excerpts.beginning import as_explained
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.caches.compared import read_caches
 from lockstep.parity.explaining.case import Case
@@ -64,6 +65,8 @@ def explain(
     result.weights += weight_findings(model, weights, result)
     dump = dump if isinstance(dump, Dump) else open_dump(dump, words=True)
     result.dump = str(dump.path)
+    dump, tokens, shortened = as_explained(dump, tokens, model.config)
+    result.conventions += shortened
     known = None if faults is None else [*faults]
     chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, names=names, known=known)
     chain.before(result)

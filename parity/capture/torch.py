@@ -18,24 +18,27 @@ from lockstep.parity.capture.captured import (
     attention_paths,
 )
 from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
+from lockstep.reference.checkpoint.errors import InputError
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
 EMBEDDINGS = ("embed_tokens", "wte")
 
 
 @contextmanager
-def capture(module: Any, *, caches: bool = False) -> Iterator[Captured]:
+def capture(module: Any, *, caches: bool = False, at: str | None = None) -> Iterator[Captured]:
     """Collect the outputs of the modules in `module` while a block runs; yields the dump.
 
         with parity.capture.torch(model) as dump:
             model(ids)
 
     Names are the paths in `module`. With `caches` the dump also has what a cache of transformers
-    holds after each pass, which grows with every step. The result of the run keeps its bits, and no
-    hook stays.
-    Raises: InputError if nothing ran, or all layers handed out the same values.
+    holds after each pass, which grows with every step. Of the prompt the tokens `at` are kept, such
+    as "last:8", None all. The result of the run keeps its bits, and no hook stays.
+    Raises: InputError if nothing ran, or all layers handed out the same values, or `at` is no place
+    in the prompt, or this is a batch.
     """
-    hooks = Hooks(module, caches)
+    hooks = Hooks(module, caches, at)
     try:
         with eager(module, hooks.kept.dump.notes):
             hooks.install()
@@ -72,8 +75,9 @@ def has_weights(module: Any) -> bool:
 class Hooks:
     """The hooks of one capture, and what they saw of the pass that is running."""
 
-    def __init__(self, module: Any, caches: bool = False):
-        self.root = module
+    def __init__(self, module: Any, caches: bool = False, at: str | None = None):
+        self.root, self.at = module, at
+        self.excerpt: Excerpt | None = None
         self.paths = attention_paths(name for name, _ in module.named_modules()) if caches else {}
         inner = module
         while hasattr(inner, "_orig_mod") or type(inner).__name__ == "DataParallel":
@@ -103,6 +107,8 @@ class Hooks:
     def finish(self) -> None:
         self.kept.fed(self.passes)
         self.kept.fed_rows(self.batches)
+        if self.excerpt is not None:
+            self.kept.about |= self.excerpt.said(batch=False)
         self.kept.finish()
         weighty = [name for name, part in self.root.named_modules() if has_weights(part)]
         if idle := [name for name in weighty if name not in self.ran]:
@@ -203,5 +209,23 @@ class Hooks:
             what = f"{name} hands out {kind} on {tensor.device}, which no trace can hold"
             self.kept.note(what)
             return
+        tensor = self.cut(name, tensor)
         copied = tensor.detach().to("cpu", copy=True).contiguous()
         self.kept.add(name, to_numpy(copied))
+
+    def cut(self, name: str, tensor: Any) -> Any:
+        """Leave out the tokens of the prompt that are not asked for, where the tensor lies."""
+        import torch
+
+        if self.at is None or self.prefix:
+            return tensor
+        if self.excerpt is None:
+            ids = self.passes[0] if self.passes else None
+            if ids is None:
+                raise InputError("at", f"{self.at} needs one prompt of token ids, not a batch")
+            self.excerpt = excerpt_of(self.at, [len(ids)])
+            assert self.excerpt is not None
+        axis = self.excerpt.axis(name, tuple(tensor.shape))
+        if axis is None:
+            return tensor
+        return tensor.index_select(axis, torch.tensor(self.excerpt.rows[0], device=tensor.device))

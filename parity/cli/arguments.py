@@ -96,3 +96,15 @@ def add_backend(
         "--dtype", choices=DTYPES,
         help=f"what is computed in, float64 on the reference alone (default {dtype})",
     )  # fmt: skip
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Take a choice of taps, and of tokens of the prompt."""
+    parser.add_argument(
+        "--taps", metavar="GLOB,...",
+        help="only taps of these names, such as '*.mlp.*,logits'; @FILE has a glob a line",
+    )  # fmt: skip
+    parser.add_argument(
+        "--positions", metavar="PLACES",
+        help="only these tokens of the prompt: last:8, first:8, 100:108, 17, or a list of these",
+    )  # fmt: skip

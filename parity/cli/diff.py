@@ -3,7 +3,8 @@
 LEFT is what RIGHT should be. With --model every value of RIGHT is also computed again from
 RIGHT's own inputs, so that an error is told apart from what it inherited; one of the two must
 then say its token ids, as every trace does. Of an architecture that Lockstep does not have it is
-the torch modules of transformers that compute it again.
+the torch modules of transformers that compute it again. Where a side is sketched, both are compared
+by sketches, and --model only says what each operation reads.
 
 With --resume what is judged goes to FILE at once. If the comparison is interrupted, the same
 command goes on from there, to the same result; FILE is deleted when that is shown.
@@ -22,7 +23,8 @@ from lockstep.parity.cli.output import counted, emit, printable
 HELP = "compare two traces or dumps"
 EXAMPLE = """\
   lockstep diff reference.safetensors port.safetensors --model MODEL
-  lockstep diff reference.safetensors port.safetensors --model MODEL --resume judged.jsonl"""
+  lockstep diff reference.safetensors port.safetensors --model MODEL --resume judged.jsonl
+  lockstep diff reference.sketch port.sketch --model MODEL --suspects suspects.txt"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,17 +38,33 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="FILE", help="keep what is judged in FILE, and go on from it"
     )
+    parser.add_argument(
+        "--suspects", metavar="FILE",
+        help="of sketches: write the taps to look at next, for `lockstep trace --taps @FILE`",
+    )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
 
 
+def refuse_suspects() -> None:
+    from lockstep.reference.checkpoint.errors import InputError
+
+    raise InputError("--suspects", "is for sketched traces; of whole ones --model says more")
+
+
 def run(options: Namespace) -> int:
     from lockstep.parity.diff import diff
-    from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.progress import Progress
     from lockstep.parity.reports.terminal import report
+    from lockstep.parity.sketches.sides import Sketched, open_side
 
-    left, right = open_dump(options.left), open_dump(options.right)
+    left, right = open_side(options.left), open_side(options.right)
+    if isinstance(left, Sketched) or isinstance(right, Sketched):
+        from lockstep.parity.cli.sketched import run as run_sketched
+
+        return run_sketched(options, left, right)
+    if options.suspects is not None:
+        refuse_suspects()
     model = oracle(options)
     with kept_of(options, left, right, model) as kept, telling(options, kept):
         with Progress(len(right.shapes)) as progress:

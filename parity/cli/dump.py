@@ -2,6 +2,7 @@
 
 `validate` reads a trace or a bare dump to its last byte, says what is in it, and warns of what
 would make it useless. Exit code 0: it can be read; 2: it breaks a rule, and one line says which.
+`sketch` writes some hundred bytes of each tensor, which `lockstep diff` compares with others.
 """
 
 from __future__ import annotations
@@ -16,18 +17,33 @@ if TYPE_CHECKING:
     from lockstep.parity.dumps.validation import Validation
 
 HELP = "whether a file of activations is right, and what is in it"
-EXAMPLE = "  lockstep dump validate port.safetensors"
+EXAMPLE = """\
+  lockstep dump validate port.safetensors
+  lockstep dump sketch port.safetensors -o port.sketch"""
 IDS, NAMES, WIDTH = 12, 40, 64  # how much of a long list and of a long name is shown
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("validate",), help="what to do")
+    parser.add_argument("action", choices=("validate", "sketch"), help="what to do")
     parser.add_argument(
         "dump", metavar="FILE", help="safetensors, .npz, .json or a folder of .npy files"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        dest="out_file",
+        metavar="FILE",
+        help="the sketched trace that `sketch` writes",
     )
 
 
 def run(options: Namespace) -> int:
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.action == "sketch":
+        return sketch(options)
+    if options.out_file is not None:
+        raise InputError("--out", "goes with `dump sketch`; --json writes what validate says")
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.dumps.validation import validate
     from lockstep.parity.progress import Progress
@@ -35,6 +51,29 @@ def run(options: Namespace) -> int:
     with Progress(len(open_dump(options.dump, words=True).shapes)) as progress:
         found = validate(options.dump, progress=progress)
     emit(options, found.to_json, lambda: told(found))
+    return 0
+
+
+def sketch(options: Namespace) -> int:
+    """Write the sketches of a dump."""
+    from pathlib import Path
+
+    from lockstep.parity.cli.output import in_units
+    from lockstep.parity.cli.targets import check_trace_target
+    from lockstep.parity.dumps.dump import open_dump
+    from lockstep.parity.progress import Progress
+    from lockstep.parity.sketches.writing import sketch_dump
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.out_file is None:
+        raise InputError("--out", "is needed: the file that the sketches go to")
+    check_trace_target(Path(options.out_file))
+    dump = open_dump(options.dump)
+    with Progress(len(dump.shapes)) as progress:
+        made = sketch_dump(dump, options.out_file, progress=progress)
+    size = in_units(made["bytes"])
+    said = f"{counted(made['tensors'], 'tensor')} sketched, {size} -> {made['file']}"
+    emit(options, lambda: made, lambda: printable(said))
     return 0
 
 
@@ -58,11 +97,13 @@ def summary(found: Validation) -> list[tuple[str, str]]:
     bytes_ = sum(one.nbytes for one in found.tensors)
     known = sum(one.tap is not None for one in found.tensors)
     last = found.steps[-1] if found.steps else 0
+    positions = dump.ids("positions") if dump.batch is None and dump.is_trace else None
     return [
         ("prompt", show(said["prompt"]) if "prompt" in said else ""),
         ("tensors", f"{len(found.tensors)}: {kinds}; {bytes_:,} bytes" if kinds else "none"),
         ("names", f"{known} of {len(found.tensors)} mean a tap of some model" if kinds else ""),
         ("tokens", ids(dump.tokens)),
+        ("positions", ids(positions)),
         ("decoded", ids(dump.decoded)),
         ("generated", ids(found.generated)),
         ("sampling", show(said["sampling"]) if "sampling" in said else ""),

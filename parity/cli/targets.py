@@ -62,13 +62,15 @@ def refuse_harm(target: Path, source: Path) -> None:
 def check_trace_target(target: Path) -> None:
     """Raise InputError if a trace would replace a file that is no trace."""
     from lockstep.parity.dumps.dump import open_safetensors
+    from lockstep.parity.sketches.sides import is_sketched
 
     if not target.exists():
         return
     if not target.is_file():
         raise InputError(target, "is not a file, so no trace can be written there")
     try:
-        known = target.stat().st_size == 0 or open_safetensors(target).is_trace
+        known = target.stat().st_size == 0 or is_sketched(target)
+        known = known or open_safetensors(target).is_trace
     except InputError:
         known = False
     if not known:

@@ -18,6 +18,7 @@ from typing import Any
 from lockstep.parity.cli.arguments import (
     add_adapter,
     add_backend,
+    add_choice,
     add_ignore_config,
     add_model,
     add_prompt,
@@ -30,6 +31,8 @@ EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
   lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors
   lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors
+  lockstep trace MODEL --prompt "$(cat long.txt)" --positions last:8 -o end.safetensors
+  lockstep trace MODEL --prompt "$(cat long.txt)" --sketch -o long.sketch
   lockstep trace MODEL --tokens 1,2,3 --decode 500 --resume -o long.safetensors"""
 
 
@@ -41,9 +44,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
         help="the trace to write; a trace that is there is replaced, no other file",
     )  # fmt: skip
+    add_choice(parser)
     parser.add_argument(
-        "--taps", metavar="GLOB,...", help="only taps of these names, such as '*.mlp.*,logits'"
-    )
+        "--sketch", action="store_true",
+        help="of each tap only a sketch, some hundred bytes, for `lockstep diff`",
+    )  # fmt: skip
     parser.add_argument(
         "--decode", metavar="N", type=whole, default=0,
         help="then N greedy steps, whose taps are step.1/... to step.N/...",
@@ -57,6 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from lockstep.parity.cli.choosing import check_positions, globs_of
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
     from lockstep.parity.dumps.tracing import check_globs, trace_run
@@ -64,7 +70,8 @@ def run(options: Namespace) -> int:
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
     check_trace_target(Path(options.out_file))
-    globs = None if options.taps is None else options.taps.split(",")
+    globs = globs_of(options)
+    check_positions(options)
     if options.backend == "transformers":
         return report_on(options, modules_run(options, globs))
     require_reference(
@@ -75,8 +82,10 @@ def run(options: Namespace) -> int:
     tokens = prompts(prompt_rows(options, checkpoint))
     model = load(options, options.backend, options.dtype or "float32")
     with telling(options):
-        made = trace_run(model, tokens, options.out_file, globs=globs, decode=options.decode,
-                         resume=options.resume)  # fmt: skip
+        made = trace_run(
+            model, tokens, options.out_file, globs=globs, decode=options.decode,
+            at=options.positions, sketched=options.sketch, resume=options.resume,
+        )  # fmt: skip
     return report_on(options, made)
 
 
@@ -129,12 +138,17 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
         )
     if options.resume:
         warn(["--resume: modules of transformers run from the beginning, and nothing is kept"])
+    if options.sketch:
+        raise InputError("--sketch", "does not go with transformers; `lockstep dump sketch` does")
     path = checked_folder(options.model)
     known = SimpleNamespace(path=path, config=sizes_of(path))
     tokens = prompts(prompt_rows(options, known))
     model = load(path, dtype=options.dtype or "float32")
     warn(list(model.warnings))
-    return trace_modules(model, tokens, options.out_file, globs=globs, decode=options.decode)
+    return trace_modules(
+        model, tokens, options.out_file,
+        globs=globs, decode=options.decode, at=options.positions,
+    )  # fmt: skip
 
 
 def prompts(rows: list[list[int]]) -> list[int] | list[list[int]]:
@@ -153,7 +167,10 @@ def described(made: dict[str, Any]) -> str:
         prompt, decoded = f"a batch of {lengths} tokens", made["batch_decoded"][0]
     else:
         prompt, decoded = counted(made["tokens"], "token"), made["decoded"]
+    if "positions" in made:
+        prompt = f"{positions_of(made['positions'])} of {prompt}"
     steps = f" and {len(decoded)} decoded" if decoded else ""
+    steps += ", sketched" * bool(made.get("sketched"))
     run = f"{made['backend']} in {made['dtype']}"
     line = f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
     return line + (resumed(**made["resumed"]) if "resumed" in made else "")
@@ -165,3 +182,12 @@ def resumed(taps: int, again: int) -> str:
     if not again:
         return said
     return f"{said}; {counted(again, 'operation')} made again, whose results are not in the file"
+
+
+def positions_of(said: str) -> str:
+    """Say how many positions a trace has, or how many of each row: 8, or 8 and 3."""
+    from json import loads
+
+    rows = loads(said)
+    counts = [len(row) for row in rows] if rows and isinstance(rows[0], list) else [len(rows)]
+    return f"{', '.join(map(str, counts))} positions"

@@ -23,12 +23,19 @@ STEPS = {"float64": 64, "float32": 64, "float16": 16, "bfloat16": 16}
 
 
 def judged_plainly(
-    name: str, port: Tensor, truth: Tensor, dtype: str, crew: Crew | None = None
+    name: str,
+    port: Tensor,
+    truth: Tensor,
+    dtype: str,
+    crew: Crew | None = None,
+    *,
+    limit: float | None = None,
 ) -> Tap:
     """Return "ok" if rounding in `dtype` may be all that lies between the two, else "differs".
 
     Numbers that no rounding touches must be equal. Shapes are never made to fit. Parts are read a
-    piece at a time, by a crew if there is one.
+    piece at a time, by a crew if there is one. `limit` is how far right ports may be apart, if it
+    is not what `rounding` says.
     """
     if port.shape != truth.shape:
         return unfit(name, port, f"shape {list(port.shape)}, but should be {list(truth.shape)}")
@@ -39,7 +46,7 @@ def judged_plainly(
         return unfit(name, port, f"stored as {whole[0]}, but an activation should be floating")
     with np.errstate(all="ignore"):
         far = distance(port, truth, crew=crew)
-    limit = 0.0 if whole else rounding(dtype)
+    limit = 0.0 if whole else rounding(dtype) if limit is None else limit
     close = far.max_abs == 0 or (far.rms_rel is not None and far.rms_rel <= limit)
     place = None if close else first_place(port, truth, limit)
     tap = so_far(name, port, far, place)
@@ -47,7 +54,13 @@ def judged_plainly(
 
 
 def judged_by_rows(
-    name: str, port: np.ndarray, truth: np.ndarray, dtype: str, padding: Padding
+    name: str,
+    port: np.ndarray,
+    truth: np.ndarray,
+    dtype: str,
+    padding: Padding,
+    *,
+    limit: float | None = None,
 ) -> Tap:
     """Do it for a batch by its real tokens alone, and say which rows differ."""
     if not padding.fits(name, port.shape):
@@ -55,7 +68,7 @@ def judged_by_rows(
 
     def judged(row: int | None = None) -> Tap:
         left, right = (padding.real(name, one, row) for one in (port, truth))
-        return judged_plainly(name, left, right, dtype)
+        return judged_plainly(name, left, right, dtype, limit=limit)
 
     tap = replace(judged(), shape=port.shape)
     if tap.status != "differs":
@@ -96,6 +109,13 @@ def largest_finite(values: np.ndarray) -> float:
     return float(np.abs(np.where(np.isfinite(wide), wide, 0.0)).max(initial=0.0))
 
 
+class Shaped(Protocol):
+    """Whatever has a shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
 class Far(Protocol):
     """How far two tensors are apart, as they or their sketches say."""
 
@@ -107,14 +127,14 @@ class Far(Protocol):
     def gain(self) -> float | None: ...
 
 
-def so_far(name: str, port: Tensor, far: Far, place: str | None) -> Tap:
+def so_far(name: str, port: Shaped, far: Far, place: str | None) -> Tap:
     """Return "ok", or "differs" if there is a place where it does."""
     status = "ok" if place is None else "differs"
     return Tap(name, None, port.shape, status, rms_rel=far.rms_rel, cosine=far.cosine,
                gain=far.gain, place=place)  # fmt: skip
 
 
-def unfit(name: str, port: Tensor, place: str) -> Tap:
+def unfit(name: str, port: Shaped, place: str) -> Tap:
     return Tap(name=name, op=None, shape=port.shape, status="differs", place=place)
 
 

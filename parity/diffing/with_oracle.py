@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +20,12 @@ NO_TOKENS = (
     "with --model the prompt must be known, and neither side says it: let LEFT be a trace of "
     "`lockstep trace`, or put tokens into the metadata"
 )
+
+
+class HasLogits(Protocol):
+    """An oracle, of all tokens or of some: what it scored last."""
+
+    logits: np.ndarray | None
 
 
 def with_oracle(
@@ -111,7 +117,7 @@ def last_step(side: Alignment) -> int:
 
 def of_batch(
     left: Alignment, right: Alignment, rows: list[list[int]]
-) -> Callable[[int, Oracle], np.ndarray]:
+) -> Callable[[int, HasLogits], np.ndarray]:
     """Return what the rows of a batch are fed in each pass. Raises: InputError if nobody says."""
     prompts = Padding(tuple(map(len, rows))).filled(rows)
     passes = [prompts, *fed_in_steps(left.dump, right.dump)]
@@ -123,7 +129,7 @@ def of_batch(
 
 def steps(
     left: Alignment, right: Alignment, tokens: list[int]
-) -> Callable[[int, Oracle], np.ndarray]:
+) -> Callable[[int, HasLogits], np.ndarray]:
     """Return what is fed at each step: as a trace says, else the oracle's greedy choice.
 
     Raises: InputError if a step is dumped that nobody says how to reach.
@@ -134,7 +140,7 @@ def steps(
         what = f"holds step {last}, but only {max(len(decoded), present)} of the steps before it"
         raise InputError(right.dump.path, f"{what}; say what was fed, in the metadata: decoded")
 
-    def fed(step: int, oracle: Oracle) -> np.ndarray:
+    def fed(step: int, oracle: HasLogits) -> np.ndarray:
         if step == 0:
             return np.array([tokens])
         if step <= len(decoded):

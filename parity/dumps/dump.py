@@ -17,6 +17,10 @@ from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 FORMAT, VERSION = "lockstep-trace", "1"
+SKETCHES = (
+    "holds sketches, which `lockstep diff` compares with others; all else needs the tensors "
+    "themselves: trace those that differ, with --taps"
+)
 LONGEST_ID = 2**63
 TEXTS = ("format", "version", "prompt", "dtype", "padding", "backend", "library")  # of a .json
 WORDS = JsonLimits(size=16 << 20, entries=2_000_000, depth=16)
@@ -184,6 +188,8 @@ def nothing_to_read(name: str) -> np.ndarray:
 
 
 def check_version(path: Path, about: Mapping[str, str]) -> None:
+    if about.get("format") == "lockstep-sketch":
+        raise InputError(path, SKETCHES)
     if about.get("format") == FORMAT and about.get("version") != VERSION:
         found = show(about.get("version"))
         raise InputError(path, f"trace version {found}, but should be {VERSION!r}", "__metadata__")

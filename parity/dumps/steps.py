@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.naming.names import matched
 
 NAMED = "cached_"  # taps of caches grow with every step: they are written where a glob says so
 
@@ -39,21 +38,17 @@ class Steps:
 class Chosen:
     """Hands the taps on that globs choose, all without any."""
 
-    def __init__(self, file: TraceFile, globs: Sequence[str] | None):
-        self.file, self.globs = file, globs
-
-    @property
-    def caches(self) -> bool:
-        """Whether a glob names what caches hold."""
-        return any(NAMED in glob for glob in self.globs or [])
+    def __init__(self, write: Callable[[str, Any], None], globs: Sequence[str] | None):
+        self.write, self.globs, self.caches = write, globs, names_caches(globs)
 
     def chooses(self, name: str) -> bool:
         return self.globs is None or matched(name, self.globs)
 
     def __call__(self, name: str, value: Any) -> None:
         if self.chooses(name):
-            self.file(name, value)
+            self.write(name, value)
 
 
-def matched(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+def names_caches(globs: Sequence[str] | None) -> bool:
+    """Whether a glob names what caches hold."""
+    return any(NAMED in glob for glob in globs or [])

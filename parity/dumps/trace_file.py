@@ -65,6 +65,10 @@ class TraceFile:
         self.header += len(json.dumps({name: self.writer.header[name]}))
         self.check_header()
 
+    def say(self, **about: Any) -> None:
+        """Add to what is said of the whole what is known only later."""
+        self.writer.say(**about)
+
     def check_header(self, times: int = 1) -> None:
         """Raise InputError if a header so many times as long as now is over what readers take."""
         if self.header * times > HEADER_LIMIT - self.about:

@@ -1,25 +1,28 @@
 """Run a model with its taps going to a file."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lockstep.parity.dumps.steps import NAMED, Chosen, Steps, matched
+from lockstep.parity.arrays import to_numpy
+from lockstep.parity.dumps.steps import Chosen, Steps, names_caches
 from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
+from lockstep.parity.excerpts.whole_run import WholeRun
 from lockstep.parity.judging.padding import Padding
-from lockstep.parity.naming.names import CACHED
+from lockstep.parity.naming.names import CACHED, matched
 from lockstep.parity.progress import Progress
 from lockstep.parity.replaying.cached import attentions, caches_behind
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
+PARTS = "goes on from whole taps: it does not go with --positions or --sketch"
+Trace = Callable[[str, Any], None]
 HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
 
 
@@ -30,37 +33,50 @@ def trace_run(
     *,
     globs: Sequence[str] | None,
     decode: int,
+    at: str | None = None,
+    sketched: bool = False,
     resume: bool = False,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
     `tokens` is a prompt, or the prompts of a batch, which is filled up on the right. `globs` choose
-    taps by name, None all. The run is the one that `generate` makes, and the file appears when it
-    is complete. With `resume` a run that is interrupted leaves what it has beside `path`, and the
-    same one, begun again, goes on from there: to the same bits.
-    Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
-    written, or would have a header that is too long to be read.
+    taps by name, None all. Of the prompt the tokens `at`, such as "last:8", are written,
+    None all. The run is the one that `generate` makes, and the file appears when it is complete.
+    `sketched`: of each tap its sketch is written, some hundred bytes. With `resume` a run that is
+    interrupted leaves what it has beside `path`, and the same one, begun again, goes on from
+    there: to the same bits.
+    Raises: InputError if no tap that this backend computes has such a name, or no prompt such a
+    position, or a batch of unequal prompts is to be sketched, or `resume` is asked of parts of taps
+    or sketches, or the file cannot be written, or would have a header that is too long to be read.
     """
+    if resume and (at is not None or sketched):
+        raise InputError("--resume", PARTS)
     rows, batch = prompts_of(tokens)
     padding = Padding(tuple(map(len, rows)))
+    excerpt = excerpt_of(at, padding.lengths)
     cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
     about = {
         "model": escape(model.checkpoint.path.name),
         "backend": backend_of(model),
         "dtype": model.dtype,
         **said_of(rows, batch),
+        **(excerpt.said(batch=batch) if excerpt else {}),
     }
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
-    file, steps = opened(model, path, room, about, globs, decode, resume=resume)
+    if resume:
+        file, steps = opened_again(model, path, room, about, globs, decode)
+    else:
+        file, steps = opened(path, room, about, padding, sketched), Steps(model)
     with file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
+            some = None if step else excerpt
             steps.begin(step)
-            logits = run_stages(steps, fed, cache, Chosen(file, globs), progress, lengths)
+            logits = run_stages(steps, fed, cache, Chosen(file, globs), progress, lengths, some)
             file.check_header(1 if step else decode + 1)  # before the steps, not behind them
             if step < decode:
                 last = [-1] * len(rows) if step else padding.last
@@ -71,20 +87,37 @@ def trace_run(
             what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
             raise InputError("taps", f"{what}: its operations are fused")
         about |= with_decoded(file, decoded, batch)
-    return {**about, "taps": file.count, "file": str(path), **steps.said()}
+    kind = {"sketched": True} if sketched else {}
+    return {**about, "taps": file.count, "file": str(path), **kind, **steps.said()}
 
 
 def opened(
+    path: str | Path, room: int, about: dict[str, Any], padding: Padding, sketched: bool
+) -> Any:
+    """Return the file that taps go to, whole or sketched."""
+    if not sketched:
+        return TraceFile(path, room, **about)
+    from lockstep.parity.sketches.writing import UNEQUAL, SketchFile
+
+    if len({*padding.lengths}) > 1:
+        raise InputError("--sketch", UNEQUAL)
+    return SketchFile(path, **about)
+
+
+def opened_again(
     model: Any, path: str | Path, room: int, about: dict[str, Any],
-    globs: Sequence[str] | None, decode: int, *, resume: bool,
+    globs: Sequence[str] | None, decode: int,
 ) -> tuple[TraceFile, Steps]:  # fmt: skip
-    """Open a trace to write, and say how its steps are made: all, or those that are missing."""
-    if not resume:
-        return TraceFile(path, room, **about), Steps(model)
+    """Open a trace that an earlier run may have begun, and say which of its steps are missing."""
     from lockstep.parity.resuming.trace_steps import Resumed, kept_trace
 
     file = kept_trace(model, path, room, about, globs, decode)
     return file, Resumed(model, file, globs, decode)
+
+
+def cut_to(excerpt: Excerpt, write: Trace) -> Trace:
+    """Return a `trace` callback that writes some tokens of the prompt."""
+    return lambda name, value: write(name, excerpt.cut(name, to_numpy(value)))
 
 
 def prompts_of(
@@ -101,19 +134,18 @@ def said_of(rows: list[list[int]], batch: bool) -> dict[str, Any]:
     return {"batch": rows, "padding": "right"} if batch else {"tokens": rows[0]}
 
 
-def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
+def with_decoded(file: Any, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
     """Say in a trace what its rows were fed after their prompts; return that."""
     said = {"batch_decoded": decoded} if batch else {"decoded": decoded[0]}
-    metadata = file.writer.header["__metadata__"]
-    metadata |= {key: json.dumps(one) for key, one in said.items()}
-    if batch:
-        del metadata["tokens"]  # which the writer always begins with
+    file.say(**{key: json.dumps(one) for key, one in said.items()})
+    if batch and isinstance(file, TraceFile):
+        del file.writer.header["__metadata__"]["tokens"]  # which the writer always begins with
     return said
 
 
 def header_room(checkpoint: Checkpoint, globs: Sequence[str] | None, steps: int) -> int:
     """Return bytes in which a trace's header finds room: an entry for each tap that is meant."""
-    names = names_of(checkpoint, cached=any(NAMED in glob for glob in globs or []))
+    names = names_of(checkpoint, cached=names_caches(globs))
     chosen = [name for name in names if globs is None or matched(name, globs)]
     return HEADER + steps * sum(ENTRY + len(name) for name in chosen)
 
@@ -148,10 +180,15 @@ def run_stages(
     chosen: Chosen,
     progress: Progress,
     lengths: Sequence[int] | None,
+    excerpt: Excerpt | None,
 ) -> Any:
     """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
     logits, placed = None, {} if lengths is None else {"lengths": lengths}
-    for name, value in steps.model.stages(tokens, cache=cache, trace=chosen, **placed):
+    if excerpt is None:
+        run = steps.model.stages(tokens, cache=cache, trace=chosen, **placed)
+    else:
+        run = kept(WholeRun(steps.model, cache, excerpt).stages(tokens, **placed), chosen)
+    for name, value in run:
         if chosen.caches:
             for tap, held in caches_behind(name, cache):
                 chosen(tap, held)
@@ -159,3 +196,13 @@ def run_stages(
         progress(name)
         logits = value
     return logits
+
+
+def kept(
+    stages: Iterator[tuple[str, Any, dict[str, np.ndarray]]], write: Trace
+) -> Iterator[tuple[str, Any]]:
+    """Write what is kept of each stage before the next begins."""
+    for name, value, taps in stages:
+        for tap, some in taps.items():
+            write(tap, some)
+        yield name, value

@@ -16,6 +16,7 @@ from lockstep.parity.chain.said_warnings import words_of
 from lockstep.parity.dumps.contents import Found, measured
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.dumps.validation_warnings import warnings_of
+from lockstep.parity.excerpts.dumped import excerpt_in
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 
 
@@ -82,6 +83,8 @@ def check_words(dump: Dump) -> None:
         return
     for key in ("fed", "step_lengths", "batch", "padding"):
         getattr(dump, key)
+    if "positions" in dump.about:
+        excerpt_in(dump, dump.batch or [dump.tokens or []])
 
 
 def is_safetensors(path: Path) -> bool:

@@ -25,9 +25,18 @@ OTHER_ROWS = "row {row} is not that of {other}: the token ids differ"
 
 @dataclass(frozen=True)
 class Padding:
-    """How many tokens of each row are real, in a batch of `longest` tokens."""
+    """How many tokens of each row are real, in a batch of `longest` tokens.
+
+    Of some tokens of the prompts alone, `whole` are the lengths of these: their keys are all there.
+    """
 
     lengths: tuple[int, ...]
+    whole: tuple[int, ...] | None = None
+
+    @property
+    def of_keys(self) -> Padding:
+        """The padding along keys, and along the slots of a cache."""
+        return self if self.whole is None else Padding(self.whole)
 
     @property
     def longest(self) -> int:
@@ -57,7 +66,8 @@ class Padding:
         if len(shape) != 4 or not name.endswith(BY_HEAD):
             return 1
         if name.endswith(CACHED):
-            return 1 if shape[2] < self.longest <= shape[1] else 2  # (B, S, G, D)
+            longest = self.of_keys.longest
+            return 1 if shape[2] < longest <= shape[1] else 2  # (B, S, G, D)
         step = bool(parted(name)[0])
         return 1 if not step and shape[1] == self.longest != shape[2] else 2  # (B, L, H, D)
 
@@ -72,14 +82,15 @@ class Padding:
     def mask(self, name: str, shape: Shape) -> np.ndarray:
         """Return which tokens (B, L) of a tensor, or slots of a cache, are real."""
         step, tap = parted(name)
-        slots = tap.endswith(CACHED)
-        return self.known(shape[self.axis(name, shape)], step=bool(step) and not slots)
+        slots, count = tap.endswith(CACHED), shape[self.axis(name, shape)]
+        return self.of_keys.known(count) if slots else self.known(count, step=bool(step))
 
     def real(self, name: str, x: np.ndarray, row: int | None = None) -> np.ndarray:
         """Return the numbers of real tokens alone, (N, ...), of all rows or of one."""
         tap, mask = parted(name)[1], self.mask(name, x.shape).copy()
         if tap.endswith(OVER_KEYS):
-            x = np.where(self.known(x.shape[-1])[:, None, None, :], x, np.zeros((), x.dtype))
+            keys = self.of_keys.known(x.shape[-1])
+            x = np.where(keys[:, None, None, :], x, np.zeros((), x.dtype))
         if row is not None:
             mask[np.arange(self.rows) != row] = False
         return np.moveaxis(x, self.axis(name, x.shape), 1)[mask]
@@ -110,13 +121,15 @@ class Padding:
         if not self.fits(name, x.shape):
             return x
         x, axis = x.copy(), self.axis(name, x.shape)
-        for row, length in enumerate(self.lengths):
-            by = length - self.longest
+        of_tokens = self.of_keys if tap.endswith(CACHED) else self
+        for row, length in enumerate(of_tokens.lengths):
+            by = length - of_tokens.longest
             if not step or tap.endswith(CACHED):
-                first = np.moveaxis(x[row], axis - 1, 0)[: self.longest]
+                first = np.moveaxis(x[row], axis - 1, 0)[: of_tokens.longest]
                 first[...] = np.roll(first, by, axis=0)
             if tap.endswith(OVER_KEYS):
-                keys = x[row][..., : self.longest]
+                by, longest = self.of_keys.lengths[row] - self.of_keys.longest, self.of_keys.longest
+                keys = x[row][..., :longest]
                 keys[...] = np.roll(keys, by, axis=-1)
         return x
 
@@ -158,7 +171,7 @@ def shared_rows(left: Dump, right: Dump) -> list[list[int]] | None:
 def on_the_right(side: Alignment, other: Dump, padding: Padding) -> Alignment:
     """Return a side as if filled up on the right; where it says nothing, it is as `other`."""
     said = side.dump if side.dump.batch is not None else other
-    if said.padding == "right" or len(set(padding.lengths)) == 1:
+    if said.padding == "right" or len(set(padding.of_keys.lengths)) == 1:
         return side
     known: dict[str, Any] = vars(side)
     return Turned(**known, padding=padding)

@@ -58,6 +58,7 @@ class Result(Reported):
     notes: list[str] = field(default_factory=list)
     wiring: list[str] = field(default_factory=list)  # what is fed with another value, once each
     command: str = "diff"
+    suspects: list[str] = field(default_factory=list)  # by sketches: what to write whole next
 
     @property
     def first_divergence(self) -> Tap | None:
@@ -84,6 +85,7 @@ class Result(Reported):
             "command": self.command,
             "left": self.left,
             "right": self.right,
+            **({"suspects": self.suspects} if self.suspects else {}),
         }
 
 

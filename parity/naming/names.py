@@ -1,7 +1,8 @@
 """Which tap a dumped name means: Hugging Face, mlx-lm, llama.cpp, and wrappers around them."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from lockstep.parity.naming.llama_cpp import NUMBER, tap_of_llama_cpp
 
@@ -120,3 +121,8 @@ def step_of(name: str) -> int:
 def is_tap(name: str) -> bool:
     """Say whether a name is that of a tap, of any layer and any step."""
     return TAP.fullmatch(parted(name)[1]) is not None
+
+
+def matched(name: str, globs: Sequence[str]) -> bool:
+    """Say whether one of the globs chooses a name."""
+    return any(fnmatchcase(name, glob) for glob in globs)

@@ -5,6 +5,7 @@ from collections import Counter
 
 from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.names import is_tap
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
 PLACE = r"(?:model\.layers|transformer\.h)\.[0-9]+"  # of a layer among the modules
@@ -103,10 +104,21 @@ def remarks(result: Result) -> str:
         lines.append(
             f"{len(result.unmatched)} taps are on one side only, and not compared: {alone}"
         )
-    unjudged = [tap.name for tap in result.taps if tap.status == "not judged"]
-    if unjudged:
-        lines.append(f"{len(unjudged)} are not judged, since they are no taps: {grouped(unjudged)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *unjudged(result)])
+
+
+def unjudged(result: Result) -> list[str]:
+    """Say what was not judged: tensors that are no taps, and taps, with the reason of the first."""
+    found = [tap for tap in result.taps if tap.status == "not judged"]
+    open_ = [tap for tap in found if is_tap(tap.name)]
+    others = [tap.name for tap in found if not is_tap(tap.name)]
+    lines = []
+    if others:
+        lines.append(f"{len(others)} are not judged, since they are no taps: {grouped(others)}")
+    if open_:
+        names, why = grouped([tap.name for tap in open_]), escape(open_[0].place or "")
+        lines.append(f"{counted(open_, 'tap')} not judged: {names}: {why}")
+    return lines
 
 
 def kind(name: str) -> str:

@@ -45,7 +45,7 @@ class GoingOn:
         if stream is not None and not self.there and stream["stream"] == self.file.prefix + name:
             self.there = True
             return self.leaf(stream)
-        return None if record is None or record.get("cut") else self.leaf(record)
+        return None if record is None else self.leaf(record)
 
 
 def going_on(model: Any, here: GoingOn) -> Any:

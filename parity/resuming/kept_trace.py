@@ -50,7 +50,6 @@ class KeptTrace(TraceFile):
             raise InputError(part, FOREIGN)
         self.journal = Journal(journal, {**run, "room": room})
         self.kept: dict[str, dict[str, Any]] = {}
-        self.cut = False  # whether what is written are parts of taps, from which nothing goes on
         self.before = 0  # how many tensors were there when it was opened
         self.fed: list[list[int]] = []  # what each step was fed behind the prompt
         self.stream: dict[str, Any] | None = None
@@ -150,7 +149,6 @@ class KeptTrace(TraceFile):
         try:
             self.writer.body.flush()
             said = described(array, layout_of(value)) | {"offsets": [start, self.writer.size]}
-            said |= {"cut": True} if self.cut else {}
             self.journal.add({"name": self.prefix + name, **said})
         except OSError as error:
             raise self.unwritten(error) from None

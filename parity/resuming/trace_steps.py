@@ -67,7 +67,7 @@ class Resumed(Steps):
 
         What was put off is made at the latest here, unless a file has it: or all layers in one.
         """
-        if stage == LAST or (self.chosen.chooses(stage) and not self.file.cut):
+        if stage == LAST or self.chosen.chooses(stage):
             return
         if self.here.there:
             self.file.put_stream(stage, now(value))

@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep.parity.dumps.trace_file import TraceFile
-from lockstep.parity.dumps.tracing import prompts_of, said_of, with_decoded
+from lockstep.parity.dumps.tracing import Trace, cut_to, prompts_of, said_of, with_decoded
+from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.progress import Progress
 from lockstep.parity.torch_modules.batches import stacked
@@ -34,13 +35,16 @@ def trace_modules(
     *,
     globs: Sequence[str] | None,
     decode: int,
+    at: str | None = None,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
     `tokens` is a prompt, or the prompts of a batch: each is run alone, and they are then put side
-    by side, filled up on the right with zeros. One module's output is in memory at a time. float64
-    is computed as such throughout, though the modules widen to float32 only.
-    Raises: InputError if a glob names no module, or the file cannot be written.
+    by side, filled up on the right with zeros. Of the prompts the tokens `at` are written, such as
+    "last:8", None all. One module's output is in memory at a time. float64 is computed as such
+    throughout, though the modules widen to float32 only.
+    Raises: InputError if a glob names no module, a prompt has no such position, or the file cannot
+    be written.
     """
     names = names_of(model.module)
     for glob in globs or []:
@@ -48,11 +52,13 @@ def trace_modules(
             what = f"no module is named {show(glob)}; one is {names[len(names) // 2]}"
             raise InputError(model.path, what)
     rows, batch = prompts_of(tokens)
+    excerpt = excerpt_of(at, [len(row) for row in rows])
     about = {
         "model": escape(model.path.name),
         "backend": BACKEND,
         "dtype": model.dtype,
         **said_of(rows, batch),
+        **(excerpt.said(batch=batch) if excerpt else {}),
     }
     with ExitStack() as stack:
         file = stack.enter_context(TraceFile(path, **about))
@@ -62,9 +68,10 @@ def trace_modules(
             stack.enter_context(held_exactly(model.module))
             stack.enter_context(exact())
         if batch:
-            decoded = walked_side_by_side(model, rows, file, progress, globs, decode)
+            decoded = walked_side_by_side(model, rows, file, progress, globs, decode, excerpt)
         else:
-            decoded = [walked(model, rows[0], file, progress, globs, decode)]
+            write = file if excerpt is None else cut_to(excerpt, file)
+            decoded = [walked(model, rows[0], write, progress, globs, decode)]
         if file.count == 0:
             raise InputError(
                 "taps", f"{show(','.join(globs or []))} names nothing that is handed out"
@@ -80,14 +87,17 @@ def walked_side_by_side(
     progress: Progress,
     globs: Sequence[str] | None,
     decode: int,
+    excerpt: Excerpt | None,
 ) -> list[list[int]]:
     """Run the prompts of a batch, one after another, and write each tap of all of them."""
     padding, decoded = Padding(tuple(map(len, rows))), []
+    padding = padding if excerpt is None else excerpt.padding
     with TemporaryDirectory() as folder:
         homes = [Path(folder) / str(row) for row in range(len(rows))]
-        for tokens, home in zip(rows, homes, strict=True):
+        for row, (tokens, home) in enumerate(zip(rows, homes, strict=True)):
             with TraceFile(home) as alone:
-                decoded.append(walked(model, tokens, alone, progress, globs, decode))
+                write = alone if excerpt is None else cut_to(excerpt.row(row), alone)
+                decoded.append(walked(model, tokens, write, progress, globs, decode))
         files = list(map(SafetensorsFile, homes))
         for name in files[0].entries:
             file(name, stacked([one.read(name) for one in files], padding))
@@ -97,7 +107,7 @@ def walked_side_by_side(
 def walked(
     model: TorchModel,
     tokens: Sequence[int],
-    file: TraceFile,
+    file: Trace,
     progress: Progress,
     globs: Sequence[str] | None,
     decode: int,

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
          "docs/parity/explain.md", "docs/parity/reports.md", "docs/faults.md",
          "docs/parity/dump-format.md", "docs/parity/conformance.md",
-         "docs/parity/laws.md", "docs/parity/steps.md",
+         "docs/parity/laws.md", "docs/parity/steps.md", "docs/parity/scale.md",
          "docs/decoding/autoregressive.md", "docs/caches.md", "docs/decoding/speculative.md",
          "docs/decoding/diffusion.md", "docs/quantising.md", "docs/streaming.md"]  # fmt: skip
 COMMAND = re.compile(

@@ -19,6 +19,7 @@ from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.naming.align import align
 from lockstep.parity.naming.names import is_tap
 from lockstep.parity.torch_modules.walk import Walk
+from lockstep.reference.checkpoint.errors import InputError
 from tests.peers.new_architectures.builds import TOKENS, Folders, loaded, make
 from tests.witnesses import build
 
@@ -81,6 +82,35 @@ def test_taps_choose_modules(folder, tmp_path, capsys):
     names = open_dump(out).shapes
     assert every == 0 and "model.layers.1.self_attn.o_proj" in names
     assert not {"model", "model.layers.1.self_attn", "model.layers.1.mlp"} & names.keys()
+
+
+@pytest.mark.parametrize("path", ["llama/mistral_window", "qwen3_moe/separate"])
+@pytest.mark.parametrize("more", [[], ["--tokens", "9,2"]])
+def test_some_tokens_of_modules_are_those_of_the_whole(path, more, tmp_path, capsys):
+    """By witness: the reference's trace of all tokens, cut to them."""
+    run = ["trace", str(WITNESSES / path), "--tokens", "3,1,4,1,5,9", *more, "--decode", "1"]
+    assert main([*run, "--backend", "reference", "-o", str(tmp_path / "left")]) == 0
+    some = [*run, "--backend", "transformers", "--positions", "0,last:2"]
+    assert main([*some, "-o", str(tmp_path / "right")]) == 0
+    result = parity.diff(tmp_path / "left", tmp_path / "right")
+    assert result.verdict == "parity" and result.compared >= 2 * 20
+    shapes = {tap.name: tap.shape for tap in result.taps}
+    assert shapes["logits"][:2] == (1 + len(more) // 2, 3)
+
+
+def test_the_first_tokens_are_judged_by_the_modules_and_others_refused(tmp_path, capsys):
+    """By hand."""
+    path = str(WITNESSES / "llama/mistral_window")
+    for name, at in (("first", "first:3"), ("last", "last:3")):
+        code = main(["trace", path, "--tokens", "3,1,4,1,5,9", "--positions", at,
+                     "--backend", "cpu", "-o", str(tmp_path / name)])  # fmt: skip
+        assert code == 0
+    result = parity.diff(tmp_path / "first", tmp_path / "first", model=path)
+    judged = [tap for tap in result.taps if tap.status != "not judged"]
+    assert result.verdict == "parity" and all(tap.own_error is not None for tap in judged)
+    assert len(judged) >= 20
+    with pytest.raises(InputError, match="torch modules compute whole prompts"):
+        parity.diff(tmp_path / "last", tmp_path / "last", model=path)
 
 
 def test_a_glob_that_names_a_mere_list_writes_nothing(folder, tmp_path, capsys):

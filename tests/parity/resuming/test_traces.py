@@ -15,11 +15,9 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dumps.steps import Chosen
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.layout import laid_out, layout_of
-from lockstep.parity.resuming.trace_steps import Resumed
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
@@ -121,19 +119,13 @@ def test_layers_that_are_behind_are_not_run_again(cut, tmp_path, monkeypatch, na
     assert made["resumed"] == {"taps": 1, "again": 0} and len(called) == 1
 
 
-def test_parts_of_taps_are_no_place_to_go_on_from(cut, tmp_path, monkeypatch):
-    """Of the last token alone the next layer cannot be made: the stream is kept beside it."""
-    monkeypatch.setattr(Chosen, "__call__", lambda self, name, value: (
-        self.file(name, to_numpy(value)[:, -1:]) if self.chooses(name) else None))  # fmt: skip
-    began = Resumed.begin
-
-    def begin(self, step):
-        self.file.cut = True
-        began(self, step)
-
-    monkeypatch.setattr(Resumed, "begin", begin)
-    model, globs = load("qwen3", "reference"), ["model.*"]
-    assert check_cuts(cut, tmp_path, model, PROMPT, (0.8,), globs, decode=0) == 0
+@pytest.mark.parametrize("some", [{"at": "last:1"}, {"sketched": True}])
+def test_parts_of_taps_are_no_place_to_go_on_from(tmp_path, some):
+    """Of the last token alone the next layer cannot be made: nothing is begun."""
+    with pytest.raises(InputError, match="--resume: goes on from whole taps"):
+        trace_run(load("qwen3", "reference"), PROMPT, tmp_path / "t", globs=None, decode=0,
+                  resume=True, **some)  # fmt: skip
+    assert not list(tmp_path.iterdir())
 
 
 KILLED = """

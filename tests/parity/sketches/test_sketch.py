@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.judging.metrics import distance
-from lockstep.parity.plugin.sketch import (
+from lockstep.parity.sketches.sketch import (
     PARTS,
     PROJECTIONS,
     Part,

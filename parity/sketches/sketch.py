@@ -8,11 +8,16 @@ can be told from their sketches alone (Alon, Matias and Szegedy, 1996).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from lockstep.parity.dumps.parts import Parts
+from lockstep.parity.dumps.parts import parts_of as in_parts
+
+PIECE = 1 << 16  # numbers at a time
 PARTS = 8
 PROJECTIONS = 3
 Shape = tuple[int, ...]
@@ -46,37 +51,100 @@ def length_of(shape: Shape) -> int:
     return 1 + len(parts_of(shape)) * (1 + PROJECTIONS)
 
 
-@np.errstate(all="ignore")  # a broken port may hold anything
-def sketch(array: np.ndarray) -> np.ndarray:
+def sketch(tensor: np.ndarray | Parts) -> np.ndarray:
     """Return the peak, then of each part its norm and projections over the peak, in float64.
 
-    What is not finite counts as zero: the place of such values is compared otherwise.
+    What is not finite counts as zero: the place of such values is compared otherwise. A tensor is
+    looked at a piece at a time.
     """
-    x = array.astype(np.float64)
-    x = np.where(np.isfinite(x), x, 0.0)
-    peak = float(np.abs(x).max(initial=0.0))
-    x = x / (peak or 1.0)
-    parts = parts_of(array.shape)
-    columns = [np.sqrt(sums(x * x, parts))]
-    columns += [sums(x * signs(array.shape, draw), parts) for draw in range(PROJECTIONS)]
-    return np.concatenate([[peak], np.stack(columns, axis=-1).ravel()])
+    made = Sketching(tensor)
+    for start, piece in pieces_of(tensor):
+        made.add(start, piece)
+    return made.numbers
 
 
-def sums(x: np.ndarray, parts: list[Part]) -> np.ndarray:
-    """Return the sum of each part."""
-    lines: dict[int, np.ndarray] = {}
-    for axis in {part.axis for part in parts}:
-        others = tuple(other for other in range(x.ndim) if other != axis % max(x.ndim, 1))
-        lines[axis] = np.atleast_1d(x.sum(axis=others))
-    return np.array([lines[part.axis][part.start : part.stop].sum() for part in parts])
+def pieces_of(tensor: np.ndarray | Parts) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield pieces of whole rows, or of one row where rows are long, and where each begins."""
+    tensor = in_parts(tensor)
+    last = tensor.shape[-1] if tensor.shape else 1
+    step = PIECE // last * last or PIECE
+    start = 0
+    while start < tensor.size:
+        stop = min(start + step, tensor.size)
+        if last > PIECE:
+            stop = min(stop, (start // last + 1) * last)
+        yield start, tensor.read(start, stop, None)
+        start = stop
+
+
+class Sketching:
+    """The sketch of a tensor whose pieces come one after another.
+
+    Squares of float64 could overflow, so such a tensor is looked at twice.
+    """
+
+    def __init__(self, tensor: np.ndarray | Parts):
+        tensor = in_parts(tensor)
+        self.shape, self.peak = tensor.shape, 0.0
+        self.scale = 1.0
+        if tensor.dtype.itemsize > 4:
+            tops = (largest(finite(piece)) for _, piece in pieces_of(tensor))
+            self.scale = max(tops, default=0.0) or 1.0
+        self.draws = [np.random.PCG64(draw) for draw in range(PROJECTIONS)]
+        # Of each place of an axis: the sum of its squares, and its sums under each draw.
+        self.lines = {axis: np.zeros((1 + PROJECTIONS, size))
+                      for axis, size in enumerate(self.shape or (1,))}  # fmt: skip
+
+    @np.errstate(all="ignore")  # a broken port may hold anything
+    def add(self, start: int, piece: np.ndarray) -> None:
+        """Add what begins at the number `start`, whole rows or a part of one."""
+        x = finite(piece)
+        self.peak = max(self.peak, largest(x))
+        x /= self.scale
+        wide = np.stack([x * x, *(x * signs_at(draw, start, x.size) for draw in self.draws)])
+        last = self.shape[-1] if self.shape else 1
+        rows = wide.reshape(len(wide), -1, min(last, x.size))  # (1 + draws, rows, columns)
+        first, column = divmod(start, last)
+        self.lines[max(len(self.shape) - 1, 0)][:, column : column + rows.shape[2]] += rows.sum(1)
+        totals, row = rows.sum(axis=2), np.arange(first, first + rows.shape[1])
+        for axis in range(len(self.shape) - 1):
+            place = row // prod(self.shape[axis + 1 : -1]) % self.shape[axis]
+            size = self.shape[axis]
+            self.lines[axis] += [np.bincount(place, one, minlength=size) for one in totals]
+
+    @property
+    def numbers(self) -> np.ndarray:
+        parts, by = parts_of(self.shape), self.scale / (self.peak or 1.0)
+        sums = [self.lines[max(part.axis, 0)][:, part.start : part.stop].sum(1) for part in parts]
+        made = np.array(sums).reshape(-1, 1 + PROJECTIONS) * by
+        made[:, 0] = np.sqrt(made[:, 0] * by)
+        return np.concatenate([[self.peak], made.ravel()])
+
+
+def finite(piece: np.ndarray) -> np.ndarray:
+    """Return numbers in float64, a copy, with zeros for what is not finite."""
+    x = piece.reshape(-1).astype(np.float64)
+    x[~np.isfinite(x)] = 0.0
+    return x
+
+
+def largest(x: np.ndarray) -> float:
+    return float(np.abs(x).max(initial=0.0))
 
 
 def signs(shape: Shape, draw: int) -> np.ndarray:
     """Return +1 and -1 for each place: the bits of PCG64, whose stream NumPy keeps as it is."""
-    count = prod(shape)
-    words = np.random.PCG64(draw).random_raw(count // 64 + 1).astype("<u8")
-    bits = np.unpackbits(words.view(np.uint8), count=count)
-    return (bits.astype(np.int8) * 2 - 1).reshape(shape)
+    return signs_at(np.random.PCG64(draw), 0, prod(shape)).reshape(shape)
+
+
+def signs_at(stream: np.random.PCG64, start: int, count: int) -> np.ndarray:
+    """Return those of the places from `start` on, from a stream that stays at its beginning."""
+    word, first = divmod(start, 64)
+    own = np.random.PCG64()
+    own.state = stream.state
+    words = own.advance(word).random_raw((first + count) // 64 + 1).astype("<u8")
+    bits = np.unpackbits(words.view(np.uint8), count=first + count)[first:]
+    return bits.astype(np.int8) * 2 - 1
 
 
 @dataclass(frozen=True)

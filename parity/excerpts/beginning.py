@@ -1,0 +1,100 @@
+"""The first tokens of a prompt, read as a shorter prompt: they see no others, so it is the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts, held
+from lockstep.parity.excerpts.dumped import excerpt_in
+from lockstep.parity.excerpts.excerpt import Excerpt, Shape
+from lockstep.parity.judging.padding import OVER_KEYS
+from lockstep.parity.naming.names import CACHED, step_of, tap_named
+from lockstep.reference.checkpoint.errors import InputError
+
+KNOWN = ("format", "version", "tokens", "batch", "padding", "dtype", "backend", "library",
+         "rotary_neighbours", "model", "adapter", "positions")  # fmt: skip
+NOT_EXPLAINED = (
+    "has some tokens of its prompt, but explain computes attention again, from every token before: "
+    "dump the first ones (--positions first:64, no steps), or all tokens of fewer taps; "
+    "`diff --model` judges this file"
+)
+BY_LENGTH = ("dynamic", "longrope")  # kinds of rope whose angles depend on the length of the text
+
+
+def is_shorter_prompt(excerpt: Excerpt, dump: Dump, rope: str | None) -> bool:
+    """Say whether a dump of these tokens is that of a shorter prompt.
+
+    Steps see the whole prompt, and two kinds of `rope` know how long it is.
+    """
+    if not excerpt.is_beginning or (rope in BY_LENGTH and not excerpt.is_whole):
+        return False
+    return dump.padding == "right" and not any(map(step_of, dump.shapes))
+
+
+def as_shorter_prompt(dump: Dump, excerpt: Excerpt) -> Dump:
+    """Return the dump that the prompts would give if they ended behind these tokens."""
+    about = {key: text for key, text in dump.about.items() if key != "positions"}
+    for key in ("tokens", "batch"):
+        if key in about:
+            about[key] = json.dumps(shortened(json.loads(about[key]), excerpt))
+    shapes = {name: shape_of(name, shape, excerpt) for name, shape in dump.shapes.items()}
+    return replace(dump, shapes=shapes, read=partial(read_short, dump, shapes), about=about,
+                   parted=partial(parts_short, dump, shapes))  # fmt: skip
+
+
+def as_explained(
+    dump: Dump, tokens: Sequence[int] | None, config: Any
+) -> tuple[Dump, Sequence[int] | None, list[str]]:
+    """Return a dump that `explain` can judge, the prompt's ids beside it, and what to say of it.
+
+    `explain` computes attention again, and that needs every token before. So of some tokens it
+    takes the first ones alone, as a shorter prompt, whose text and answer nobody knows.
+    Raises: InputError if a dump has other tokens.
+    """
+    if "positions" not in dump.about:
+        return dump, tokens, []
+    if tokens is not None:
+        dump = replace(dump, about={**dump.about, "tokens": json.dumps([*tokens])})
+    prompts = dump.batch or ([dump.tokens] if dump.tokens else None)
+    excerpt = excerpt_in(dump, prompts)
+    assert excerpt is not None
+    rope = getattr(getattr(config, "rope_scaling", None), "kind", None)
+    if not is_shorter_prompt(excerpt, dump, rope):
+        raise InputError(dump.path, NOT_EXPLAINED)
+    about = {key: text for key, text in dump.about.items() if key in KNOWN}
+    count, longest = max(excerpt.counts), excerpt.longest
+    said = f"the first {count} of {longest} tokens are judged, as a prompt of their own"
+    return as_shorter_prompt(replace(dump, about=about), excerpt), None, [said]
+
+
+def shortened(said: list[Any], excerpt: Excerpt) -> list[Any]:
+    """Cut the ids of a prompt, or of each prompt of a batch."""
+    if not said or not isinstance(said[0], list):
+        return said[: excerpt.counts[0]]
+    return [row[:count] for row, count in zip(said, excerpt.counts, strict=True)]
+
+
+def shape_of(name: str, shape: Shape, excerpt: Excerpt) -> Shape:
+    """Return the shape without the keys, or the slots, of later tokens."""
+    tap, longest, count = tap_named(name), excerpt.longest, max(excerpt.counts)
+    if tap.endswith(OVER_KEYS) and shape[-1:] == (longest,):
+        return (*shape[:-1], count)
+    if tap.endswith(CACHED) and shape[-2:-1] == (longest,):
+        return (*shape[:-2], count, shape[-1])
+    return shape
+
+
+def read_short(dump: Dump, shapes: Mapping[str, Shape], name: str) -> np.ndarray:
+    return dump.read(name)[tuple(map(slice, shapes[name]))]
+
+
+def parts_short(dump: Dump, shapes: Mapping[str, Shape], name: str) -> Parts:
+    same = shapes[name] == dump.shapes[name]
+    return dump.parts(name) if same else held(read_short(dump, shapes, name))

@@ -1,0 +1,1 @@
+"""Tensors in a few hundred bytes each: how they are made, kept in a file, and compared."""
