@@ -11,9 +11,12 @@ from typing import Any
 
 from lockstep.parity.cli.arguments import add_adapter, add_ignore_config
 from lockstep.parity.cli.output import emit
+from lockstep.parity.cli.ranks import add_dumps_of_ranks, dumps_of_ranks
 
 HELP = "compare two traces or dumps"
-EXAMPLE = "  lockstep diff reference.safetensors port.safetensors --model MODEL"
+EXAMPLE = """\
+  lockstep diff reference.safetensors port.safetensors --model MODEL
+  lockstep diff reference.safetensors 'port.{rank}.safetensors' --tensor-parallel 2"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
+    add_dumps_of_ranks(parser, "RIGHT", "perhaps LEFT")
 
 
 def run(options: Namespace) -> int:
@@ -34,10 +38,33 @@ def run(options: Namespace) -> int:
     from lockstep.parity.progress import Progress
     from lockstep.parity.reports.terminal import report
 
+    if ranks := dumps_of_ranks(options, options.right):
+        return of_ranks(options, ranks)
+    dumps_of_ranks(options, options.left)  # which refuses a name for several
     left, right = open_dump(options.left), open_dump(options.right)
     model = oracle(options)
     with Progress(len(right.shapes)) as progress:
         result = diff(left, right, model=model, progress=progress)
+    emit(options, result.to_json, lambda: report(result))
+    return 0 if result.verdict == "parity" else 1
+
+
+def of_ranks(options: Namespace, right: list[Any]) -> int:
+    """Compare the dumps of all ranks with those of others, or with one of the whole model."""
+    from lockstep.parity.dumps.dump import open_dump
+    from lockstep.parity.parallel.diff import diff_ranks
+    from lockstep.parity.parallel.rank_files import has_ranks
+    from lockstep.parity.progress import Progress
+    from lockstep.parity.reports.terminal import report
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.model is not None:
+        raise InputError("--model", "with --tensor-parallel is for `lockstep explain MODEL RIGHT`")
+    oracle(options)  # which refuses what goes with a model
+    of_all = has_ranks(options.left)
+    left = dumps_of_ranks(options, options.left) if of_all else [open_dump(options.left)]
+    with Progress(len(right[0].shapes)) as progress:
+        result = diff_ranks(left, right, paths=(options.left, options.right), progress=progress)
     emit(options, result.to_json, lambda: report(result))
     return 0 if result.verdict == "parity" else 1
 

@@ -17,12 +17,14 @@ from lockstep.parity.cli.arguments import (
     whole,
 )
 from lockstep.parity.cli.output import counted, emit, printable, warn
+from lockstep.parity.cli.ranks import add_ranks
 
 HELP = "write a model's activations to a file"
 EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --backend mlx -o mlx.safetensors
   lockstep trace MODEL --tokens 1,2,3 --backend transformers -o truth.safetensors
-  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors"""
+  lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors
+  lockstep trace MODEL --tokens 1,2,3 --tensor-parallel 2 -o 'run.{rank}.safetensors'"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -31,7 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_backend(parser, default="reference", dtype="float32", also=("transformers",))
     parser.add_argument(
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
-        help="the trace to write; a trace that is there is replaced, no other file",
+        help="the trace to write; a trace that is there is replaced, no other file; {rank} in its "
+        "name is the number of each of several ranks",
     )  # fmt: skip
     parser.add_argument(
         "--taps", metavar="GLOB,...", help="only taps of these names, such as '*.mlp.*,logits'"
@@ -42,6 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
+    add_ranks(parser)
 
 
 def run(options: Namespace) -> int:
@@ -53,8 +57,13 @@ def run(options: Namespace) -> int:
     from lockstep.parity.torch_modules.folder import require_reference
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
-    check_trace_target(Path(options.out_file))
     globs = None if options.taps is None else options.taps.split(",")
+    if options.tensor_parallel > 1:
+        from lockstep.parity.cli import trace_ranks
+
+        made = trace_ranks.run(options, globs)
+        return made if isinstance(made, int) else report_on(options, made)
+    check_trace_target(Path(options.out_file))
     if options.backend == "transformers":
         return report_on(options, modules_run(options, globs))
     require_reference(
@@ -107,5 +116,6 @@ def described(made: dict[str, Any]) -> str:
     else:
         prompt, decoded = counted(made["tokens"], "token"), made["decoded"]
     steps = f" and {len(decoded)} decoded" if decoded else ""
-    run = f"{made['backend']} in {made['dtype']}"
+    ranks = f", {made['ranks']} ranks" if "ranks" in made else ""
+    run = f"{made['backend']} in {made['dtype']}{ranks}"
     return f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"

@@ -1,7 +1,7 @@
 """Run a model with its taps going to a file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ def trace_run(
     *,
     globs: Sequence[str] | None,
     decode: int,
+    files: Callable[..., Any] = TraceFile,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
     `tokens` is a prompt, or the prompts of a batch, which is filled up on the right. `globs` choose
     taps by name, None all. The run is the one that `generate` makes, and the file appears when it
-    is complete.
+    is complete. `files` opens what is written to, a file for each of several ranks where it is one.
     Raises: InputError if no tap that this backend computes has such a name, or the file cannot be
     written, or would have a header that is too long to be read.
     """
@@ -51,7 +52,7 @@ def trace_run(
         about["adapter"] = escape(adapter.name)
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
-    with TraceFile(path, room, **about) as file, Progress(stages) as progress:
+    with files(path, room, **about) as file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
             lengths = None if step or not batch else padding.lengths
@@ -83,13 +84,14 @@ def said_of(rows: list[list[int]], batch: bool) -> dict[str, Any]:
     return {"batch": rows, "padding": "right"} if batch else {"tokens": rows[0]}
 
 
-def with_decoded(file: TraceFile, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
+def with_decoded(file: Any, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
     """Say in a trace what its rows were fed after their prompts; return that."""
     said = {"batch_decoded": decoded} if batch else {"decoded": decoded[0]}
-    metadata = file.writer.header["__metadata__"]
-    metadata |= {key: json.dumps(one) for key, one in said.items()}
-    if batch:
-        del metadata["tokens"]  # which the writer always begins with
+    for one in getattr(file, "each", [file]):  # a file for each of several ranks
+        metadata = one.writer.header["__metadata__"]
+        metadata |= {key: json.dumps(value) for key, value in said.items()}
+        if batch:
+            del metadata["tokens"]  # which the writer always begins with
     return said
 
 
@@ -135,7 +137,7 @@ def run_stages(
     model: Any,
     tokens: np.ndarray,
     cache: Any,
-    file: TraceFile,
+    file: Any,
     globs: Sequence[str] | None,
     progress: Progress,
     lengths: Sequence[int] | None,
