@@ -74,12 +74,8 @@ class MlxBackend:
         return mx.default_device().type != mx.cpu
 
     def host(self, array: mx.array) -> np.ndarray:
-        """Copy a result to NumPy, bfloat16 by its bits. This waits for the array."""
-        if array.dtype != mx.bfloat16:
-            return np.array(array)
-        import ml_dtypes
-
-        return np.array(array.view(mx.uint16)).view(ml_dtypes.bfloat16)
+        """Copy a result to NumPy. This waits for the array."""
+        return to_numpy(array)
 
     def argmax(self, logits: mx.array) -> mx.array:
         """Return the id of the largest logit, the lowest of equals."""
@@ -110,6 +106,15 @@ def from_numpy(array: np.ndarray) -> mx.array:
     if array.dtype.name == "bfloat16":
         return mx.array(array.view(np.uint16)).view(mx.bfloat16)
     return mx.array(array)
+
+
+def to_numpy(array: mx.array) -> np.ndarray:
+    """Copy an array of MLX to NumPy, bfloat16 by its bits. This waits for it."""
+    if array.dtype != mx.bfloat16:
+        return np.array(array)
+    import ml_dtypes
+
+    return np.array(array.view(mx.uint16)).view(ml_dtypes.bfloat16)
 
 
 def summed(x: mx.array) -> mx.array:

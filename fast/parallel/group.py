@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from lockstep.fast.backends.mlx import from_numpy
+from lockstep.fast.backends.mlx import from_numpy, to_numpy
 from lockstep.fast.parallel.lost import STARTER, TAKEN
 from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
@@ -44,7 +44,7 @@ class Group:
         self.traffic.summed_bytes += part.nbytes
         if not isinstance(part, np.ndarray):
             return mx.distributed.all_sum(part, group=self.group)
-        return to_numpy(mx.distributed.all_sum(from_numpy(part), group=self.group), part)
+        return to_numpy(mx.distributed.all_sum(from_numpy(part), group=self.group))
 
     def all_gather(self, part: Array) -> Array:
         """Put the parts of all ranks, which have one shape, behind each other on a new first axis.
@@ -55,7 +55,7 @@ class Group:
         self.traffic.gathered_bytes += part.nbytes
         if not isinstance(part, np.ndarray):
             return mx.distributed.all_gather(part[None], group=self.group)
-        return to_numpy(mx.distributed.all_gather(from_numpy(part)[None], group=self.group), part)
+        return to_numpy(mx.distributed.all_gather(from_numpy(part)[None], group=self.group))
 
 
 class SummingOps:
@@ -69,13 +69,6 @@ class SummingOps:
         if name not in SUMMED:
             return operation
         return lambda *given, **told: self.group.all_sum(operation(*given, **told))
-
-
-def to_numpy(array: mx.array, like: np.ndarray) -> np.ndarray:
-    """Copy a result to NumPy, in the dtype of what went in. This waits for all ranks."""
-    if like.dtype.name == "bfloat16":
-        return np.array(array.view(mx.uint16)).view(like.dtype)
-    return np.array(array)
 
 
 def launched() -> bool:

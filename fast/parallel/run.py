@@ -3,6 +3,7 @@
 The order and the names are those of `reference/parallel/run.py`; read that one first.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -11,6 +12,7 @@ import numpy as np
 from lockstep.fast.parallel.group import Group
 from lockstep.fast.run import Run
 from lockstep.fast.shapes import Array, Tokens
+from lockstep.reference.checkpoint.parallel.adapting import bare
 from lockstep.reference.checkpoint.parallel.rank import RankCheckpoint
 from lockstep.reference.checkpoint.parallel.rules import rule_of
 
@@ -21,17 +23,20 @@ class ParallelRun(Run):
 
     group: Group
     checkpoint: RankCheckpoint
+    gains: Mapping[str, Array]  # what DoRA multiplies the rows of a sum by, by module
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply a projection: one that is cut by columns gives a part, and the parts are summed.
 
-        The bias is added once, to the sum.
+        The gain of DoRA is multiplied and the bias added once, to the sum.
         """
         rule = rule_of(path)
         if rule is None or rule.axis == "rows":
             return super().linear(x, path)
-        part = self.projected(x, self.weights[f"{path}.weight"], None, path)
-        y, bias = self.group.all_sum(part), self.weights.get(f"{path}.bias")
+        alone = replace(self, adapters=bare(self.adapters, path))
+        y = self.group.all_sum(alone.projected(x, self.weights[f"{path}.weight"], None, path))
+        gain, bias = self.gains.get(path), self.weights.get(f"{path}.bias")
+        y = y if gain is None else y * gain.astype(y.dtype)
         return self.tap(path, y if bias is None else y + bias)
 
     def looked_up(self, ids: Tokens, path: str) -> Array:

@@ -17,7 +17,8 @@ def add_cache_files(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--save-cache", metavar="FILE",
-        help="write the keys and values of prompt and answer to FILE when all is done",
+        help="write the keys and values of prompt and answer to FILE when all is done; with "
+        "--tensor-parallel a file for each rank, by {rank} in its name",
     )  # fmt: skip
 
 
@@ -26,15 +27,22 @@ class CacheFiles:
 
     def __init__(self, options: Namespace, decoder: Decoder):
         self.source, self.target = options.load_cache, options.save_cache
+        self.ranks = getattr(options, "tensor_parallel", 1)
         self.taken: int | None = None  # how many tokens came from the file
         self.cache: Any = None
         if (self.source or self.target) is not None:
             check_order(decoder)
-        if self.source is not None:
-            check_source(self.source, options)
+        for rank in range(self.ranks):
+            if self.source is not None:
+                check_source(self.of_rank(self.source, rank), options)
+            if self.target is not None:
+                check_target(self.of_rank(self.target, rank))
         if self.target is not None:
-            check_target(self.target)
             check_read(options.max_tokens)
+
+    def of_rank(self, name: str, rank: int) -> str:
+        """Return the file of a rank: each has one, of its own heads."""
+        return name if self.ranks == 1 else name.replace("{rank}", str(rank))
 
     def begin(self, generation: Generation, tokens: list[int], max_tokens: int) -> Any:
         """Return the cache to write with: one of the file, cut back, or an empty one."""
@@ -51,8 +59,12 @@ class CacheFiles:
         from lockstep.parity.prompt_cache import load_cache, reused
 
         room = generation.fed(generation.longest(tokens, max_tokens))
-        loaded = load_cache(self.source, generation.model, room=room)
+        group = getattr(generation.model, "group", None)
+        source = self.of_rank(self.source, 0 if group is None else group.rank)
+        loaded = load_cache(source, generation.model, room=room)
         cache = reused(loaded, tokens)
+        if group is not None:
+            check_alike(group, self.source, 0 if cache is None else cache.positions.length)
         if cache is None:
             name, told = loaded.cache.name, loaded.cache.options
             cache = generation.model.make_cache(name, **vars(told))
@@ -65,11 +77,25 @@ class CacheFiles:
         from lockstep.parity.prompt_cache import save_cache
 
         fed = [*tokens, *made][: self.cache.positions.length]
-        save_cache(self.target, generation.model, self.cache, fed)
+        group = getattr(generation.model, "group", None)
+        target = self.of_rank(self.target, 0 if group is None else group.rank)
+        save_cache(target, generation.model, self.cache, fed)
 
     def said(self, prompt: int) -> str:
         """Return a phrase for the line at the end, "" if no file was read."""
         return "" if self.taken is None else f"{self.taken} of {prompt} from the cache"
+
+
+def check_alike(group: Any, source: str, taken: int) -> None:
+    """Refuse files of which one rank can use more than another: they would part at once."""
+    import numpy as np
+
+    from lockstep.reference.checkpoint.errors import InputError
+
+    counts = group.all_gather(np.array([taken], np.int32))[:, 0].tolist()
+    if len(set(counts)) > 1:
+        said = ", ".join(map(str, counts))
+        raise InputError(source, f"the ranks' files are not of one text: they have {said} tokens")
 
 
 def check_order(decoder: Decoder) -> None:

@@ -8,9 +8,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.cli.loading import load, prompt_rows
+from lockstep.parity.cli.loading import load
 from lockstep.parity.cli.output import emit
-from lockstep.parity.cli.ranks import load_here, start_ranks, while_together
+from lockstep.parity.cli.ranks import load_here, one_prompt, start_ranks, while_together
 
 TRACES = "LOCKSTEP_TRACES_OF_RANKS"  # the folder in which started ranks write what they made
 
@@ -32,15 +32,6 @@ def run(options: Namespace) -> int:
         finally:
             del os.environ[TRACES]
         return code or judge(options, checkpoint, tokens, Path(made))
-
-
-def one_prompt(options: Namespace, checkpoint: Any) -> list[int]:
-    from lockstep.reference.checkpoint.errors import InputError
-
-    rows = prompt_rows(options, checkpoint)
-    if len(rows) > 1:
-        raise InputError("--tensor-parallel", f"takes one prompt, not a batch of {len(rows)}")
-    return rows[0]
 
 
 def check_backend(options: Namespace) -> None:
@@ -72,7 +63,7 @@ def judge(options: Namespace, checkpoint: Any, tokens: list[int], folder: Path) 
     """Compare what the ranks wrote, and say which known bugs make the same."""
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.parallel.compare import compare
-    from lockstep.parity.parallel.faults import named
+    from lockstep.parity.parallel.naming import found_in_traces
     from lockstep.parity.reports.terminal import report
 
     ranks, dtype = options.tensor_parallel, options.dtype or "float32"
@@ -83,11 +74,11 @@ def judge(options: Namespace, checkpoint: Any, tokens: list[int], folder: Path) 
     said = f"{options.backend} {dtype}, {ranks} ranks"
     result = compare(reference, dumps, tokens, decode=options.decode, said=said)
     right = result.verdict == "parity"
-    bugs = [] if right else named(reference, dumps, tokens, decode=options.decode)
-    faults = [{"id": bug.id, "wrong": bug.wrong} for bug in bugs]
-    lines = [f"bug: {bug.id}: {bug.wrong}" for bug in bugs]
-    if not right and not bugs:
-        lines = ["no bug of ranks that is known here explains all taps"]
+    found = [] if right else found_in_traces(reference, dumps, tokens, decode=options.decode)
+    faults = [{"id": one.bug.id, "wrong": one.bug.wrong, "taps": [*one.mends]} for one in found]
+    lines = [f"bug: {one.bug.id}: {one.bug.wrong}" for one in found]
+    if not right and not found:
+        lines = ["no bug of ranks that is known here makes such taps"]
     emit(
         options,
         lambda: {**result.to_json(), "faults": faults},

@@ -19,12 +19,14 @@ from typing import Any
 
 from lockstep.parity.cli.arguments import add_adapter, add_ignore_config
 from lockstep.parity.cli.output import counted, emit, printable
+from lockstep.parity.cli.ranks import add_dumps_of_ranks, dumps_of_ranks
 
 HELP = "compare two traces or dumps"
 EXAMPLE = """\
   lockstep diff reference.safetensors port.safetensors --model MODEL
   lockstep diff reference.safetensors port.safetensors --model MODEL --resume judged.jsonl
-  lockstep diff reference.sketch port.sketch --model MODEL --suspects suspects.txt"""
+  lockstep diff reference.sketch port.sketch --model MODEL --suspects suspects.txt
+  lockstep diff reference.safetensors 'port.{rank}.safetensors' --tensor-parallel 2"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
+    add_dumps_of_ranks(parser, "RIGHT", "perhaps LEFT")
 
 
 def refuse_suspects() -> None:
@@ -58,6 +61,9 @@ def run(options: Namespace) -> int:
     from lockstep.parity.reports.terminal import report
     from lockstep.parity.sketches.sides import Sketched, open_side
 
+    if ranks := dumps_of_ranks(options, options.right):
+        return of_ranks(options, ranks)
+    dumps_of_ranks(options, options.left)  # which refuses a name for several
     left, right = open_side(options.left), open_side(options.right)
     if isinstance(left, Sketched) or isinstance(right, Sketched):
         from lockstep.parity.cli.sketched import run as run_sketched
@@ -108,6 +114,29 @@ def telling(options: Namespace, kept: Any) -> Iterator[None]:
 
 def same_file(one: str, other: str) -> bool:
     return Path(one).resolve() == Path(other).resolve()
+
+
+def of_ranks(options: Namespace, right: list[Any]) -> int:
+    """Compare the dumps of all ranks with those of others, or with one of the whole model."""
+    from lockstep.parity.dumps.dump import open_dump
+    from lockstep.parity.parallel.diff import diff_ranks
+    from lockstep.parity.parallel.rank_files import has_ranks
+    from lockstep.parity.progress import Progress
+    from lockstep.parity.reports.terminal import report
+    from lockstep.reference.checkpoint.errors import InputError
+
+    for option in ("resume", "suspects"):
+        if getattr(options, option) is not None:
+            raise InputError(f"--{option}", "does not go with --tensor-parallel")
+    if options.model is not None:
+        raise InputError("--model", "with --tensor-parallel is for `lockstep explain MODEL RIGHT`")
+    oracle(options)  # which refuses what goes with a model
+    of_all = has_ranks(options.left)
+    left = dumps_of_ranks(options, options.left) if of_all else [open_dump(options.left)]
+    with Progress(len(right[0].shapes)) as progress:
+        result = diff_ranks(left, right, paths=(options.left, options.right), progress=progress)
+    emit(options, result.to_json, lambda: report(result))
+    return 0 if result.verdict == "parity" else 1
 
 
 def oracle(options: Namespace) -> Any:

@@ -7,15 +7,18 @@ Where it says its prompt, or which tokens it chose, those are judged too; a .jso
 """
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from lockstep.parity.cli.arguments import add_adapter, add_ignore_config, ids
 from lockstep.parity.cli.output import emit
+from lockstep.parity.cli.ranks import add_dumps_of_ranks, dumps_of_ranks
 
 HELP = "name every bug of a port, from one dump"
 EXAMPLE = (
     "  lockstep explain MODEL port.safetensors --tokens 9707,11,1879\n"
     "  lockstep trace MODEL --tokens 9707,11,1879 --decode 4 --backend cpu -o decoded.safetensors\n"
-    "  lockstep explain MODEL decoded.safetensors"
+    "  lockstep explain MODEL decoded.safetensors\n"
+    "  lockstep explain MODEL 'run.{rank}.safetensors' --tensor-parallel 2"
 )
 
 
@@ -35,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", help="the port's weights, compared first")
     add_adapter(parser)
     add_ignore_config(parser)
+    add_dumps_of_ranks(parser, "DUMP")
 
 
 def run(options: Namespace) -> int:
@@ -45,21 +49,25 @@ def run(options: Namespace) -> int:
     from lockstep.parity.progress import Progress
     from lockstep.parity.torch_modules.folder import require_reference
 
-    dump = open_dump(options.dump, words=True)
+    ranks = dumps_of_ranks(options, options.dump)
+    dump = ranks[0] if ranks else open_dump(options.dump, words=True)
     require_reference(options.model, "explain", "diff LEFT DUMP --model does not")
     model = load(options, "reference", "float32")
+    told: dict[str, Any] = {
+        "tokens": options.tokens,
+        "prompt": options.prompt,
+        "chat": options.chat,
+        "dtype": options.dtype,
+        "names": options.map,
+        "config": options.config,
+        "weights": options.weights,
+    }
     with Progress(2 * len(dump.shapes)) as progress:
-        found = explain(
-            model,
-            dump,
-            tokens=options.tokens,
-            prompt=options.prompt,
-            chat=options.chat,
-            dtype=options.dtype,
-            names=options.map,
-            config=options.config,
-            weights=options.weights,
-            progress=progress,
-        )
+        if ranks:
+            from lockstep.parity.parallel.explain import explain_ranks
+
+            found = explain_ranks(model, ranks, path=options.dump, progress=progress, **told)
+        else:
+            found = explain(model, dump, progress=progress, **told)
     emit(options, found.to_json, lambda: report(found))
     return 0 if found.verdict == "clean" else 1

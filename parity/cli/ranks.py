@@ -13,9 +13,7 @@ from lockstep.parity.cli.arguments import above_zero
 
 # What is refused beside it, and why.
 ALONE = {
-    "load_cache": "a cache in a file has the heads of all ranks",
     "expert_budget": "each rank would have one of its own",
-    "save_cache": "each rank has a cache of its own heads",
 }
 
 
@@ -27,8 +25,32 @@ def add_ranks(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_dumps_of_ranks(parser: ArgumentParser, *places: str) -> None:
+    parser.add_argument(
+        "--tensor-parallel", dest="ranks", metavar="N", type=above_zero, default=1,
+        help=f"{' and '.join(places)} is of N ranks that the model was dealt out to: its name with "
+        "{rank} for the number of each, or a folder with rank0.safetensors and so on",
+    )  # fmt: skip
+
+
+def dumps_of_ranks(options: Namespace, given: str) -> list[Any]:
+    """Open the dumps of all ranks, none if there is one of the whole model.
+
+    Raises: InputError if one has none, and where nobody says how many ranks there are.
+    """
+    from lockstep.parity.parallel.rank_files import RANK, open_ranks
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.ranks > 1:
+        return open_ranks(given, options.ranks)
+    if RANK in given:
+        raise InputError(given, "is of several ranks: say how many by --tensor-parallel N")
+    return []
+
+
 def check_options(options: Namespace) -> None:
     """Raises: InputError for what does not go with several ranks."""
+    from lockstep.parity.parallel.rank_files import check_pattern
     from lockstep.reference.checkpoint.errors import InputError
 
     if options.tensor_parallel == 1:
@@ -36,9 +58,13 @@ def check_options(options: Namespace) -> None:
     for name, why in ALONE.items():
         if getattr(options, name) is not None:
             raise InputError("--tensor-parallel", f"does not go with {flag(name)}: {why}")
-    if options.decoder != "autoregressive":
-        what = f"goes with --decoder autoregressive, not with {options.decoder}"
-        raise InputError("--tensor-parallel", what)
+    for name in ("load_cache", "save_cache"):
+        given = getattr(options, name)
+        if given is not None and options.backend == "reference":
+            what = f"does not go with {flag(name)} on the reference, whose ranks have one process"
+            raise InputError("--tensor-parallel", what)
+        if given is not None:
+            check_pattern(given)
 
 
 def flag(name: str) -> str:
@@ -53,6 +79,17 @@ def starts_ranks(options: Namespace) -> bool:
     from lockstep.fast.parallel.group import launched
 
     return not launched()
+
+
+def one_prompt(options: Namespace, checkpoint: Any) -> list[int]:
+    """Return the ids of the prompt. Raises: InputError if it is a batch of several."""
+    from lockstep.parity.cli.loading import prompt_rows
+    from lockstep.reference.checkpoint.errors import InputError
+
+    rows = prompt_rows(options, checkpoint)
+    if len(rows) > 1:
+        raise InputError("--tensor-parallel", f"takes one prompt, not a batch of {len(rows)}")
+    return rows[0]
 
 
 def check_mlx() -> None:

@@ -14,16 +14,25 @@ def check_targets(options: Namespace) -> None:
     Raises: InputError if one is a folder, lies in none, in the model's own, or is an input.
     """
     given = (getattr(options, name, None) for name in INPUTS)
-    inputs = [Path(name) for name in given if name]
+    inputs = [Path(one) for name in given if name for one in of_ranks(options, name)]
     out_file = getattr(options, "out_file", None)
-    targets = [name for name in (options.json, out_file) if name is not None]
+    written = [] if out_file is None else of_ranks(options, out_file)
+    targets = [name for name in (options.json, *written) if name is not None]
     for target in targets:
         if target == "":
             raise InputError("''", "is no name of a file to write")
         if target != "-":
             check_target(Path(target), inputs)
-    if len(targets) == 2 and Path(targets[0]).resolve() == Path(targets[1]).resolve():
+    if options.json and any(Path(one).resolve() == Path(targets[0]).resolve() for one in written):
         raise InputError(targets[0], "is to hold both the trace and the JSON; name two files")
+
+
+def of_ranks(options: Namespace, name: str) -> list[str]:
+    """Return the names of all files that a name with {rank} in it means; else the one."""
+    count = max(getattr(options, "ranks", 1), getattr(options, "tensor_parallel", 1))
+    if count == 1 or "{rank}" not in name:
+        return [name]
+    return [name.replace("{rank}", str(rank)) for rank in range(count)]
 
 
 def check_target(target: Path, inputs: list[Path]) -> None:

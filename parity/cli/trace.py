@@ -25,6 +25,7 @@ from lockstep.parity.cli.arguments import (
     whole,
 )
 from lockstep.parity.cli.output import counted, emit, printable, warn
+from lockstep.parity.cli.ranks import add_ranks
 
 HELP = "write a model's activations to a file"
 EXAMPLE = """\
@@ -33,7 +34,8 @@ EXAMPLE = """\
   lockstep trace MODEL --tokens 1,2,3 --tokens 4,5 -o batch.safetensors
   lockstep trace MODEL --prompt "$(cat long.txt)" --positions last:8 -o end.safetensors
   lockstep trace MODEL --prompt "$(cat long.txt)" --sketch -o long.sketch
-  lockstep trace MODEL --tokens 1,2,3 --decode 500 --resume -o long.safetensors"""
+  lockstep trace MODEL --tokens 1,2,3 --decode 500 --resume -o long.safetensors
+  lockstep trace MODEL --tokens 1,2,3 --tensor-parallel 2 -o 'run.{rank}.safetensors'"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +44,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_backend(parser, default="reference", dtype="float32", also=("transformers",))
     parser.add_argument(
         "-o", "--out", dest="out_file", metavar="FILE", required=True,
-        help="the trace to write; a trace that is there is replaced, no other file",
+        help="the trace to write; a trace that is there is replaced, no other file; {rank} in its "
+        "name is the number of each of several ranks",
     )  # fmt: skip
     add_choice(parser)
     parser.add_argument(
@@ -59,6 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_adapter(parser)
     add_ignore_config(parser)
+    add_ranks(parser)
 
 
 def run(options: Namespace) -> int:
@@ -69,8 +73,13 @@ def run(options: Namespace) -> int:
     from lockstep.parity.torch_modules.folder import require_reference
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
-    check_trace_target(Path(options.out_file))
     globs = globs_of(options)
+    if options.tensor_parallel > 1:
+        from lockstep.parity.cli import trace_ranks
+
+        made = trace_ranks.run(options, globs)
+        return made if isinstance(made, int) else report_on(options, made)
+    check_trace_target(Path(options.out_file))
     check_positions(options)
     if options.backend == "transformers":
         return report_on(options, modules_run(options, globs))
@@ -171,7 +180,8 @@ def described(made: dict[str, Any]) -> str:
         prompt = f"{positions_of(made['positions'])} of {prompt}"
     steps = f" and {len(decoded)} decoded" if decoded else ""
     steps += ", sketched" * bool(made.get("sketched"))
-    run = f"{made['backend']} in {made['dtype']}"
+    ranks = f", {made['ranks']} ranks" if "ranks" in made else ""
+    run = f"{made['backend']} in {made['dtype']}{ranks}"
     line = f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
     return line + (resumed(**made["resumed"]) if "resumed" in made else "")
 

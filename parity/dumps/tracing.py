@@ -36,6 +36,7 @@ def trace_run(
     at: str | None = None,
     sketched: bool = False,
     resume: bool = False,
+    files: Callable[..., Any] = TraceFile,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 
@@ -44,7 +45,8 @@ def trace_run(
     None all. The run is the one that `generate` makes, and the file appears when it is complete.
     `sketched`: of each tap its sketch is written, some hundred bytes. With `resume` a run that is
     interrupted leaves what it has beside `path`, and the same one, begun again, goes on from
-    there: to the same bits.
+    there: to the same bits. `files` opens what is written to, a file for each of several ranks
+    where it is one.
     Raises: InputError if no tap that this backend computes has such a name, or no prompt such a
     position, or a batch of unequal prompts is to be sketched, or `resume` is asked of parts of taps
     or sketches, or the file cannot be written, or would have a header that is too long to be read.
@@ -69,7 +71,7 @@ def trace_run(
     if resume:
         file, steps = opened_again(model, path, room, about, globs, decode)
     else:
-        file, steps = opened(path, room, about, padding, sketched), Steps(model)
+        file, steps = opened(path, room, about, padding, sketched, files), Steps(model)
     with file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
@@ -92,11 +94,12 @@ def trace_run(
 
 
 def opened(
-    path: str | Path, room: int, about: dict[str, Any], padding: Padding, sketched: bool
-) -> Any:
+    path: str | Path, room: int, about: dict[str, Any], padding: Padding, sketched: bool,
+    files: Callable[..., Any],
+) -> Any:  # fmt: skip
     """Return the file that taps go to, whole or sketched."""
     if not sketched:
-        return TraceFile(path, room, **about)
+        return files(path, room, **about)
     from lockstep.parity.sketches.writing import UNEQUAL, SketchFile
 
     if len({*padding.lengths}) > 1:
@@ -137,9 +140,10 @@ def said_of(rows: list[list[int]], batch: bool) -> dict[str, Any]:
 def with_decoded(file: Any, decoded: list[list[int]], batch: bool) -> dict[str, Any]:
     """Say in a trace what its rows were fed after their prompts; return that."""
     said = {"batch_decoded": decoded} if batch else {"decoded": decoded[0]}
-    file.say(**{key: json.dumps(one) for key, one in said.items()})
-    if batch and isinstance(file, TraceFile):
-        del file.writer.header["__metadata__"]["tokens"]  # which the writer always begins with
+    for one in getattr(file, "each", [file]):  # a file for each of several ranks
+        one.say(**{key: json.dumps(value) for key, value in said.items()})
+        if batch and isinstance(one, TraceFile):
+            del one.writer.header["__metadata__"]["tokens"]  # which the writer always begins with
     return said
 
 

@@ -34,7 +34,7 @@ ADDED_AROUND = frozenset({
 
 BATCH = "shows in a batch of unequal prompts alone"
 SAMPLING = "shows in which tokens a decoder of several at once takes, not in the logits"
-DEVICES = "needs several devices"
+DEVICES = "is of several ranks: `explain MODEL DUMP --tensor-parallel N` looks for it"
 REUSE = "needs a cache that served another prompt before"
 CRASH = "crashes or fails to load"
 LOGITS = "the logits are right: it is in what is done with them"
@@ -190,10 +190,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "tp-residual-in-partial": DEVICES,
         "tp-fused-shard-contiguous": DEVICES,
         "tp-kv-shard": DEVICES,
-        "tp-local-norm-statistics": DEVICES,
+        "tp-local-norm-statistics": needs("norms over all heads of queries or keys"),
         "tp-replicated-expert-summed": DEVICES,
         "tp-vocab-parallel-mask": DEVICES,
-        "tp-float-head-count": DEVICES,
+        "tp-float-head-count": CRASH,
     },
     "speculative": {
         "spec-exact-match-accept": SAMPLING,

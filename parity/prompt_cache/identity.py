@@ -33,6 +33,12 @@ def identity(model: Any) -> str:
     return digest.hexdigest()[:32]
 
 
+def rank_of(model: Any) -> str | None:
+    """Return which rank's heads a model has, None if it has all."""
+    group = getattr(model, "group", None)
+    return None if group is None else f"rank {group.rank} of {group.size}"
+
+
 def of_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the digest of a base: its config, and the name, format and bytes of each tensor."""
     if checkpoint not in _found:

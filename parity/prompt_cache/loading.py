@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.prompt_cache.identity import identity
+from lockstep.parity.prompt_cache.identity import identity, rank_of
 from lockstep.parity.prompt_cache.layout import FORMAT, VERSION, expected, in_order
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.rope_scaling import context_length, steady_length
@@ -102,6 +102,9 @@ def check_model(file: SafetensorsFile, model: Any) -> None:
     if said["dtype"] != model.dtype:
         what = f"holds {show(said['dtype'])}, but the model computes in {model.dtype} (--dtype)"
         raise InputError(file.path, what)
+    if said.get("rank") != rank_of(model):
+        found, wanted = (one or "a whole model" for one in (said.get("rank"), rank_of(model)))
+        raise InputError(file.path, f"is a cache of {show(found, 40)}, but this is {wanted}")
     if said["model"] != identity(model):
         what = "was saved with other weights, another config or another adapter than this model's"
         raise InputError(file.path, what)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.prompt_cache.identity import identity
+from lockstep.parity.prompt_cache.identity import identity, rank_of
 from lockstep.parity.prompt_cache.layout import FORMAT, TAG_OF, VERSION, in_order, parts
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
 from lockstep.reference.checkpoint.errors import InputError
@@ -54,6 +54,8 @@ def about(model: Any, cache: Cache) -> dict[str, str]:
         "dtype": model.dtype if isinstance(model.dtype, str) else str(model.dtype),
         "kind": cache.name,
     }
+    if (rank := rank_of(model)) is not None:
+        said["rank"] = rank
     told = vars(cache.options) | {"coded": coded(cache)}
     return said | {key: str(value) for key, value in told.items() if value is not None}
 

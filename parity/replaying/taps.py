@@ -8,6 +8,7 @@ import numpy as np
 from lockstep.parity.replaying.recorder import Recorder
 from lockstep.parity.replaying.shape_ops import SHAPE_OPS, blank
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.checkpoint.spans import Spans
 from lockstep.reference.model import Model
 
 STANDINS = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149)  # sizes that may stand for B and L
@@ -48,3 +49,12 @@ class Shapes:
 
     def tensor(self, name: str) -> np.ndarray:
         return blank(*self.checkpoint.stored(name).shape)
+
+    def tensor_part(
+        self, name: str, rows: Spans | None, columns: Spans | None, *, matrix: int = 0
+    ) -> np.ndarray:
+        shape = [*self.checkpoint.stored(name).shape][-2:]
+        for axis, spans in ((0, rows), (-1, columns)):
+            if spans is not None:
+                shape[axis] = sum(stop - first for first, stop in spans)
+        return blank(*shape)

@@ -1,4 +1,4 @@
-"""Some rows and some columns of a stored matrix, read without the bytes between them.
+"""Some rows and some columns of a stored matrix, read without the rest of it.
 
 A matrix is taken as rows of bytes, whatever a byte means: columns a to b of w are the bytes from
 a/w to b/w of a row. That holds of floats, of packed codes and their scales, and of blocks, as long
@@ -18,6 +18,8 @@ from lockstep.reference.checkpoint.safetensors_header import Entry
 
 Span = tuple[int, int]  # from the first to one past the last
 Spans = tuple[Span, ...]
+PAGE = 4096  # bytes that a disk brings at once: so much between two pieces is read over
+BLOCK = 1 << 20  # bytes that are read over at once
 
 
 def read_part(
@@ -36,11 +38,33 @@ def read_part(
     flat, done = buffer.reshape(-1).data, 0
     with open_file(path) as descriptor:
         check_unchanged(descriptor, path, file)
-        for place, length in pieces(row_bytes, rows, wanted):
-            read_into(descriptor, flat[done : done + length], entry.start + place, path)
-            done += length
+        if len(wanted) == 1 and 0 < row_bytes - size <= PAGE:
+            read_over(descriptor, buffer, entry.start + wanted[0][0], rows, row_bytes, path)
+        else:
+            for place, length in pieces(row_bytes, rows, wanted):
+                read_into(descriptor, flat[done : done + length], entry.start + place, path)
+                done += length
         check_unchanged(descriptor, path, file)
     return buffer
+
+
+def read_over(
+    descriptor: int, buffer: np.ndarray, start: int, rows: Spans, row_bytes: int, path: Path
+) -> None:
+    """Read one piece of each row, with the little that lies between them, many rows at a time.
+
+    `start` is where the piece of row 0 begins. A read for each row takes three to thirty times as
+    long, and the disk brings the same pages.
+    """
+    size, done = buffer.shape[1], 0
+    for begin, end in rows:
+        for row in range(begin, end, step := max(BLOCK // row_bytes, 1)):
+            count = min(step, end - row)
+            block = np.empty((count - 1) * row_bytes + size, np.uint8)
+            read_into(descriptor, block.data, start + row * row_bytes, path)
+            own = np.lib.stride_tricks.as_strided(block, (count, size), (row_bytes, 1))
+            buffer[done : done + count] = own
+            done += count
 
 
 def pieces(row_bytes: int, rows: Spans, columns: Spans) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,10 @@ class EachCache:
         return self.ranks[0].positions
 
     @property
+    def name(self) -> str:
+        return self.ranks[0].name
+
+    @property
     def warnings(self) -> Sequence[str]:
         return self.ranks[0].warnings
 

@@ -31,13 +31,20 @@ class ParallelModel(Model):
         check_ranks(checkpoint, ranks)
         super().__init__(checkpoint, dtype=dtype, ops=ops)
         self.ranks = [RankCheckpoint(checkpoint, rank, ranks) for rank in range(ranks)]
-        self.together = ParallelRun
+        self.together, self.ops_of_ranks = ParallelRun, OpsForEach
 
-    def with_parts(self, *, run: type[ParallelRun], checkpoint: type[RankCheckpoint]) -> Self:
-        """Return this model with another kind of run, or of what a rank has: a wrong one."""
+    def with_parts(
+        self,
+        *,
+        run: type[ParallelRun] | None = None,
+        checkpoint: type[RankCheckpoint] | None = None,
+        ops: type[OpsForEach] | None = None,
+    ) -> Self:
+        """Return this model with another kind of run, of operations, or of what a rank has."""
         other, whole, count = copy(self), self.ranks[0].whole, len(self.ranks)
-        other.together = run
-        other.ranks = [checkpoint(whole, rank, count) for rank in range(count)]
+        other.together, other.ops_of_ranks = run or self.together, ops or self.ops_of_ranks
+        if checkpoint is not None:
+            other.ranks = [checkpoint(whole, rank, count) for rank in range(count)]
         return other
 
     def make_cache(self, kind: str | None = None, **told: Any) -> Any:
@@ -54,7 +61,7 @@ class ParallelModel(Model):
             own = {"adapters": mine.modules, "replaced": mine.weights, "trace": None}
             told: dict[str, Any] = facts | {"checkpoint": checkpoint} | own
             alone.append(Run(**told))
-        together: dict[str, Any] = vars(alone[0]) | {"ops": OpsForEach(self.ops)}
+        together: dict[str, Any] = vars(alone[0]) | {"ops": self.ops_of_ranks(self.ops)}
         return self.together(**together | {"trace": facts["trace"]}, ranks=tuple(alone))
 
 

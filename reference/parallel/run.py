@@ -8,12 +8,14 @@ in one that has experts beside its MLP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lockstep.reference.checkpoint.parallel.adapting import bare
 from lockstep.reference.checkpoint.parallel.rules import rule_of
+from lockstep.reference.ops.dora_rescale import row_lengths
 from lockstep.reference.parallel.each import Each, all_sum, for_each
 from lockstep.reference.precision import rounded
 from lockstep.reference.run import Run
@@ -32,7 +34,7 @@ class ParallelRun(Run):
     def linear(self, x: Any, path: str) -> Any:
         """Apply a projection: of one that is cut by columns the parts are summed.
 
-        The bias is added once, to the sum.
+        To the sum, and once, rows are given their length where DoRA says one; then comes the bias.
         """
         rule = rule_of(path)
         if rule is None:
@@ -41,10 +43,23 @@ class ParallelRun(Run):
             own = for_each(lambda run, x: run.linear(x, path), Each(self.ranks), x)
             return self.tap(path, own)
         parts = for_each(lambda run, x: product(run, x, path), Each(self.ranks), x)
-        y, bias = all_sum(self.ranks[0].ops, parts), f"{path}.bias"
+        y, bias = self.rescaled(all_sum(self.ranks[0].ops, parts), path), f"{path}.bias"
         if self.checkpoint.has(bias):
             y = y + rounded(self.weight(bias), y.dtype)
         return self.tap(path, y)
+
+    def rescaled(self, y: Array, path: str) -> Array:
+        """Give the rows of an adapted matrix their learned length, where it has one.
+
+        What a row has now is known by its squares, of which each rank has some.
+        """
+        adapter = self.adapters.get(path)
+        if adapter is None or adapter.magnitude is None:
+            return y
+        squares = all_sum(self.ranks[0].ops, for_each(own_squares, Each(self.ranks), path))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gain = adapter.magnitude.astype(squares.dtype) / np.sqrt(squares)
+            return y * rounded(gain, y.dtype)
 
     def stack(self, path: str) -> Each:
         """Open every rank's part of a stack of matrices."""
@@ -65,7 +80,15 @@ class ParallelRun(Run):
 
 def product(run: Run, x: Array, path: str) -> Array:
     """Return one rank's part of a sum: what it makes of its columns, without the bias."""
+    run = replace(run, adapters=bare(run.adapters, path))
     return run.projected(x, run.weight(f"{path}.weight"), None, path)
+
+
+def own_squares(run: Run, path: str) -> Array:
+    """Return the squared length of what one rank has of each row of an adapted matrix: (N,)."""
+    adapter, weight = run.adapters[path], run.weight(f"{path}.weight")
+    lengths = row_lengths(weight, adapter.a, adapter.b, adapter.scale, run.dtype)
+    return np.square(np.concatenate(list(lengths)))
 
 
 def own_rows(run: Run, ids: Tokens, path: str) -> Array:

@@ -1,15 +1,20 @@
 """`generate --tensor-parallel`: ranks write what one writes. By law, and by hand where it says."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from lockstep.fast.parallel.launch import Ended
 from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
+from lockstep.parity.cli.cached import check_alike
 from lockstep.parity.cli.ranks import told
+from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.test_docs_commands import bare, commands
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +42,12 @@ def test_the_reference_writes_with_two_ranks_what_it_writes_with_one(written, pl
     assert "tensor_parallel" not in one and "tensor_parallel" not in two
 
 
+def test_other_decoders_write_with_two_ranks_what_they_write_with_one(written, plain):
+    told = ("--backend", "reference", "--decoder", "speculative", "--draft", "lookup")
+    one, two = written(plain, *told), written(plain, *told, "--tensor-parallel", 2)
+    assert two["tokens"] == one["tokens"] and two["decoder"] == one["decoder"]
+
+
 def test_they_sample_the_same_tokens_and_send_what_the_arithmetic_says(written, plain):
     """By hand: 2 layers, 48 wide, 120 words; the prompt and 7 steps, 12 tokens in 8 passes.
 
@@ -58,8 +69,15 @@ def test_they_sample_the_same_tokens_and_send_what_the_arithmetic_says(written, 
     ("core", "arguments"),
     [
         ("cannot be cut for 3 ranks: num_attention_heads=4", ["--tensor-parallel", 3]),
-        ("does not go with --save-cache", ["--tensor-parallel", 2, "--save-cache", "x"]),
-        ("not with wedlm", ["--tensor-parallel", 2, "--decoder", "wedlm"]),
+        ("put {rank} where the number", ["--tensor-parallel", 2, "--save-cache", "x"]),
+        (
+            "does not go with --load-cache on the reference",
+            ["--tensor-parallel", 2, "--load-cache", "{rank}", "--backend", "reference"],
+        ),
+        (
+            "does not go with --expert-budget",
+            ["--tensor-parallel", 2, "--expert-budget", "1MB", "--backend", "mlx"],
+        ),
         ("'0' is not a whole number from 1 on", ["--tensor-parallel", 0]),
     ],
 )
@@ -67,24 +85,28 @@ def test_what_is_refused(refuses, plain, core, arguments):
     refuses(core, "generate", plain, "--tokens", IDS, *arguments)
 
 
-def test_the_page_shows_what_is_printed():
+def test_files_of_several_texts_are_refused_on_every_rank():
+    """By hand: what a gather says where one rank's file has a token less."""
+    apart = SimpleNamespace(all_gather=lambda part: np.array([part, part - 1]))
+    with pytest.raises(InputError, match="not of one text: they have 5, 4 tokens"):
+        check_alike(apart, "{rank}", 5)
+    check_alike(SimpleNamespace(all_gather=lambda part: np.array([part, part])), "{rank}", 5)
+
+
+def test_the_page_shows_what_is_printed(tmp_path):
     """The ranks print by themselves, so the commands run in processes of their own."""
     shown = commands("docs/parallel.md")
-    assert len(shown) == 3
+    assert len(shown) == 5
+    (tmp_path / "parity").symlink_to(ROOT / "parity")
+    home = {"PYTHONPATH": str(ROOT)}
     for arguments, lines, code in shown:
         run = [sys.executable, "-m", "lockstep.parity.cli", *arguments]
-        said = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        said = subprocess.run(
+            run, cwd=tmp_path, env=os.environ | home, capture_output=True, text=True, timeout=300
+        )
         assert said.returncode == code, said.stderr
         printed = bare(said.stdout + said.stderr)
         assert [line for line in lines if line not in printed] == []
-
-
-def test_an_adapter_that_cannot_be_dealt_out_is_refused_before_ranks_start(refuses, tied):
-    adapter = Path(__file__).parents[1] / "witnesses" / "adapters" / "mlx_dora"
-    refuses(
-        "DoRA of 'model.layers.1.mlp.down_proj'",
-        *("generate", tied, "--tokens", IDS, "--adapter", adapter, "--tensor-parallel", 2),
-    )
 
 
 @pytest.mark.parametrize(

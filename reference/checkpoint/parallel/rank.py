@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -102,11 +102,14 @@ class RankCheckpoint:
         return self.whole.tensor_part(name, rows, columns, matrix=index)
 
 
-def stacked(matrices: Sequence[Any]) -> Any:
-    """Put matrices behind each other on a new first axis; packed ones stay packed."""
+def stacked(matrices: Sequence[Any], by: Callable[[Any], np.ndarray] = np.stack) -> Any:
+    """Put matrices behind each other on a new first axis; packed ones stay packed.
+
+    With `by=np.concatenate` on the first that they have, which makes one matrix of more rows.
+    """
     first = matrices[0]
     if not isinstance(first, Packed):
-        return np.stack(matrices)
+        return by(matrices)
     each = {one.name: [getattr(matrix, one.name) for matrix in matrices] for one in fields(first)}
-    arrays = {name: np.stack(some) for name, some in each.items() if hasattr(some[0], "shape")}
+    arrays = {name: by(some) for name, some in each.items() if hasattr(some[0], "shape")}
     return replace(first, **arrays)

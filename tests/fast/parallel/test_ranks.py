@@ -16,6 +16,7 @@ from lockstep import fast
 from lockstep.fast.parallel.launch import GRACE, TRIES, Ended, end, free_ports, launch, launch_once
 from lockstep.fast.parallel.lost import FAILED, LEFT_ALONE, LINE, STARTER, TAKEN
 from lockstep.parity.arrays import to_numpy
+from tests.fast.parallel.one_rank import in_flight
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 SCRIPT = Path(__file__).parent / "one_rank.py"
@@ -25,7 +26,8 @@ MODELS = (
     "llama/biased_llama3", "models/affine_4_64", "gpt2/packed", "qwen3_moe/packed",
     "gemma4/effective", "gemma4/sparse", "gguf/qwen3_mixed.gguf",
 )  # fmt: skip
-ADAPTED = (("models/tied_bfloat16", "mlx_lora"), ("models/affine_4_64", "peft_tables"))
+ADAPTED = (("models/tied_bfloat16", "mlx_lora"), ("models/affine_4_64", "peft_tables"),
+           ("models/tied_bfloat16", "mlx_dora"))  # fmt: skip
 
 
 def ran(out: Path, ranks: int, backend: str, models: list[str]) -> list[dict[str, np.ndarray]]:
@@ -47,6 +49,9 @@ def check(found: list[dict[str, np.ndarray]], backend: str, models: list[str]) -
             each = [rank[f"{name}:{kind}"] for rank in found]
             assert all(np.array_equal(other, each[0]) for other in each[1:])
             assert np.abs(each[0] - whole).max() / whole.std() < LIMIT, name
+    texts = in_flight(fast.load(models[0], backend=backend))
+    assert len(texts) == 8 and (texts[:, 1] >= 0).all()
+    assert all(np.array_equal(rank["texts"], texts) for rank in found)
 
 
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])

@@ -15,10 +15,10 @@ import pytest
 from lockstep.fast.parallel.launch import launch
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.parallel.compare import compare
-from lockstep.parity.parallel.faults import named
+from lockstep.parity.parallel.naming import found_in_traces
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.parallel.model import load
-from tests.parity.parallel.wrong_ranks import TOKENS
+from tests.parity.parallel.wrong_ranks import ROUNDED_APART, TOKENS
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 CATALOGUE = "tp-allreduce-missing"
@@ -32,9 +32,12 @@ PLANTED = {
     },
     ("models/untied_float32", 4): {
         "right": "",
+        ROUNDED_APART: "",
         "tp-allreduce-missing of attention": "model.layers.0.self_attn.o_proj",
         "tp-kv-shard": "model.layers.0.self_attn.k_proj of rank 1",
         "tp-vocab-parallel-mask": "model.embed_tokens",
+        "tp-residual-in-partial": "model.layers.0.residual",
+        "tp-fused-shard-contiguous of gates": "model.layers.0.mlp.gate_proj of rank 1",
         "another": "model.layers.0.self_attn.o_proj",
     },
 }
@@ -52,9 +55,21 @@ def test_bugs_of_ranks_are_found_and_named(tmp_path, model, ranks):
         result = compare(reference, dumps, TOKENS, decode=1, said=bug)
         assert (result.first_divergence.name if result.first_divergence else "") == first, bug
         assert result.compared > 40
+        if bug == ROUNDED_APART:
+            check_that_all_choose_alike(dumps)
         if first:
-            found = [one.id for one in named(reference, dumps, TOKENS, decode=1)]
+            found = [one.bug.id for one in found_in_traces(reference, dumps, TOKENS, decode=1)]
             assert found == ([] if bug == "another" else [bug.split(" of ")[0]]), bug
+
+
+def check_that_all_choose_alike(dumps):
+    """By law: every word is scored by one rank, and a gather copies what it made of it."""
+    for step in ("", "step.1/"):
+        sums, logits = (
+            [dump.read(step + name).tobytes() for dump in dumps]
+            for name in ("model.layers.1.residual", "logits")
+        )
+        assert len(set(sums)) == len(dumps) and len(set(logits)) == 1
 
 
 def test_a_rank_that_alone_has_a_wrong_value_is_found(tmp_path):

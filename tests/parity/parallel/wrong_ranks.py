@@ -14,17 +14,21 @@ import numpy as np
 from lockstep.fast.backends import backend_named
 from lockstep.fast.parallel import model as model_module
 from lockstep.fast.parallel import run as run_module
-from lockstep.fast.parallel.group import join
+from lockstep.fast.parallel.group import Group, SummingOps, join
 from lockstep.fast.parallel.run import ParallelRun
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.parallel.rank import RankCheckpoint
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+ROUNDED_APART = "right, but rounded apart"
 RIGHT = {
     "linear": ParallelRun.linear,
     "spans": RankCheckpoint.spans,
     "zero_unless": run_module.zero_unless,
+    "tensor": RankCheckpoint.tensor,
+    "ops": SummingOps.__getattr__,
+    "all_sum": Group.all_sum,
 }
 
 
@@ -74,11 +78,43 @@ def in_turns(self: RankCheckpoint, module: str) -> Any:
     return ((head * wide, (head + 1) * wide),)
 
 
+def gates_as_one(self: RankCheckpoint, name: str) -> Any:
+    """Put gate and up above each other, and give rank r part r of N: half of it is its gate."""
+    if ".mlp.gate_proj." not in name and ".mlp.up_proj." not in name:
+        return RIGHT["tensor"](self, name)
+    home = name.partition(".mlp.")[0]
+    both = [
+        np.asarray(self.whole.tensor(f"{home}.mlp.{one}_proj.weight")) for one in ("gate", "up")
+    ]
+    part = np.split(np.concatenate(both), self.ranks)[self.rank]
+    return np.split(part, 2)[".mlp.up_proj." in name]
+
+
+def stream_in_part(self: SummingOps, name: str) -> Any:
+    """Add the stream to each rank's part, so that the sum over ranks has it once for each."""
+    operation = RIGHT["ops"](self, name)
+    if name != "add":
+        return operation
+    return lambda stream, summed: operation(self.group.all_sum(stream), summed)
+
+
+def rounded_apart(self: Group, part: Any) -> Any:
+    """Give each rank a sum that is rounded in a way of its own, as other back ends may: no bug."""
+    return RIGHT["all_sum"](self, part) * (1 + self.rank * 2.0**-23)
+
+
 def plant(bug: str) -> None:
     """Make one of the bugs, and undo the one before."""
     ParallelRun.linear = RIGHT["linear"]
     RankCheckpoint.spans = RIGHT["spans"]
+    RankCheckpoint.tensor = RIGHT["tensor"]
+    SummingOps.__getattr__ = RIGHT["ops"]
+    Group.all_sum = rounded_apart if bug == ROUNDED_APART else RIGHT["all_sum"]
     run_module.zero_unless = RIGHT["zero_unless"]
+    if bug == "tp-fused-shard-contiguous of gates":
+        RankCheckpoint.tensor = gates_as_one
+    if bug == "tp-residual-in-partial":
+        SummingOps.__getattr__ = stream_in_part
     if bug in LINEAR:
         ParallelRun.linear = LINEAR[bug]
     if bug in SPANS:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.parallel.each import Each
 from lockstep.reference.parallel.model import load
 from tests.wide_models import SOURCES, wide_model
@@ -27,6 +26,7 @@ FITTING = {
 }  # fmt: skip
 ADAPTED = {
     "mlx_lora": ("models/tied_bfloat16", 2), "mlx_tables": ("models/biased_float16", 3),
+    "mlx_dora": ("models/tied_bfloat16", 2), "peft_dora": ("models/biased_float16", 3),
     "mlx_experts": ("qwen3_moe/packed", 2), "peft_experts": ("qwen3_moe/fused", 4),
     "peft_gpt2": ("gpt2/original", 3), "peft_rslora": ("llama/biased_llama3", 4),
     "peft_saved": ("models/untied_float32", 4), "peft_tables": ("models/affine_4_64", 2),
@@ -83,13 +83,6 @@ def test_adapters_are_dealt_out_with_the_weights(name):
     whole = one.forward(tokens)
     assert far(load(base, adapter, ranks=ranks).forward(tokens), whole) < LIMIT
     assert far(reference.load(base).forward(tokens), whole) > 0.1  # it changes something
-
-
-def test_dora_of_rows_that_are_cut_is_refused():
-    base = WITNESSES / "models" / "tied_bfloat16"
-    model = load(base, WITNESSES / "adapters" / "mlx_dora", ranks=2)
-    with pytest.raises(InputError, match=r"DoRA of 'model.layers.1.mlp.down_proj'"):
-        model.forward([[1, 2]])
 
 
 def test_what_ranks_have_of_their_own_is_their_part_of_the_whole():

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from lockstep.reference.checkpoint import files, safetensors, spans
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
@@ -83,7 +84,12 @@ def test_a_stack_is_read_a_matrix_at_a_time(name):
 
 
 def test_a_rank_reads_its_own_bytes_and_no_others(monkeypatch):
-    """By hand: what is cut is read once by all together, what is whole once by each."""
+    """By hand: what is cut is read once by all together, what is whole once by each.
+
+    Counted are the bytes that the system is asked for; what is less than a page between two pieces
+    is not read over here.
+    """
+    monkeypatch.setattr(spans, "PAGE", 0)
     read = count_reads(monkeypatch)
     whole = open_checkpoint(WITNESSES / "models" / "untied_float32")
     read.clear()
@@ -98,6 +104,27 @@ def test_a_rank_reads_its_own_bytes_and_no_others(monkeypatch):
             rank.tensor(tensor)
         assert sum(read) == kept + (everything - kept) // 2
     assert kept < everything / 20
+
+
+@pytest.mark.parametrize(
+    ("columns", "block", "lengths"),
+    [
+        (2050, 1 << 20, [4100] * 8),
+        (2048, 1 << 20, [3 * 8192 + 4096] * 2),
+        (2048, 20000, [8192 + 4096] * 4),
+    ],
+)
+def test_what_is_a_page_or_less_is_read_over(monkeypatch, tmp_path, columns, block, lengths):
+    """By hand: the second half of 8 of 9 rows of float32. The first is a little more than a page,
+    or a page: then rows are read together, four of them in one go, or two."""
+    x = np.arange(9 * columns, dtype=np.float32).reshape(9, columns)
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    monkeypatch.setattr(spans, "BLOCK", block)
+    file, read = safetensors.SafetensorsFile(tmp_path / "x.safetensors"), count_reads(monkeypatch)
+    half, part = columns // 2, ((columns // 2, columns),)
+    found = file.read_part("x", ((0, 4), (5, 9)), part, columns)
+    assert np.array_equal(found.view(np.float32), np.delete(x, 4, axis=0)[:, half:])
+    assert read == lengths
 
 
 def count_reads(monkeypatch) -> list[int]:

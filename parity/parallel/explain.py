@@ -1,0 +1,149 @@
+"""`explain` of the dumps of ranks: bugs of ranks first, then all others, in what they make up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lockstep.parity.diffing.plain import rounding
+from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.explain import explain
+from lockstep.parity.explaining.before import config_findings, weight_findings
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
+from lockstep.parity.naming.names import step_of
+from lockstep.parity.naming.plan import known_taps
+from lockstep.parity.parallel.forced import (
+    PARTS,
+    WHOLE,
+    Judge,
+    base,
+    failing,
+    judged_run,
+    readings,
+    size,
+)  # fmt: skip
+from lockstep.parity.parallel.merged import Merged, plans_for
+from lockstep.parity.parallel.naming import found_in, named
+from lockstep.parity.parallel.parts_noise import without_rounded_parts
+from lockstep.parity.parallel.ranks import Ranks, dtype_of, fed_of, prompt_of, ranks_of
+from lockstep.parity.parallel.shapes import shapes_of_ranks
+from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.model import Model
+from lockstep.reference.parallel.model import ParallelModel
+
+Progress = Callable[[str], None]
+APART = (
+    "the ranks do not agree on {tap}, which they should have alike: only bugs of ranks were looked "
+    "for, others show when these are mended"
+)
+ENOUGH = "bugs of ranks explain all that is wrong: others are looked for when these are mended"
+
+
+def explain_ranks(
+    model: Model,
+    dumps: Sequence[Dump],
+    *,
+    path: str | Path,
+    tokens: Sequence[int] | None = None,
+    dtype: str | None = None,
+    names: str | Path | None = None,
+    progress: Progress = lambda name: None,
+    **told: Any,
+) -> Diagnosis:
+    """Return every bug of a port that is dealt out to ranks, from what each rank dumped.
+
+    `model` is the reference model that was ported, `dumps` has the ranks' in their order, `path`
+    says where they lie. What `told` and the others mean is said at `explain`.
+    Raises: InputError if the model cannot be dealt out so, if the dumps say different prompts, or
+    if nothing in them can be compared.
+    """
+    began, count = time.perf_counter(), len(dumps)
+    prompt = prompt_of(dumps, tokens)
+    known = shapes_of_ranks(model.checkpoint, count, length=len(prompt))
+    ranks = ranks_of(dumps, known, names)
+    fed, parted = fed_of(dumps, ranks.steps)
+    found_out: list[str] = []
+    if dtype is None:
+        dtype, found_out = dtype_of(dumps)
+    reference = ParallelModel(model.checkpoint, ranks=count, dtype=dtype, ops=model.ops)
+    reference.adapters = model.adapters
+    passes = [prompt, *fed]
+    right = judged_run(reference, ranks, passes)
+    check_compared(right, ranks, path)
+    found = found_in(reference, ranks, passes, right)
+    bugs = [named(one, right) for one in found]
+    mended = {tap for one in found for tap in one.mends}
+    result = Diagnosis(model=str(model.checkpoint.path), dump=str(path), dtype=dtype)
+    if right.apart or parted or (found and failing(right.taps).keys() <= mended):
+        result.config += config_findings(model, told.get("config"))
+        result.weights += weight_findings(model, told.get("weights"), result)
+        alone(result, right, mended, parted)
+    else:
+        merged = merged_dump(model, dumps, ranks, right, prompt, Path(path))
+        given: dict[str, Any] = {"tokens": tokens, "dtype": dtype, "progress": progress}
+        result = beside(explain(model, merged, **given, **told), mended, str(path))
+        without_rounded_parts(result, reference, ranks, passes)
+    result.faults = [*bugs, *result.faults]
+    result.compared = max(result.compared, len({base(tap.name) for tap in right.taps}))
+    result.conventions = [*said_of(right, bugs), *found_out, *ranks.plan, *result.conventions]
+    result.unmatched = unmatched(ranks, right)
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def check_compared(right: Judge, ranks: Ranks, path: str | Path) -> None:
+    """Raises: InputError if a rank has nothing that could be compared."""
+    for rank, side in enumerate(ranks.sides):
+        if not any(name in right.shapes for name in side.names):
+            raise InputError(path, f"nothing of rank {rank} can be compared: no tap is in its dump")
+
+
+def merged_dump(
+    model: Model, dumps: Sequence[Dump], ranks: Ranks, right: Judge, prompt: list[int], path: Path
+) -> Dump:
+    """Return the whole model's dump, which the ranks' make up."""
+    whole = known_taps(model.checkpoint, length=len(prompt))
+    parts = frozenset(tap for tap, how in right.read_as.items() if how != WHOLE)
+    merged = Merged(ranks, plans_for(ranks, right.shapes, whole, parts))
+    return merged.dump(path, dumps[0].about)
+
+
+def alone(result: Diagnosis, right: Judge, mended: set[str], parted: str) -> None:
+    """Report by the ranks alone: what no bug of ranks explains is unexplained."""
+    noise = rounding(right.dtype)
+    result.unexplained = [
+        Unexplained(name, size(tap), noise, tap.place or "")
+        for name, tap in failing(right.taps).items() if name not in mended
+    ]  # fmt: skip
+    result.steps = len({step_of(tap.name) for tap in right.taps}) - 1
+    result.taps = [replace(tap, status="diverged") if tap.status == "differs" else tap
+                   for tap in right.taps]  # fmt: skip
+    if right.apart:
+        result.conventions.append(APART.format(tap=right.apart[0]))
+    elif not result.unexplained and not parted:
+        result.conventions.append(ENOUGH)
+    if parted:
+        result.unexplained.append(Unexplained("decoded", 1.0, 0.0, parted))
+
+
+def beside(found: Diagnosis, mended: set[str], path: str) -> Diagnosis:
+    """Return a diagnosis of the whole without what bugs of ranks explain already."""
+    found.faults = [one for one in found.faults if not set(one.taps) <= mended or not one.taps]
+    found.unexplained = [one for one in found.unexplained if one.tap not in mended]
+    found.dump = path
+    return found
+
+
+def said_of(right: Judge, bugs: Sequence[Any]) -> list[str]:
+    """Return how taps were read; what a missing sum leaves is no way of dumping."""
+    unsummed = any(bug.id == "tp-allreduce-missing" for bug in bugs)
+    return [line for line in readings(right) if not (unsummed and PARTS in line)]
+
+
+def unmatched(ranks: Ranks, right: Judge) -> list[str]:
+    """Return what was dumped and no tap of the model is, by its dumped name."""
+    return sorted({side.names[tap] for side in ranks.sides for tap in side.names
+                   if tap not in right.shapes})  # fmt: skip
