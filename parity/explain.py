@@ -23,7 +23,7 @@ from lockstep.parity.explaining.deciding.verdict import decide
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
-from lockstep.parity.explaining.searching.untrained import untrained
+from lockstep.parity.explaining.searching.untrained import untrained, untrained_beside
 from lockstep.parity.explaining.steps.steps import read_passes
 from lockstep.parity.explaining.steps.whereabouts import whereabouts
 from lockstep.parity.explaining.whole_runs import whole_runs
@@ -105,8 +105,10 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.conventions += read_as_meant(case.trial, later=later)
     case.sort(progress)
     random = list(untrained(case))
-    case.wrong = [piece for piece in case.wrong if all(piece is not one for one, _ in random)]
+    case.wrong = but_for(random, case.wrong)
     case.search(progress)
+    random += untrained_beside(case)
+    case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)
     chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
@@ -125,6 +127,10 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     )
     chosen |= {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
     result.taps, result.counterfactual = whole_runs(case, chosen)
+
+
+def but_for(named: list[tuple[Piece, Named]], pieces: list[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if all(piece is not one for one, _ in named)]
 
 
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:

@@ -25,7 +25,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults.fault import Fault
-from lockstep.parity.graph import Graph
+from lockstep.parity.graph import Graph, Tensor
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
 from lockstep.reference.checkpoint.errors import InputError
@@ -37,6 +37,8 @@ NOTHING = "nothing was compared: no tensor has the name and the shape of a tap o
 MOST_CONTRADICTIONS = 3
 ALIKE = 3  # explanations of one piece that are tried on others
 EXCHANGED = 12  # explanations that like pieces offer each other
+IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
+FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
 
 
@@ -95,22 +97,29 @@ class Case:
     def search(self, progress: Progress) -> None:
         """Explain the wrong pieces, those of few candidates first: they teach what to try next.
 
-        Where a search found nothing, that over a like piece of another layer stays shallow, until
-        all others taught what they could. Then like pieces try each other's explanations.
+        Where a search found nothing, that over like pieces of other layers stays shallow, until all
+        others taught what they could. Of small pieces it is where two searches found nothing: one
+        layer may have what nobody knows. Then like pieces try each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
-        hopeless: dict[tuple[str, ...], int] = {}
+        in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
         waiting = self.by_ease()
         while waiting:
             taught = len(known)
             for piece in waiting:
-                deep = hopeless.get(self.graph.kind(piece), -1) < len(known)
-                if not self.explain(piece, known, deep=deep):
-                    hopeless[self.graph.kind(piece)] = len(known)
+                now = self.graph.kind(piece), len(known)
+                if not self.explain(piece, known, deep=in_vain[now] < self.patience(piece)):
+                    in_vain[now] += 1
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
         self.exchange()
+
+    def patience(self, piece: Piece) -> int:
+        """Return how many like pieces are searched deeply without a find."""
+        refs = (ref for number in piece.calls for ref in self.graph.calls[number].inputs)
+        weights = sum(isinstance(ref, Tensor) for ref in refs)
+        return IN_VAIN if weights <= FEW_WEIGHTS else 1
 
     def by_ease(self) -> list[Piece]:
         """Return the wrong pieces: those of few candidates first; of like pieces the least wrong.

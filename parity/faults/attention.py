@@ -18,6 +18,7 @@ from lockstep.parity.faults.values import (
     keys_unturned,
     values_of_normed_keys,
     values_turned,
+    values_turned_by_place,
     values_turned_rightly,
 )
 from lockstep.parity.graph import Call, Constant, Graph
@@ -248,6 +249,7 @@ FAULTS = (
         variants={
             "": values_turned(bare=False),
             "by the tables of the keys": values_turned(bare=True),
+            "by the frequencies of the keys, each token by its place": values_turned_by_place,
             "as keys should turn": values_turned_rightly,
         },
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.turns import POSITIONS
 from lockstep.parity.graph import Call, Graph, Ref, Tensor, Value, again
 from lockstep.parity.graph.stretched import turn_of
 
@@ -79,6 +80,16 @@ def values_turned(*, bare: bool) -> Rewrite:
         return None if keys.op != "rope" else call.with_input(1, again(keys, values, bare=bare))
 
     return rewritten
+
+
+@rewrite("attention_context")
+def values_turned_by_place(call: Call, graph: Graph) -> Call | None:
+    """Turn values by the keys' frequencies, whatever is wrong with the positions of the keys."""
+    keys = graph.source(scores_of(call, graph), 1)
+    if keys.op != "rope":
+        return None
+    kept = ((POSITIONS, keys.inputs[POSITIONS]),)
+    return call.with_input(1, again(keys, call.inputs[1], bare=True, kept=kept))
 
 
 @rewrite("attention_context")

@@ -53,16 +53,18 @@ class Again(Derived):
     """What the call of this number makes of another value, `first`, than its own first input.
 
     If the call is rewritten too, so is this: whoever turns values turns them as keys are turned.
+    Of inputs that are `kept` it takes those of the call as it should be.
     """
 
     number: int
     first: Ref
     bare: bool
+    kept: tuple[tuple[int, Ref], ...] = ()
 
     def as_in(self, call: Call) -> Again:
         """Return the same of the call as it is rewritten, if it still takes what it should."""
         known = len(call.inputs) == call.arity
-        return again(call, self.first, bare=self.bare) if known else self
+        return again(call, self.first, bare=self.bare, kept=self.kept) if known else self
 
 
 Ref = Value | Tensor | Constant | Derived
@@ -146,8 +148,10 @@ class Call:
         return ref.name if isinstance(ref, Tensor) else None
 
 
-def again(call: Call, first: Ref, *, bare: bool = False) -> Again:
-    """Return what a call makes of another first input, its others the same.
+def again(
+    call: Call, first: Ref, *, bare: bool = False, kept: tuple[tuple[int, Ref], ...] = ()
+) -> Again:
+    """Return what a call makes of another first input, its others the same but those `kept`.
 
     If `bare`, without what is done to that input on its way in, and to the result.
     """
@@ -159,8 +163,10 @@ def again(call: Call, first: Ref, *, bare: bool = False) -> Again:
             value = change(ops, value)
         return value
 
+    for index, ref in kept:
+        call = call.with_input(index, ref)
     own = first if bare else rerooted(call.inputs[0], first)
-    return Again(made, (own, *call.inputs[1:]), call.number, first, bare)
+    return Again(made, (own, *call.inputs[1:]), call.number, first, bare, kept)
 
 
 def rerooted(ref: Ref, root: Ref) -> Ref:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.hypothesis import (
+    Atom,
+    Hypothesis,
+    borrowed,
+    rewritten,
+)
 from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
@@ -60,10 +65,11 @@ class Beside:
 
     def spoilt(self, one: Hypothesis, piece: Piece, some: list[Explanation]) -> bool:
         """Say whether a piece is explained, and would not be if this bug were there too."""
-        here = one.calls & frozenset(piece.calls)
+        atoms, graph = some[0].atoms, self.trial.graph
+        brought = (borrowed(atom.hypothesis, piece.calls, graph) for atom in atoms)
+        here = one.calls & frozenset(piece.calls).union(*brought)
         if not here or any(atom.hypothesis == one for other in some for atom in other.atoms):
             return False
-        atoms, graph = some[0].atoms, self.trial.graph
         alone, beside = rewritten(atoms, graph), rewritten(atoms | {Atom(one, here)}, graph)
         if not alone or not beside:
             return False

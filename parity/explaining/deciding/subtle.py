@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.deciding.other_readings import readings
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
@@ -14,9 +15,21 @@ QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
 
 
 def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]:
-    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits."""
+    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits.
+
+    What is quiet may show beside one variant of a louder bug alone, where several explain as much:
+    that in which most votes are won is believed.
+    """
     if case.trial.dtype.itemsize > 2:
         return []
+    ballot = ballot_of(case, chosen)
+    found = quiet_beside(case, ballot)
+    rest = [quiet_beside(case, ballot_of(case, one)) for one in readings(case, chosen, ballot)]
+    return max([found, *rest], key=lambda one: sum(votes.fault for _, votes in one))
+
+
+def ballot_of(case: Case, chosen: Collection[Chosen]) -> Ballot:
+    """Let the pieces vote, each with what was found in it."""
     known: dict[int, frozenset[Atom]] = {}
     for bug in chosen:
         for piece, atom in zip(bug.pieces, bug.atoms, strict=True):
@@ -25,6 +38,11 @@ def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]
     ballot = Ballot(case.trial, judged, known)
     for bug in chosen:
         take_for_granted(ballot, bug, case)
+    return ballot
+
+
+def quiet_beside(case: Case, ballot: Ballot) -> list[tuple[Chosen, Votes]]:
+    """Return the quiet bugs that win, beside what each piece is known to have."""
     quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
     led = led_to(ballot, quiet)
     quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]

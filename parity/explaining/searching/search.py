@@ -256,7 +256,7 @@ class Search(Seen):
         beam = starts
         for depth in range(deepest + 1):
             found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
-            found = found or (self.grained(beam, candidates) if rows is None else [])
+            found = found or (self.finished(beam, candidates) if rows is None else [])
             if found:
                 return found[:BEAM]
             if not beam or self.spent:
@@ -265,15 +265,19 @@ class Search(Seen):
             beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
         return []
 
-    def grained(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that all but explain the piece, with a bug more that rounds coarsely.
+    def finished(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that all but explain the piece, with a bug more that showed nothing yet.
 
-        Such a bug makes noise: no measure that is not told of it says that the right one is nearer.
+        One that rounds coarsely makes noise: no measure that is not told of it says that the right
+        one is nearer. Another one hardly moves what it should be, but it moves what the port has.
         """
         near = [atoms for atoms in beam if atoms and self.fit(atoms)[0] <= BEGUN][:NEAR]
         coarse = [atom for atom in candidates if atom.hypothesis.fault.coarse]
-        larger = (atoms | {one} for atoms in near for one in coarse if one not in atoms)
-        return [atoms for atoms in larger if not self.spent and self.explains(atoms)]
+        quiet = [atom for atom in self.atoms if near and not self.possible(atom)]
+        larger = [atoms | {one} for atoms in near for one in quiet if one not in atoms]
+        self.look_at(larger, None)
+        larger += [atoms | {one} for atoms in near for one in coarse if one not in atoms]
+        return [atoms for atoms in larger if not self.spent and self.settles(atoms)]
 
     def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:
         """Say whether a stage may end with a set; the last one as the whole piece is judged."""

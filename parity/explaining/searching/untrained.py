@@ -8,13 +8,14 @@ one, and how large its numbers are. Inside of a piece, what lies behind it is un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lockstep.parity.explaining.said.diagnosis import Named
+from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
 from lockstep.parity.graph import Call
@@ -31,6 +32,8 @@ STEEP = 0.03  # of the longest direction of the inputs: shorter ones are roundin
 CLEAR = 4.0  # times the noise, that numbers of the usual size must make in a direction
 FARTHEST = 1.6  # times what a projection by random numbers mostly makes of its inputs' size
 ERRORS = 4.0  # standard errors that a sample may be off
+SPARE = 4  # tokens beyond the directions of inputs that are not the port's own
+OFF = 0.1  # of the port's size, that no matrix makes of them
 CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
 
 
@@ -66,6 +69,19 @@ def untrained(case: Case) -> Iterator[tuple[Piece, Named]]:
     for piece in case.wrong:
         found = (told(call, case, sample, piece) for call, sample in samples(piece, case))
         one = next(filter(None, found), None)
+        if one is not None:
+            yield piece, one
+
+
+def untrained_beside(case: Case) -> Iterator[tuple[Piece, Named]]:
+    """Yield such pieces of those that nothing explains, beside what explains like pieces."""
+    for piece in case.open:
+        target = case.graph.calls[piece.target]
+        sets = case.taught(piece) if target.op == "linear" else []
+        calls = filter(None, (rewritten(atoms, case.graph) for atoms in sets))
+        found = (sampled(target, case, case.dumped[piece.target], beside=one) for one in calls)
+        named = (told(target, case, sample, piece) for sample in found if sample is not None)
+        one = next(filter(None, named), None)
         if one is not None:
             yield piece, one
 
@@ -147,8 +163,9 @@ def sampled(
     *,
     noise: float = 0.0,
     cut: int | None = None,
+    beside: Mapping[int, Call] | None = None,
 ) -> Sample | None:
-    """Solve for the matrices in the directions that the inputs have.
+    """Solve for the matrices in the directions that the inputs have, `beside` other wrong calls.
 
     `value` is what the port has of the projection, or of `cut`, a sum that it is a part of, for the
     tokens (T,) that are `known`; `noise` is what rounding may have moved each of its numbers by.
@@ -157,9 +174,11 @@ def sampled(
     if not isinstance(ref, Value):
         return None
     end = call.number if cut is None else cut
-    x = run.port(ref.number) if ref.number in case.dumped else run.target(ref.number)
-    rest = run.target(end, {call.number: call.with_changed(1, nought)})  # its bias, what is added
-    port, right = value.astype(np.float64) - rest, run.target(end) - rest
+    wrong = {**(beside or {})}
+    x = run.port(ref.number) if ref.number in case.dumped else run.target(ref.number, wrong)
+    without = wrong.get(call.number, call).with_changed(1, nought)
+    rest = run.target(end, {**wrong, call.number: without})  # its bias, what is added
+    port, right = value.astype(np.float64) - rest, run.target(end, wrong) - rest
     kept = slice(None) if known is None else known
     x, port, right = (one.reshape(-1, one.shape[-1])[kept] for one in (x, port, right))
     if not all(np.isfinite(one).all() for one in (x, port, right)):
@@ -170,8 +189,20 @@ def sampled(
     left, lengths, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
     steep = max(STEEP * lengths[0], CLEAR * noise / min(sizes(x.shape[-1])))
     left, lengths = left[:, lengths > steep], lengths[lengths > steep]
+    if beside and not comes_from(left, port):
+        return None
     port, right = (left.T @ one / lengths[:, None] for one in (port, right))
     return Sample(port, right, x.shape[-1])
+
+
+def comes_from(left: np.ndarray, port: np.ndarray) -> bool:
+    """Say whether some matrix makes the port's rows (T, N) of inputs, whose directions are `left`.
+
+    Any rows do if there are no more of them than directions, so a few more are asked for.
+    """
+    tokens, directions = left.shape
+    off = np.linalg.norm(port - left @ (left.T @ port))
+    return tokens >= directions + SPARE and bool(off <= OFF * np.linalg.norm(port))
 
 
 def usual(port: np.ndarray, x: np.ndarray) -> np.ndarray:

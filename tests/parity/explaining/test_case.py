@@ -1,8 +1,12 @@
-"""In which order the wrong pieces of a dump are searched. By hand."""
+"""In which order the wrong pieces of a dump are searched, and how deeply. By hand."""
 
+from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.graph import Tensor, Value
 from lockstep.parity.graph.graph import Piece
 
 
@@ -26,3 +30,38 @@ def test_an_error_that_is_no_number_comes_last():
     kinds, counts = {1: "layer", 2: "layer"}, {1: 10, 2: 10}
     assert order({1: float("nan"), 2: 3.0}, counts, kinds) == [2, 1]
     assert order({1: float("inf"), 2: 3.0}, counts, kinds) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("found", "patience", "deep"),
+    [([], 2, [1, 2]), ([2], 2, [1, 2, 3, 1]), ([3], 2, [1, 2]), ([2], 1, [1]), ([1], 1, [1, 2])],
+)
+def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patience, deep):
+    """What the first of three layers hides, the second may show; after that no time is spent."""
+    searched: list[int] = []
+
+    def explain(piece: Piece, known: Counter[int], *, deep: bool) -> bool:
+        searched.extend([piece.target] * deep)
+        if deep and piece.target in found:
+            known[piece.target] += 1
+            return True
+        case.open.append(piece)
+        return False
+
+    case = SimpleNamespace(
+        by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3)],
+        graph=SimpleNamespace(kind=lambda piece: ("layer",)),
+        explain=explain, patience=lambda piece: patience, exchange=lambda: None,
+        tap=lambda piece: "", open=[],
+    )  # fmt: skip
+    Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
+    assert searched == deep
+
+
+@pytest.mark.parametrize(("weights", "patience"), [(4, 2), (5, 1)])
+def test_small_pieces_get_a_second_try(weights, patience):
+    """By hand: one of four tensors beside a value, and one of five."""
+    inputs = [Value(0), *(Tensor(f"weight {number}") for number in range(weights))]
+    graph = SimpleNamespace(calls=[SimpleNamespace(inputs=inputs)])
+    case = SimpleNamespace(graph=graph)
+    assert Case.patience(case, Piece(0, (0,))) == patience  # pyright: ignore[reportArgumentType]

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.attention import FAULTS
-from lockstep.parity.graph import Graph, Value
+from lockstep.parity.graph import Evaluator, Graph, Value
+from tests.parity.explaining.ports import graph_of as small_graph
+from tests.parity.explaining.ports import model_of
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
@@ -15,6 +20,7 @@ NAMES = (
 HIDDEN = {
     "qkv-bias-dropped[of keys]": "without rope it adds the same to every score of a query",
 }
+SMALL = "models/untied_float32"
 BATCH, HEADS, GROUPS, LENGTH, WIDTH = 1, 4, 2, 5, 6
 RNG = np.random.default_rng(11)
 QUERIES = RNG.standard_normal((BATCH, HEADS, LENGTH, WIDTH))
@@ -138,6 +144,35 @@ def test_turned_values_by_loop():
         np.testing.assert_allclose(
             found[0, head], probs[0, head] @ turned[0, head // 2], atol=1e-13
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "same"),
+    [
+        ("by the frequencies of the keys, each token by its place", "rope-sign-flipped", True),
+        ("by the frequencies of the keys, each token by its place", "rope-theta-default", False),
+        ("as keys should turn", "rope-sign-flipped", True),
+        ("as keys should turn", "rope-theta-default", True),
+        ("", "rope-sign-flipped", False),
+        ("", "rope-theta-default", False),
+    ],
+)
+def test_what_turned_values_take_over_from_keys(name, beside, same):
+    """By law: the values are the same whatever the keys have that they do not take over."""
+    model, graph = model_of(SMALL), small_graph(SMALL)
+    every = hypotheses(catalogue(), graph)
+    on_values = next(one for one in every if (one.id, one.variant) == ("rope-applied-to-v", name))
+    other = next(one for one in every if one.id == beside)
+    run = Evaluator(graph, model.ops, np.dtype(np.float64), {}, Tensors(model.checkpoint))
+    number = min(on_values.calls)
+    values = [
+        run.target(number, {**calls, **{n: graph.calls[n] for n in other.calls}})
+        for calls in (
+            rewritten([Atom(one, one.calls) for one in some], graph) or {}
+            for some in ((on_values,), (on_values, other))
+        )
+    ]
+    assert np.allclose(*values, rtol=0, atol=1e-12) == same
 
 
 def test_shared_keys_and_own_values_are_told_apart():

@@ -83,18 +83,17 @@ def from_one(port: Port) -> None:
     variants={"queries": {"shifted": "q"}, "keys": {"shifted": "k"}},
 )
 def one_role_shifted(port: Port, shifted: str) -> None:
-    """Rotate one of the two at the next position, by the sine and cosine of a sum of angles."""
+    """Rotate one of the two by the tables of the next position."""
+    rotary, kinds = port.base.rotary_emb, {kind for kind, _ in port.frequencies()}
 
-    def turn(previous, role, x, cos, sin, by):
+    def turn(previous, role, x, cos, sin, kind):
         if role != shifted:
             return previous(role, x, cos, sin)
-        ahead, aside = by.cos().to(x.dtype), by.sin().to(x.dtype)
-        return previous(role, x, cos * ahead - sin * aside, sin * ahead + cos * aside)
+        return previous(role, x, *rotary(x, torch.arange(1, x.shape[2] + 1)[None], *kind))
 
-    angles = {kind: value.repeat(2) for kind, value in port.frequencies()}
     for attention in port.attentions():
-        by = angles.get(getattr(attention, "layer_type", None) or "", angles.get(""))
-        around_turn(attention, lambda previous, *args, by=by: turn(previous, *args, by))
+        kind = {getattr(attention, "layer_type", None)} & kinds
+        around_turn(attention, lambda previous, *args, kind=kind: turn(previous, *args, kind=kind))
 
 
 def other_theta(subject: Subject) -> bool:

@@ -1,6 +1,7 @@
 """The search for sets of bugs: what it goes on with, and where it starts."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,8 +132,24 @@ def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():
     search, both = search_in({loud: "gelu (erf) for silu", coarse: "in bfloat16"}, "float16")
     first = frozenset(atom for atom in both if atom.hypothesis.id == loud)
     assert len(both) == 2 and not search.explains(first)
-    assert search.grained([first], search.atoms) == [both]
-    assert search.grained([frozenset()], search.atoms) == []
+    assert search.finished([first], search.atoms) == [both]
+    assert search.finished([frozenset()], search.atoms) == []
+
+
+def test_what_showed_nothing_yet_is_tried_on_what_all_but_explains_a_piece():
+    """By hand: of two bugs that move what should be there by nothing, one moves what is there."""
+    (loud,), (quiet,), (other,) = sets("loud", "quiet", "other")
+    true = frozenset([loud, quiet])
+    search = SimpleNamespace(
+        atoms=[loud, quiet, other], spent=False, possible=lambda one: one is loud,
+        fit=lambda atoms: (2.0, 2.0, 2.0), look_at=lambda some, rows: None,
+        settles=lambda atoms: atoms == true,
+    )  # fmt: skip
+    near, none = [frozenset([loud])], [frozenset[Atom]()]
+    for atom in (loud, quiet, other):
+        object.__setattr__(atom.hypothesis, "fault", SimpleNamespace(coarse=False))
+    found = [Search.finished(search, beam, [loud]) for beam in (near, none)]  # pyright: ignore[reportArgumentType]
+    assert found == [[true], []]
 
 
 def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():

@@ -5,12 +5,20 @@ import warnings
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching.untrained import Sample
+from lockstep.parity.explaining.searching.untrained import Sample, comes_from
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
-from tests.parity.explaining.ports import explained, graph_of, is_of, model_of, port
+from tests.parity.explaining.ports import (
+    explained,
+    graph_of,
+    ids,
+    is_of,
+    model_of,
+    port,
+    rewrite_of,
+)
 
 NAME = "models/untied_float32"
 RIGHT = port(NAME)
@@ -54,6 +62,17 @@ def test_a_right_port_was_loaded():
     assert explained(NAME, RIGHT).verdict == "clean"
 
 
+def behind_heads(taps, bug, graph, weight_of):
+    """Return a dump in which the second layer's heads, wrong as they are, meet another matrix."""
+    model, tap = model_of(NAME), "model.layers.1.self_attn.o_proj"
+    (call,) = (one for one in graph.calls if tap in one.taps)
+    values = {number: taps[tap] for tap, number in graph.taps.items() if tap in taps}
+    run = Evaluator(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    calls = {one.number: rewrite_of(bug)(one, graph) or one for one in graph.calls}
+    wrong = call.with_changed(1, lambda ops, weight: weight_of(weight.shape).astype(np.float32))
+    return taps | {tap: run.target(call.number, calls | {call.number: wrong})}
+
+
 def layers_with(weight_of, dtype="float32"):
     """Return what a port dumps of its layers, with another matrix behind the second one's heads."""
     model, graph = model_of(NAME), graph_of(NAME)
@@ -83,3 +102,27 @@ def test_random_numbers_of_another_size_have_no_name_in_a_layer(deviation):
     found = explained(NAME, layers_with(drawn(deviation)), known)
     assert found.faults == []
     assert [one.tap for one in found.unexplained] == ["model.layers.1"]
+
+
+def test_random_numbers_are_named_beside_bugs_that_like_pieces_have():
+    """By witness: what the heads hand on is known from the other layers, and shows the matrix."""
+    bug, prompt = "attn-scale-twice", 70
+    taps = port(NAME, [bug], length=prompt)
+    graph = graph_of(NAME, prompt)
+    known = [one for one in catalogue() if one.id in (bug, "strict-false-drops-tensors")]
+    for deviation, names in ((0.02, {one.id for one in known}), (0.2, {bug})):
+        found = explained(
+            NAME, behind_heads(taps, bug, graph, drawn(deviation)), known, length=prompt
+        )
+        assert ids(found) == names
+        tap = "model.layers.1.self_attn.o_proj"
+        assert (tap in {one.tap for one in found.unexplained}) == (len(names) == 1)
+
+
+@pytest.mark.parametrize(("spare", "named"), [(3, False), (4, True)])
+def test_what_any_matrix_makes_shows_none(spare, named):
+    """By law: as many rows as directions come from any inputs, and a few more from the right."""
+    rng = np.random.default_rng(3)
+    left = np.linalg.qr(rng.standard_normal((6 + spare, 6)))[0]
+    assert comes_from(left, left @ rng.standard_normal((6, 8))) == named
+    assert not comes_from(left, rng.standard_normal((6 + spare, 8)))
