@@ -50,4 +50,6 @@ def in_kernel(
     if isinstance(keys, HeldCodes):
         return attend_codes.attended(queries, keys, values, mask, scale=scale)
     kernel = attend if queries.shape[2] == 1 else attend_prompt
-    return kernel.attended(queries, keys, values, mask, scale=scale)
+    wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
+    found = kernel.attended(wide, held, kept, mask, scale=scale)
+    return None if found is None else found.astype(queries.dtype, copy=False)

@@ -18,9 +18,9 @@ def gelu_tanh(x: Hidden) -> Hidden:
     if kernels.available():
         from lockstep.fast.kernels.activate import activated
 
-        found = activated(x, None, gelu=True)
+        found = activated(x.astype(np.float32, copy=False), None, gelu=True)
         if found is not None:
-            return found
+            return found.astype(x.dtype, copy=False)
     wide = x.astype(np.float32, copy=False)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         out = wide * wide

@@ -26,14 +26,26 @@ def multiplied(x: Inputs, weight: Weight, bias: Bias | None, *, digits: int | No
     rows, columns = weight.shape
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
-    flat = x.reshape(prod(x.shape[:-1]), columns).astype(np.float32, copy=False)
-    out = by_kernel(flat, weight, digits)
+    flat = x.reshape(prod(x.shape[:-1]), columns)
+    out = by_pairs(flat, weight)
+    if out is None:
+        flat = flat.astype(np.float32, copy=False)
+        out = by_kernel(flat, weight, digits)
     if out is not None and bias is None and x.dtype == out.dtype:
         return out.reshape(*x.shape[:-1], rows)
     with np.errstate(invalid="ignore", over="ignore"):
         out = by_blocks(flat, weight) if out is None else out
         out = out.astype(x.dtype, copy=False).reshape(*x.shape[:-1], rows)
         return out if bias is None else out + bias.astype(x.dtype, copy=False)
+
+
+def by_pairs(x: Array, weight: Weight) -> Array | None:
+    """Multiply bfloat16 by bfloat16, if Numba is installed and the processor has products of it."""
+    if x.dtype.name != "bfloat16" or not kernels.available():
+        return None
+    from lockstep.fast.kernels.by_pairs import product_of_pairs
+
+    return product_of_pairs(x, weight)
 
 
 def by_kernel(x: Array, weight: Weight, digits: int | None) -> Array | None:

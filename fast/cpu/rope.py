@@ -13,9 +13,11 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     if kernels.available():
         from lockstep.fast.kernels.turn import turned
 
-        found = turned(x, positions, frequencies, factor=factor)
+        wide = x.astype(np.float32, copy=False)
+        found = turned(wide, positions, frequencies, factor=factor)
         if found is not None:
-            return found
+            with np.errstate(over="ignore"):
+                return found.astype(x.dtype, copy=False)
     angle = positions[:, None, :, None] * frequencies[..., None, None, :]  # (B, 1, L, D/2)
     turn = (factor * np.exp(1j * angle)).astype(np.complex64)
     half = x.shape[-1] // 2

@@ -12,9 +12,9 @@ def silu(x: Hidden) -> Hidden:
     if kernels.available():
         from lockstep.fast.kernels.activate import activated
 
-        found = activated(x, None, gelu=False)
+        found = activated(x.astype(np.float32, copy=False), None, gelu=False)
         if found is not None:
-            return found
+            return found.astype(x.dtype, copy=False)
     wide = x.astype(np.float32, copy=False)
     with np.errstate(invalid="ignore", under="ignore"):
         power = np.exp(-np.abs(wide))

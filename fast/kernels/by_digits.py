@@ -6,9 +6,9 @@ Of 32 rows the codes are put side by side once, as bytes; then all tokens pass b
 import numpy as np
 
 from lockstep.fast.kernels.kernel import inlined, kernel
-from lockstep.fast.kernels.lanes import WIDTH, added, splat, subtracted, total
-from lockstep.fast.kernels.matmul import ROWS, dot
-from lockstep.fast.kernels.memory import floats, store, store_octets
+from lockstep.fast.kernels.lanes import WIDTH, added, joined, splat, subtracted, total
+from lockstep.fast.kernels.matmul import ROWS
+from lockstep.fast.kernels.memory import floats, store, store_parts
 from lockstep.fast.kernels.tile import add_products, turned
 from lockstep.fast.kernels.weights import codes, levels
 
@@ -16,8 +16,11 @@ LINE = 64
 
 
 @kernel
-def multiply_digits(block, of, cells, sums, steps, x, matrix, y):
-    """Write the products of tokens in digits with a block of rows of a matrix to y (M, N)."""
+def multiply_digits(block, of, cells, sums, steps, matrix, y, endless):
+    """Write the products of tokens in digits with a block of rows of a matrix to y (M, N).
+
+    Rows with a scale or an offset that is not finite are only told, in `endless` (N).
+    """
     tokens, rows = y.shape
     columns = cells.shape[1] // (of.tokens * of.digits)
     first, spans = block * ROWS, columns // of.span
@@ -46,9 +49,7 @@ def multiply_digits(block, of, cells, sums, steps, x, matrix, y):
                     y[start + token, first + row] = out[token * ROWS + row]
     if not all_finite(sizes, spans):
         for row in range(first, min(first + ROWS, rows)):
-            if not row_finite(sizes, row - first, spans):
-                for token in range(tokens):
-                    y[token, row] = dot(of, x, matrix, row, token)
+            endless[row] = not row_finite(sizes, row - first, spans)
 
 
 @inlined
@@ -87,9 +88,13 @@ def fill(of, matrix, first, rows, columns, panel, sizes):
         group, index = span // per, span % per * (of.span // WIDTH)
         for within in range(ROWS):
             row = min(first + within, rows - 1)  # behind the last: its like, which nobody reads
-            for more in range(of.span // WIDTH):
+            for more in range(0, of.span // WIDTH, of.parts):
                 at = within * of.span + more * WIDTH
-                store_octets(some, at, codes(of, matrix, row, group, index + more))
+                lanes = codes(of, matrix, row, group, index + more)
+                for part in range(1, of.parts):
+                    other = codes(of, matrix, row, group, index + more + part)
+                    lanes = joined(lanes, other, 8 * part)
+                store_parts(of, some, at, lanes)
             scale, offset = levels(of, matrix, row, group, index)
             sizes[2 * ROWS * span + within] = scale
             sizes[2 * ROWS * span + ROWS + within] = offset + scale * np.float32(of.zero)

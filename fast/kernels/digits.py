@@ -14,13 +14,13 @@ from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
-    added,
-    higher_digits,
+    field,
+    how_many,
+    in_bytes,
     ints_added,
     ints_total,
     larger,
     largest,
-    lowest_digit,
     magnitude,
     multiplied,
     no_ints,
@@ -28,10 +28,8 @@ from lockstep.fast.kernels.lanes import (
     rint,
     splat,
     to_ints,
-    total,
-    where_below,
 )
-from lockstep.fast.kernels.memory import floats, store_octets
+from lockstep.fast.kernels.memory import floats, signed_octets, store_octets
 from lockstep.fast.shapes import Array
 
 EXACT = 3  # digits that lose no more than float32 does
@@ -44,6 +42,7 @@ TINY = np.float32(1e-20)
 # 0. Zeros are exact and count for neither. Fewer digits are kept to the same rule.
 SHARE = np.float32(2**-12)
 ABOVE_ZERO = np.float32(2**-149)
+HIGHEST = np.finfo(np.float32).max
 
 
 @cache
@@ -93,53 +92,60 @@ def cut(block, of, x, cells, sums, steps, unfit):
             if not fit:
                 unfit[token] = True
                 break
+            write(of, x, start, step, cells, place * of.digits * of.span)
             whole = np.int64(0)
             for digit in range(of.digits):
-                to = place * of.digits + digit
-                one = written(of, x, start, step, digit, cells, to * of.span)
-                sums[to] = -of.zero * one
+                one = digits_total(of, cells, (place * of.digits + digit) * of.span)
+                sums[place * of.digits + digit] = -of.zero * one
                 whole += one << (8 * digit)
             steps[2 * place], steps[2 * place + 1] = step, step * np.float32(whole)
 
 
 @inlined
 def step_of(of, x, start):
-    """Return what a span is counted in, and whether it may be: all finite, and little lost.
+    """Return what a span is counted in, and whether it may be: a finite sum, and little lost.
 
     With more than one digit it is a power of two: what has few bits is kept exactly.
     """
-    top = every = splat(np.float32(0))
+    top, finite = splat(np.float32(0)), 0
     for index in range(0, of.span, WIDTH):
         size = magnitude(floats(x, start + index))
-        top, every = larger(size, top), added(every, size)
+        top, finite = larger(size, top), finite + how_many(size, np.float32(0), HIGHEST)
     high = largest(top)
     step = max(high, TINY) / np.float32(of.limit)
     if of.digits > 1:
         step = power_of_two(step)
-    fit = total(every) < np.float32(np.inf) and (high == 0 or high >= TINY)
-    return step, fit and most_are_kept(of, x, start, high * SHARE)
+    summable = finite == of.span and high <= HIGHEST / np.float32(of.span)
+    fit = summable and (high == 0 or high >= TINY)
+    return step, fit and most_are_kept(of, x, start, high)
 
 
 @inlined
-def most_are_kept(of, x, start, limit):
-    """Whether more numbers of a span lie above a limit than between zero and the limit."""
-    count = zero = splat(np.float32(0))
-    one, less = splat(np.float32(1)), splat(np.float32(-1))
+def most_are_kept(of, x, start, high):
+    """Whether more numbers of a span are near to the largest than between nothing and that."""
+    near = far = 0
     for index in range(0, of.span, WIDTH):
         size = magnitude(floats(x, start + index))
-        below = where_below(size, ABOVE_ZERO, zero, less)
-        count = added(count, where_below(size, limit, below, one))
-    return total(count) > 0
+        all_but_zero = how_many(size, ABOVE_ZERO, HIGHEST)
+        some = how_many(size, high * SHARE, HIGHEST)
+        near, far = near + some, far + all_but_zero - some
+    return high == 0 or near > far
 
 
 @inlined
-def written(of, x, start, step, digit, cells, to):
-    """Write one digit of each number of a span; return their sum."""
-    per, lanes = splat(np.float32(1) / step), no_ints()
+def write(of, x, start, step, cells, to):
+    """Write the digits of each number of a span, one digit of all numbers after another."""
+    per = splat(np.float32(1) / step)
     for index in range(0, of.span, WIDTH):
-        left = to_ints(rint(multiplied(floats(x, start + index), per)))
-        for _ in range(digit):
-            left = higher_digits(left)
-        store_octets(cells, to + index, left)
-        lanes = ints_added(lanes, lowest_digit(left))
+        octets = in_bytes(to_ints(rint(multiplied(floats(x, start + index), per))))
+        for digit in range(of.digits):
+            store_octets(cells, to + digit * of.span + index, field(octets, 8 * digit, 255))
+
+
+@inlined
+def digits_total(of, cells, at):
+    """Sum one digit over a span."""
+    lanes = no_ints()
+    for index in range(0, of.span, WIDTH):
+        lanes = ints_added(lanes, signed_octets(cells, at + index))
     return np.int64(ints_total(lanes))

@@ -257,23 +257,32 @@ def to_ints(_: Any, lanes: Any) -> Any:
 
 
 @instruction
-def lowest_digit(_: Any, codes: Any) -> Any:
-    """Return what the lowest byte says: a number from -128 to 127."""
-    return Ints(Ints), lambda context, builder, sig, arguments: builder.sext(
-        builder.trunc(arguments[0], vector(I8)), vector(I32)
-    )
+def in_bytes(_: Any, codes: Any) -> Any:
+    """Return whole numbers of up to 24 bits as three digits from -128 to 127, a byte each.
+
+    Raised by 128, digits are the bytes of a number that is raised likewise; and what takes 128
+    from a byte again is turning its top bit.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tops = constant([0x808080] * WIDTH)
+        return builder.xor(builder.add(arguments[0], tops), tops)
+
+    return Ints(Ints), generate
 
 
 @instruction
-def higher_digits(_: Any, codes: Any) -> Any:
-    """Return the number without its lowest digit, over 256."""
+def how_many(_: Any, lanes: Any, least: Any, most: Any) -> Any:
+    """Count the lanes that lie between two limits, or on one. No NaN does."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (codes,) = arguments
-        low = builder.sext(builder.trunc(codes, vector(I8)), vector(I32))
-        return builder.ashr(builder.sub(codes, low), constant([8] * WIDTH))
+        lanes, least, most = arguments
+        high_enough = builder.fcmp_ordered(">=", lanes, spread(builder, least))
+        low_enough = builder.fcmp_ordered("<=", lanes, spread(builder, most))
+        each = builder.bitcast(builder.and_(high_enough, low_enough), I16)
+        return builder.zext(builder.ctpop(each), ir.IntType(64))
 
-    return Ints(Ints), generate
+    return types.intp(Floats, types.float32, types.float32), generate
 
 
 @instruction

@@ -179,6 +179,21 @@ def prefetch(_: Any, array: Any, at: Any) -> Any:
 
 
 @instruction
+def store_parts(_: Any, of: Any, array: Any, at: Any, codes: Any) -> Any:
+    """Write the lowest `of.parts` bytes of each lane to neighbours of an array of bytes."""
+    element = ir.IntType(8 * of.numbers["parts"])
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, array, at, codes = arguments
+        place = address(context, builder, signature.args[1], vector(element), array, at)
+        narrow = codes if element == I32 else builder.trunc(codes, vector(element))
+        builder.store(narrow, place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(of, array, types.intp, Ints), generate
+
+
+@instruction
 def store_octets(_: Any, array: Any, at: Any, codes: Any) -> Any:
     """Write the lowest byte of each lane to neighbours of an array of bytes."""
 

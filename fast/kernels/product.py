@@ -20,6 +20,7 @@ from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Pack
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 FLOATS = (np.dtype(np.float32), *SEEN_AS)
+LINE = 16  # numbers of a line of the cache
 Form = tuple[Constants, tuple[Array, ...]]
 _known: dict[int, tuple[Any, Form | None]] = {}
 
@@ -37,12 +38,11 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     if form is None:
         return None
     of, matrix = form
-    out = np.empty((len(x), weight.shape[0]), np.float32)
-    sorted_x = interleaved(x, of.numbers.get("parts", 1))
-    many = len(x) >= FOUR and "zero" in of.numbers and possible()
-    if many:
-        in_whole_numbers(sorted_x, of, matrix, digits, out)
+    out = empty_on_a_line(len(x), weight.shape[0])
+    if len(x) >= FOUR and "zero" in of.numbers and possible():
+        in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
     else:
+        sorted_x = interleaved(x, of.numbers.get("parts", 1))
         multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
 
@@ -50,22 +50,35 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
 def in_whole_numbers(
     x: Array, of: Constants, matrix: tuple[Array, ...], digits: int, out: Array
 ) -> None:
-    """Multiply activations in digits with codes, and those of tokens that have none as floats."""
+    """Multiply activations in digits with codes; as floats those of tokens that have no digits,
+    and all with rows whose scales are not finite: 0 times infinity is NaN.
+    """
     form = with_digits(of, digits)
     cut, unfit = in_digits(x, form)
+    endless = np.zeros(out.shape[1], np.bool_)
     if not unfit.all():
-        multiply_digits(*sizes(x, out), form, *cut, x, matrix, out)
+        multiply_digits(*sizes(x, out), form, *cut, matrix, out, endless)
     if unfit.any():
-        out[unfit] = by_fours(x[unfit], of, matrix, out.shape[1])
+        out[unfit] = by_fours(x[unfit], of, matrix)
+    if endless.any():
+        out[:, endless] = by_fours(x, of, tuple(part[endless] for part in matrix))
 
 
-def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...], rows: int) -> Array:
+def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     """Multiply floats with zeros to make them fours: a token's bits depend on no other."""
     padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), np.float32)
     padded[: len(x)] = x
-    out = np.empty((len(padded), rows), np.float32)
-    multiply(*sizes(padded, out), of, padded, matrix, out)
+    out = np.empty((len(padded), len(matrix[0])), np.float32)
+    sorted_x = interleaved(padded, of.numbers.get("parts", 1))
+    multiply(*sizes(padded, out), of, sorted_x, matrix, out)
     return out[: len(x)]
+
+
+def empty_on_a_line(rows: int, columns: int) -> Array:
+    """Make room that begins where a line of the cache does: a vector on two lines costs twice."""
+    room = np.empty(rows * columns + LINE, np.float32)
+    begin = -room.ctypes.data % (4 * LINE) // 4
+    return room[begin : begin + rows * columns].reshape(rows, columns)
 
 
 def sizes(x: Array, out: Array) -> tuple[int, int]:
@@ -112,7 +125,7 @@ def blocks(name: str) -> Constants:
     columns, size = BLOCKS[name]
     form = FORMATS[name]
     group, span = form.GROUP, getattr(form, "SPAN", form.GROUP)
-    whole = {"zero": form.ZERO, "rest": getattr(form, "REST", 0), "span": span}
+    whole = {"zero": form.ZERO, "rest": getattr(form, "REST", 0), "span": span, "parts": 1}
     return Constants(format=name, group=group, size=size, step=size * group // columns, **whole)
 
 

@@ -200,7 +200,12 @@ def shuffled(builder: Any, first: Any, second: Any, part: tuple[int, ...]) -> An
 @cache
 def possible() -> bool:
     """Whether the processor that is compiled for multiplies bytes so."""
+    return has_feature("avx512vnni")
+
+
+def has_feature(name: str) -> bool:
+    """Whether the processor that is compiled for has what LLVM calls so."""
     settings: Any = config
     features = settings.CPU_FEATURES
     known = get_host_cpu_features() if features is None else features
-    return "+avx512vnni" in known.split(",")
+    return f"+{name}" in known.split(",")

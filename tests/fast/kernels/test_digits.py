@@ -81,6 +81,13 @@ def test_what_is_next_to_nothing_has_no_digits():
     assert without_digits(x) == [True, True, False]
 
 
+def test_what_has_no_finite_sum_has_no_digits():
+    """By hand: 32 times 2**123 is 2**128, which no float32 holds; a bit less has one."""
+    x = np.full((2, SPAN), 2.0**123, np.float32)
+    x[1] = np.nextafter(np.float32(2.0**123), np.float32(0))
+    assert without_digits(x) == [True, False]
+
+
 @pytest.mark.parametrize("ones, lost", [(1, False), (15, False), (16, True), (30, True)])
 def test_a_span_is_cut_if_most_of_it_is_kept(ones, lost):
     """By hand: of 32 numbers one is 0, some are 1, and all others 4097; but 4096 hides no 1."""

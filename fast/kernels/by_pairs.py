@@ -1,0 +1,98 @@
+"""The product of many tokens with a matrix, both in bfloat16: float32 sums, rounded at the end.
+
+Of 32 rows pairs of columns are put side by side once; then all tokens pass by.
+"""
+
+import ml_dtypes
+import numpy as np
+
+from lockstep.fast.kernels.by_digits import on_a_line
+from lockstep.fast.kernels.kernel import inlined, kernel, usable
+from lockstep.fast.kernels.lanes import WIDTH
+from lockstep.fast.kernels.matmul import ROWS
+from lockstep.fast.kernels.memory import floats
+from lockstep.fast.kernels.pairs import (
+    FOUR,
+    MANY,
+    UNROLLED,
+    multiply_four,
+    multiply_many,
+    possible,
+    store_bfloat16,
+)
+from lockstep.fast.kernels.tile import turned
+from lockstep.fast.shapes import Array, Weight
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def product_of_pairs(x: Array, weight: Weight) -> Array | None:
+    """Multiply bfloat16 activations (M, K) by a matrix (N, K) of such; None if no kernel is better.
+
+    That is so for a width that 16 does not divide, for fewer than four tokens, and on a processor
+    that lacks the instruction.
+    """
+    plain = isinstance(weight, np.ndarray) and weight.dtype == x.dtype == BFLOAT16
+    if not plain or len(x) < FOUR or 0 in weight.shape or x.shape[1] % (2 * UNROLLED):
+        return None
+    if not (possible() and usable()):
+        return None
+    padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), BFLOAT16)
+    padded[: len(x)] = x
+    out = np.empty((len(x), len(weight)), BFLOAT16)
+    octets = np.ascontiguousarray(weight).view(np.uint8)
+    blocks = -(-len(weight) // ROWS)
+    multiply_pairs(x.size * len(weight), blocks, padded.view(np.int32), octets, out.view(np.uint16))
+    return out
+
+
+@kernel
+def multiply_pairs(block, x, octets, y):
+    """Write the products of tokens (M, K / 2 cells) with a block of rows of a matrix to y (M, N).
+
+    M is made up to fours in x, but not in y.
+    """
+    first, cells = block * ROWS, x.shape[1]
+    panel = on_a_line(octets.shape[1] * ROWS)
+    fill(octets, first, panel)
+    out = on_a_line(MANY * ROWS * 4).view(np.float32)
+    some = len(x) // MANY * MANY
+    for start in range(0, some, MANY):
+        multiply_many(x, start, cells, panel, out)
+        round_to(y, start, min(MANY, len(y) - start), first, out)
+    for start in range(some, len(x), FOUR):
+        multiply_four(x, start, cells, panel, out)
+        round_to(y, start, min(FOUR, len(y) - start), first, out)
+
+
+@inlined
+def fill(octets, first, panel):
+    """Lay out a block of rows; behind the last there are zeros."""
+    rows, width = octets.shape
+    for half in range(0, ROWS, WIDTH):
+        begin, to = first + half, 4 * half
+        if begin + WIDTH <= rows:
+            for octet in range(0, width, WIDTH):
+                turned(octets, begin * width + octet, width, panel, octet * ROWS + to)
+        else:
+            few = np.zeros((WIDTH, width), np.uint8)
+            for row in range(begin, rows):
+                few[row - begin] = octets[row]
+            for octet in range(0, width, WIDTH):
+                turned(few, octet, width, panel, octet * ROWS + to)
+
+
+@inlined
+def round_to(y, start, tokens, first, out):
+    """Write a tile to y (M, N), as far as that reaches."""
+    rows = y.shape[1]
+    whole = first + ROWS <= rows
+    room = y if whole else np.empty((tokens, ROWS), np.uint16)
+    for token in range(tokens):
+        place = (start + token) * rows + first if whole else token * ROWS
+        for index in range(0, ROWS, WIDTH):
+            store_bfloat16(room, place + index, floats(out, token * ROWS + index))
+    if not whole:
+        for token in range(tokens):
+            for row in range(rows - first):
+                y[start + token, first + row] = room[token, row]

@@ -1,0 +1,116 @@
+"""Products of bfloat16 numbers with float32 sums: 32 rows with some tokens, in the registers.
+
+Each of 16 lanes is a row. A step takes two neighbouring columns, one cell of 32 bits: the rows'
+cells come from memory once for all tokens, and a token's is the same in all lanes. What a step does
+is one instruction of the processor for 32 products (AVX-512's BF16).
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from lockstep.fast.kernels.lanes import FLOAT, I16, I32, WIDTH, constant, instruction, vector
+from lockstep.fast.kernels.memory import address
+from lockstep.fast.kernels.tile import I64, PAIR, Place, has_feature
+
+MANY, FOUR = 12, 4  # tokens whose sums fit into the registers with all that they need; at the end
+UNROLLED = 8  # cells a turn
+
+
+class BFloat(ir.types._BaseFloatType):  # type: ignore[name-defined]
+    """LLVM's type, which llvmlite does not name. No number of it is ever written out."""
+
+    null, intrinsic_name = "0.0", "bf16"
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+
+BFloat._create_instance()
+CELLS = ir.VectorType(BFloat(), 2 * WIDTH)
+
+
+def summed(builder: Any, sums: Any, rows: Any, token: Any) -> Any:
+    """Add to each lane's sum the two products of its row's cell with the token's."""
+    kind = ir.FunctionType(vector(FLOAT), [vector(FLOAT), CELLS, CELLS])
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [sums, *(builder.bitcast(one, CELLS) for one in (rows, token))])
+
+
+def multiplying(tokens: int) -> Callable[..., Any]:
+    """Make what multiplies so many tokens at once."""
+
+    @instruction
+    def multiply_tile(_: Any, x: Any, first: Any, cells: Any, panel: Any, out: Any) -> Any:
+        """Write the products of tokens from `first` on, of `cells` each, with 32 rows to `out`.
+
+        The rows lie as `by_pairs.fill` leaves them. There is a whole number of `UNROLLED` cells.
+        """
+        given = (x, types.intp, types.intp, panel, out)
+        return types.void(*given), partial(of_a_tile, tokens)
+
+    return multiply_tile
+
+
+multiply_many, multiply_four = multiplying(MANY), multiplying(FOUR)
+
+
+def of_a_tile(tokens: int, context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    _, first, cells, *_ = values
+
+    def place(index: int, start: Any) -> Place:
+        return Place(context, builder, signature.args[index], values[index], start)
+
+    start = builder.mul(first, cells)
+    each = [builder.mul(cells, ir.Constant(I64, token)) for token in range(tokens)]
+    rows_of = [place(0, builder.add(start, behind)) for behind in each]
+    panel, out = (place(index, ir.Constant(I64, 0)) for index in (3, 4))
+    nothing = ir.Constant(vector(FLOAT), [0.0] * WIDTH)
+    sums = [cgutils.alloca_once_value(builder, nothing) for _ in range(tokens * PAIR)]
+    turns = builder.sdiv(cells, ir.Constant(I64, UNROLLED))
+    with cgutils.for_range(builder, turns) as turn:
+        some = panel.after(turn.index, UNROLLED * PAIR * WIDTH * 4)
+        others = [one.after(turn.index, UNROLLED) for one in rows_of]
+        for cell in range(UNROLLED):
+            both = [some.many(I32, (cell * PAIR + half) * 4) for half in range(PAIR)]
+            for token, one in enumerate(others):
+                number = one.one(I32, cell)
+                for half, rows in enumerate(both):
+                    total = sums[token * PAIR + half]
+                    builder.store(summed(builder, builder.load(total), rows, number), total)
+    for index, total in enumerate(sums):
+        place = out.pointer(vector(FLOAT), index * WIDTH)
+        builder.store(builder.load(total), place, align=4)
+    return context.get_dummy_value()
+
+
+@instruction
+def store_bfloat16(_: Any, array: Any, at: Any, lanes: Any) -> Any:
+    """Write the lanes, rounded to the nearest bfloat16, halves to the even one, to neighbours."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, lanes = arguments
+        bits = builder.bitcast(lanes, vector(I32))
+        upper = builder.lshr(bits, constant([16] * WIDTH))
+        even = builder.and_(upper, constant([1] * WIDTH))
+        half = builder.add(even, constant([0x7FFF] * WIDTH))
+        rounded = builder.lshr(builder.add(bits, half), constant([16] * WIDTH))
+        quiet = builder.or_(upper, constant([0x40] * WIDTH))  # a NaN must not become infinite
+        is_nan = builder.fcmp_unordered("uno", lanes, lanes)
+        result = builder.trunc(builder.select(is_nan, quiet, rounded), vector(I16))
+        place = address(context, builder, signature.args[0], vector(I16), array, at)
+        builder.store(result, place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+@cache
+def possible() -> bool:
+    """Whether the processor that is compiled for multiplies bfloat16 so."""
+    return has_feature("avx512bf16")
