@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from lockstep import fast, reference
-from lockstep.parity.arrays import to_numpy
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.layout import laid_out, layout_of
