@@ -31,15 +31,22 @@ class CpuBackend:
     def weight(self, tensor: np.ndarray | Packed) -> Any:
         """Take a stored tensor to the dtype that is computed in; a packed one stays packed.
 
-        Its scales are rounded to that dtype, where the reference keeps them as stored. A matrix of
-        narrower floats stays as it is, if there are kernels that widen it as they read.
+        Its scales are rounded to that dtype, where the reference keeps them as stored. Narrower
+        floats of a matrix stay as they are, if there are kernels that widen them as they read.
         """
         if isinstance(tensor, QuantizedTensor):
-            scales, biases = self.cast(tensor.scales), self.cast(tensor.biases)
+            scales, biases = (
+                one if self.widened_later(one) else self.cast(one)
+                for one in (tensor.scales, tensor.biases)
+            )
             return replace(tensor, scales=scales, biases=biases)
-        narrow = not isinstance(tensor, Packed) and tensor.ndim > 1 and tensor.dtype.itemsize == 2
-        widened_later = narrow and self.dtype == np.float32 and kernels.available()
-        return tensor if isinstance(tensor, Packed) or widened_later else self.cast(tensor)
+        if isinstance(tensor, Packed) or self.widened_later(tensor):
+            return tensor
+        return self.cast(tensor)
+
+    def widened_later(self, tensor: np.ndarray) -> bool:
+        narrow = tensor.ndim > 1 and tensor.dtype.itemsize == 2
+        return narrow and self.dtype == np.float32 and kernels.available()
 
     def held(self, tensor: np.ndarray | Packed) -> Any:
         """Take a stored tensor to what is kept of it while its expert is streamed."""

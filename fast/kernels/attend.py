@@ -5,7 +5,7 @@ import numpy as np
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
-from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.kernels.memory import floats, prefetch, scalar, store
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
@@ -85,6 +85,7 @@ def scored(query, keys, row, group, seen, scores):
         if seen[row, key]:
             lanes, at = splat(np.float32(0)), start + key * stride
             for index in range(0, len(query), WIDTH):
+                prefetch(None, keys, at + index)
                 lanes = fma(floats(query, index), floats(keys, at + index), lanes)
             scores[key] = total(lanes)
 
@@ -115,6 +116,8 @@ def averaged(probs, values, row, group, seen, out, to):
         for key in range(values.shape[2]):
             if seen[row, key]:
                 prob, at = splat(scalar(probs, key)), start + key * stride + index
+                for more in range(FOUR):
+                    prefetch(None, values, at + more * WIDTH)
                 a = fma(prob, floats(values, at), a)
                 b = fma(prob, floats(values, at + WIDTH), b)
                 c = fma(prob, floats(values, at + 2 * WIDTH), c)

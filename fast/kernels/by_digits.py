@@ -8,11 +8,9 @@ import numpy as np
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, joined, splat, subtracted, total
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import floats, store, store_parts
+from lockstep.fast.kernels.memory import LINE, floats, store, store_parts
 from lockstep.fast.kernels.tile import add_products, turned
 from lockstep.fast.kernels.weights import codes, levels
-
-LINE = 64
 
 
 @kernel

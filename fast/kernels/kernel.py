@@ -20,7 +20,7 @@ from numba import njit
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.helpers import SETTINGS, helpers
-from lockstep.fast.kernels.sharing import BODIES, run, serve
+from lockstep.fast.kernels.sharing import BEFORE, BODIES, run, serve
 
 SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
 TORN = (OSError, EOFError, pickle.UnpicklingError)  # by half a file, or a disk that is full
@@ -32,15 +32,22 @@ _state = {"forked": False}
 _code: dict[str, Callable[..., Any]] = {}
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(
+    function: Callable[..., Any] | None = None, *, before: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """Compile the work at one place: `start(products, places, *arguments)` does it at all of them.
 
-    The function takes the place, then the arguments. Where there are few products this thread does
-    it all; else the others help, with one kernel at a time. Machine code that cannot be read or
-    kept is thrown away and made anew, for this process alone.
+    The function takes the place, then the arguments. What is to be done once, `before` it, takes
+    the arguments alone. Where there are few products this thread does it all; else the others help,
+    with one kernel at a time. Machine code that cannot be read or kept is thrown away and made
+    anew, for this process alone.
     """
+    if function is None:
+        return functools.partial(kernel, before=before)
     work = Constants(format=function.__name__)
     BODIES[function.__name__] = function
+    if before is not None:
+        BEFORE[function.__name__] = before
 
     @functools.wraps(function)
     def start(products: int, places: int, *arguments: Any) -> None:

@@ -11,7 +11,6 @@ from lockstep.fast.kernels.lanes import WIDTH, added, fma, multiplied, splat, to
 from lockstep.fast.kernels.memory import floats, prefetch, store
 from lockstep.fast.kernels.weights import weights
 
-AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
 ROWS = 32  # of the matrix that a core takes at a time
 TOKENS = 32  # whose activations stay in the second cache while rows go by
 FOUR = 4  # tokens, and rows, that a step takes once there are as many
@@ -35,10 +34,9 @@ def multiply(block, of, x, matrix, y):
 def dot(of, x, matrix, row, token):
     """Multiply one row by the activations of one token."""
     lanes, groups = splat(np.float32(0)), x.shape[1] // of.group
-    ahead = AHEAD // matrix[0].itemsize
     for group in range(groups):
         at = token * x.shape[1] + group * of.group
-        prefetch(matrix[0], (row * groups + group) * of.step + ahead)
+        prefetch(of, matrix[0], (row * groups + group) * of.step)
         some = multiplied(weights(of, matrix, row, group, 0), floats(x, at))
         for index in range(1, of.group // WIDTH):
             some = fma(weights(of, matrix, row, group, index), floats(x, at + index * WIDTH), some)

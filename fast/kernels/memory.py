@@ -29,6 +29,9 @@ from lockstep.fast.kernels.lanes import (
     vector,
 )
 
+LINE = 64  # bytes that memory gives at a time
+AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
+
 
 def address(context: Any, builder: Any, kind: Any, to: ir.Type, array: Any, at: Any) -> Any:
     start = make_array(kind)(context, builder, array).data
@@ -164,18 +167,24 @@ def store(_: Any, array: Any, at: Any, lanes: Any) -> Any:
 
 
 @instruction
-def prefetch(_: Any, array: Any, at: Any) -> Any:
-    """Ask for a place of an array, even one behind its end, before it is needed."""
+def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
+    """Ask for each line of the cache that a group takes, far ahead of a place of an array.
+
+    Without a format it is that of sixteen numbers. Where the array has ended nothing is asked for.
+    """
+    count = WIDTH if of == types.none else of.numbers["step"]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = address(context, builder, signature.args[0], I8, *arguments)
+        place = address(context, builder, signature.args[1], I8, *arguments[1:])
         kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
         name = "llvm.prefetch.p0"
+        ask = cgutils.get_or_insert_function(builder.module, kind, name)
         how = [ir.Constant(I32, number) for number in (0, 3, 1)]  # to read, to keep, data
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [place, *how])
+        for more in range(0, count * array.dtype.bitwidth // 8, LINE):
+            builder.call(ask, [builder.gep(place, [ir.Constant(I32, AHEAD + more)]), *how])
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), generate
+    return types.void(of, array, types.intp), generate
 
 
 @instruction

@@ -9,18 +9,19 @@ import numpy as np
 from lockstep.fast.kernels.by_digits import multiply_digits
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
+from lockstep.fast.kernels.few import fits, in_three, multiply_few, room_for
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply
-from lockstep.fast.kernels.memory import SEEN_AS, seen
+from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
+LYING = ("STRETCH", "VECTORS", "SHARED", "NEAR", "TURN")  # how 64 codes lie, see `formats`
 FLOATS = (np.dtype(np.float32), *SEEN_AS)
-LINE = 16  # numbers of a line of the cache
 Form = tuple[Constants, tuple[Array, ...]]
 _known: dict[int, tuple[Any, Form | None]] = {}
 
@@ -28,7 +29,7 @@ _known: dict[int, tuple[Any, Form | None]] = {}
 def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     """Multiply float32 activations (M, K) by a matrix (N, K); None if no kernel is better.
 
-    Many tokens are multiplied by codes in whole numbers, of so many `digits`, if the processor can.
+    Codes are multiplied in whole numbers, if the processor can: many tokens of so many `digits`.
     That is so for a form that none knows, and for a float32 matrix and few tokens: there is nothing
     to unpack, and BLAS is as quick.
     """
@@ -41,8 +42,12 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     out = empty_on_a_line(len(x), weight.shape[0])
     if len(x) >= FOUR and "zero" in of.numbers and possible():
         in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
+        return out
+    sorted_x = interleaved(x, of.numbers.get("parts", 1))
+    if len(x) < FOUR and fits(of, x.shape[1]):
+        room = room_for(of, *x.shape)
+        multiply_few(*sizes(sorted_x, out), in_three(of), room, sorted_x, matrix, out)
     else:
-        sorted_x = interleaved(x, of.numbers.get("parts", 1))
         multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
 
@@ -76,8 +81,8 @@ def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
 
 def empty_on_a_line(rows: int, columns: int) -> Array:
     """Make room that begins where a line of the cache does: a vector on two lines costs twice."""
-    room = np.empty(rows * columns + LINE, np.float32)
-    begin = -room.ctypes.data % (4 * LINE) // 4
+    room = np.empty(rows * columns + LINE // 4, np.float32)
+    begin = -room.ctypes.data % LINE // 4
     return room[begin : begin + rows * columns].reshape(rows, columns)
 
 
@@ -126,6 +131,7 @@ def blocks(name: str) -> Constants:
     form = FORMATS[name]
     group, span = form.GROUP, getattr(form, "SPAN", form.GROUP)
     whole = {"zero": form.ZERO, "rest": getattr(form, "REST", 0), "span": span, "parts": 1}
+    whole |= {name.lower(): getattr(form, name) for name in LYING if hasattr(form, name)}
     return Constants(format=name, group=group, size=size, step=size * group // columns, **whole)
 
 

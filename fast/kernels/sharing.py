@@ -28,6 +28,7 @@ NUMBERS, LOW = (1 << 31) - 1, (1 << 32) - 1
 PATIENCE = 2000  # looks at a piece that another thread is at, before it is given the core
 I64, POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
 BODIES: dict[str, Any] = {}  # the functions of kernels, by their names
+BEFORE: dict[str, Any] = {}  # what is done once before the work of some of them
 
 
 def board() -> np.ndarray:
@@ -132,6 +133,21 @@ def job(_: Any, work: Any, arguments: Any) -> Any:
     return result(work, arguments), generate
 
 
+@instruction
+def prepare(_: Any, work: Any, arguments: Any) -> Any:
+    """Do what a kernel needs to be done once, if there is any such."""
+    given = [kind for kind in arguments.types if kind != types.none]
+    body, signature = BEFORE.get(work.format), types.void(*given)
+
+    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        if body is not None:
+            each = [builder.extract_value(values[1], index) for index in range(len(given))]
+            context.compile_internal(builder, body, signature, each)
+        return context.get_dummy_value()
+
+    return types.void(work, arguments), generate
+
+
 def piece(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
     """Make the function `void (arguments, first, last)` that calls a body at each of the places."""
     flags: Any = Flags()
@@ -205,6 +221,7 @@ def run(work, board, pieces, places, a, b, c, d, e, f, g, h):
     The arguments of the kernel come last, filled up with None. Numba is slow to see what a tuple of
     any length holds.
     """
+    prepare(work, (a, b, c, d, e, f, g, h))
     code, packed = job(work, (a, b, c, d, e, f, g, h))
     if pieces == 1:
         call(code, packed, 0, places)

@@ -25,6 +25,16 @@ def levels(*_: Any) -> Any:
     raise NotImplementedError
 
 
+def many_codes(*_: Any) -> Any:
+    """Return 64 codes: `many_codes(of, matrix, row, vector)`, see `formats`."""
+    raise NotImplementedError
+
+
+def lane_levels(*_: Any) -> Any:
+    """Return the scales and the offsets of 64 codes, each lane's own."""
+    raise NotImplementedError
+
+
 @overload(weights, jit_options=INLINED)
 def weights_of_format(of, matrix, row, group, index):
     return getattr(FORMATS[of.format], "weights", of_codes)
@@ -38,6 +48,16 @@ def codes_of_format(of, matrix, row, group, index):
 @overload(levels, jit_options=INLINED)
 def levels_of_format(of, matrix, row, group, index):
     return FORMATS[of.format].levels
+
+
+@overload(many_codes, jit_options=INLINED)
+def many_codes_of_format(of, matrix, row, vector):
+    return FORMATS[of.format].many_codes
+
+
+@overload(lane_levels, jit_options=INLINED)
+def lane_levels_of_format(of, matrix, row, vector):
+    return FORMATS[of.format].lane_levels
 
 
 def of_codes(of, matrix, row, group, index):

@@ -7,6 +7,14 @@ are quicker to make otherwise, has `weights`, which returns them as float32. `ma
 of the format's arrays, and `of` the numbers that its `layout` gives: `group` columns lie in `step`
 elements of the first array.
 
+`many_codes(of, matrix, row, vector)` returns 64 codes at once, and `lane_levels` of the same the
+levels, a lane for four of them: one token is multiplied so. In bytes of the matrix that follow one
+another lie the codes of `STRETCH` columns, in as many `VECTORS` of 64; so many of them that follow
+one another have the same levels lane by lane as are `SHARED`. Sixteen columns are a chunk of a
+vector; `NEAR` neighbours go to one vector before the next ones go to the next. If levels are not
+found in one way, they are after every `TURN` sets of them. A format without these is multiplied as
+floats there.
+
 Codes lie around `ZERO`; `REST` is 1 where the offset is not just what takes that away. The levels
 are the same for `SPAN` columns, or for the group.
 """

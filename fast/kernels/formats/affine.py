@@ -10,6 +10,7 @@ from functools import cache
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.lanes import WIDTH, field
 from lockstep.fast.kernels.memory import codes_at, octets, scalar
+from lockstep.fast.kernels.octets import MANY, many_octets, octet_field, scalars_of_groups
 
 SPAN = 64  # columns that are multiplied in whole numbers at a time
 
@@ -21,6 +22,8 @@ def layout(bits: int, group: int) -> Constants:
     numbers = {"bits": bits, "mask": 2**bits - 1, "group": group, "step": step, "run": run}
     numbers |= {"zero": 2 ** (bits - 1), "rest": 1, "span": min(group, SPAN)}
     parts = 1 if straddling else 8 // bits
+    if parts > 1:  # what is a byte already is as quick in floats
+        numbers |= {"stretch": MANY * parts, "vectors": parts, "shared": parts, "near": 1}
     return Constants(format="affine", **numbers, parts=parts, straddling=int(straddling))
 
 
@@ -37,3 +40,15 @@ def levels(of, matrix, row, group, index):
     _, scales, offsets = matrix
     place = row * scales.shape[1] + group
     return scalar(scales, place), scalar(offsets, place)
+
+
+def many_codes(of, matrix, row, vector):
+    packed, _, _ = matrix
+    some = many_octets(packed, row * packed.shape[1] + vector // of.parts * MANY)
+    return octet_field(some, vector % of.parts * of.bits, of.mask)
+
+
+def lane_levels(of, matrix, row, vector):
+    _, scales, offsets = matrix
+    place = row * scales.shape[1] + vector * MANY // of.group
+    return scalars_of_groups(of, scales, place), scalars_of_groups(of, offsets, place)

@@ -31,6 +31,25 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
+def count_once(counts, out):
+    counts[0] += 1
+    out[:] = 0
+
+
+@kernel.kernel(before=count_once)
+def copy_counts(place, counts, out):
+    out[place] = counts[0]
+
+
+@pytest.mark.parametrize("small", [0, 2**62])
+def test_what_is_done_before_is_done_once(small, monkeypatch):
+    """By hand: before any place, however many cores there are."""
+    monkeypatch.setattr(kernel, "SMALL", small)
+    counts, out = np.array([6]), np.empty(1000, np.int64)
+    copy_counts(1, 1000, counts, out)
+    assert counts.tolist() == [7] and (out == 7).all()
+
+
 def test_machine_code_is_kept_under_all_its_sources(tmp_path, monkeypatch):
     """By law: one changed letter anywhere is another folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

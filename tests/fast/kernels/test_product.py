@@ -43,11 +43,14 @@ def block_matrix(name: str, rows: int, columns: int) -> tuple[BlockTensor, np.nd
 
 
 def assert_product(weight, values, columns, fewest=1):
+    """Compare all at once: an output whose sum cancels is off by no more than others are."""
+    found, right = [], []
     for tokens in TOKEN_COUNTS:
-        if tokens < fewest:
-            continue
-        x = normal(tokens, tokens, columns)
-        assert_close(product(x, weight), x.astype(np.float64) @ values.T, kind="sum")
+        if tokens >= fewest:
+            x = normal(tokens, tokens, columns)
+            found.append(np.asarray(product(x, weight)))
+            right.append(x.astype(np.float64) @ values.T)
+    assert_close(np.concatenate(found), np.concatenate(right), kind="sum")
 
 
 @pytest.mark.parametrize("rows", ROW_COUNTS)
@@ -104,18 +107,18 @@ def test_how_many_cores_work_changes_no_bit(rows, tokens, monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize("tokens", [1, 3, 8])
 def test_what_is_not_finite_stays_with_its_token(bad, tokens):
     """By hand: all weights are 2, so that an infinity keeps its sign."""
     weight = QuantizedTensor(
-        np.zeros((5, 8), np.uint32), np.ones((5, 1), np.float32), np.full((5, 1), 2, np.float32),
+        np.zeros((5, 16), np.uint32), np.ones((5, 2), np.float32), np.full((5, 2), 2, np.float32),
         4, 64, "affine",
     )  # fmt: skip
-    x = np.ones((tokens, 64), np.float32)
+    x = np.ones((tokens, 128), np.float32)
     x[0, 3] = bad
     found = np.asarray(product(x, weight))
     np.testing.assert_array_equal(found[0], np.full(5, bad, np.float32))
-    np.testing.assert_array_equal(found[1:], 128)
+    np.testing.assert_array_equal(found[1:], 256)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**20])
@@ -136,23 +139,25 @@ def test_no_bit_of_a_token_depends_on_another(bad, one_core):
         assert_close(found[0][:1], x[:1].astype(np.float64) @ values.T, kind="sum")
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 6])
 @pytest.mark.parametrize("outliers", [1, 5])
 @pytest.mark.parametrize("size", [2.0**20, -3e9])
-def test_what_is_small_beside_a_weight_of_zero_is_kept(size, outliers):
-    """By hand: weights are 0 where one token is large, and else 1."""
-    codes = np.ones((5, 64), int)
+def test_what_is_small_beside_a_weight_of_zero_is_kept(size, outliers, tokens):
+    """By hand: weights are 0 where the last token is large, and else 1."""
+    codes = np.ones((5, 128), int)
     codes[:, :outliers] = 0
-    ones, zeros = np.ones((5, 1), np.float32), np.zeros((5, 1), np.float32)
+    ones, zeros = np.ones((5, 2), np.float32), np.zeros((5, 2), np.float32)
     weight = QuantizedTensor(pack(codes, 4), ones, zeros, 4, 64, "affine")
-    x = np.full((6, 64), 0.1, np.float32)
-    x[2, :outliers] = size
-    right = np.full((6, 5), (64 - outliers) * np.float64(np.float32(0.1)))
+    x = np.full((tokens, 128), 0.1, np.float32)
+    x[-1, :outliers] = size
+    right = np.full((tokens, 5), (128 - outliers) * np.float64(np.float32(0.1)))
     assert_close(product(x, weight), right, kind="sum")
 
 
+@pytest.mark.parametrize("tokens", [1, 6])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", ["Q4_0", "Q8_0", "Q4_1", "MLX"])
-def test_a_scale_that_is_not_finite(name, bad, one_core):
+def test_a_scale_that_is_not_finite(name, bad, tokens, one_core):
     """By loop, in float64: NaN and infinities where a plain product has them, in that row alone."""
     if name == "MLX":
         weight, _ = packed_matrix(0, 40, 256, bits=4, group=64)
@@ -161,7 +166,7 @@ def test_a_scale_that_is_not_finite(name, bad, one_core):
         weight, _ = block_matrix(name, 40, 256)
         size = BLOCKS[name][1]
         weight.blocks[33, size : size + 2] = np.array([bad], "<f2").view(np.uint8)
-    x = np.abs(normal(0, 6, 256))
+    x = np.abs(normal(0, tokens, 256))
     with np.errstate(invalid="ignore"):
         plain = dequantize(weight, rows=slice(None), dtype=np.dtype(np.float32))
         right = x.astype(np.float64) @ plain.T.astype(np.float64)

@@ -1,0 +1,192 @@
+"""The product of one to three tokens with codes, in whole numbers.
+
+A row is read once. Of 64 codes each is multiplied by the three digits of its activation; products
+are summed in sixteen lanes, a lane of codes with one scale, and a sum becomes a float only then.
+Tokens that have no digits, and rows of which a scale is not finite, are multiplied in floats.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from lockstep.fast.kernels.constants import Constants
+from lockstep.fast.kernels.digits import EXACT, step_of
+from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.lanes import (
+    WIDTH,
+    added,
+    field,
+    fma,
+    in_bytes,
+    ints_added,
+    multiplied,
+    no_ints,
+    rint,
+    splat,
+    to_ints,
+    total,
+)
+from lockstep.fast.kernels.matmul import ROWS, dot
+from lockstep.fast.kernels.memory import LINE, floats, prefetch, store, store_octets
+from lockstep.fast.kernels.octets import (
+    MANY,
+    ints,
+    many_octets,
+    products_added,
+    put_together,
+    same_octets,
+    store_ints,
+    times,
+)
+from lockstep.fast.kernels.tile import possible
+from lockstep.fast.kernels.weights import lane_levels, many_codes
+
+CHUNKS = MANY // WIDTH
+# What goes with the codes of one set of levels: the numbers that sums over the lowest digit begin
+# with, and those over the others; steps; and the sums of activations. Of each sixteen lanes.
+LOW, HIGH, STEPS, SUMS, NUMBERS = 0, WIDTH, 2 * WIDTH, 3 * WIDTH, 4 * WIDTH
+
+
+def fits(of: Constants, columns: int) -> bool:
+    """Whether the codes of a format lie so that 64 at once can be read, and multiplied."""
+    stretch = of.numbers.get("stretch")
+    return stretch is not None and columns % stretch == 0 and possible()
+
+
+@cache
+def in_three(of: Constants) -> Constants:
+    """Return a format's numbers with those that its activations are cut by."""
+    numbers = of.numbers
+    apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
+    more = {"digits": EXACT, "limit": 127 << 16, "apart": apart, "turn": 1}
+    return Constants(format=of.format, **(more | numbers))
+
+
+def room_for(of: Constants, tokens: int, columns: int) -> np.ndarray:
+    """Return room for the digits of so many tokens, and what goes with them."""
+    sets = columns // (MANY * of.numbers["shared"])
+    return np.empty(LINE + tokens * (EXACT * columns + 4 * NUMBERS * sets + LINE), np.uint8)
+
+
+@inlined
+def parts_of(of, room, token, columns):
+    """Return where a token's digits begin, its numbers, whole and not, and where its mark is.
+
+    The mark says whether the token has digits. All begins where a line of the cache does.
+    """
+    numbers = 4 * NUMBERS * (columns // (MANY * of.shared))
+    begin = -room.ctypes.data % LINE + token * (EXACT * columns + numbers + LINE)
+    behind = begin + EXACT * columns
+    whole = room[behind : behind + numbers].view(np.int32)
+    return begin, whole, whole.view(np.float32), behind + numbers
+
+
+def cut_few(of, room, x, matrix, y):
+    """Write the digits of all tokens of x (M, K), once for all rows."""
+    for token in range(len(x)):
+        cut_token(of, room, x, token)
+
+
+@inlined
+def cut_token(of, room, x, token):
+    columns = x.shape[1]
+    begin, whole, number, mark = parts_of(of, room, token, columns)
+    room[mark] = 0
+    for span in range(columns // of.span):
+        at = token * columns + span * of.span
+        step, fit = step_of(of, x, at)
+        if not fit:
+            return
+        for more in range(of.span // WIDTH):
+            vector, chunk = place_of(of, span * (of.span // WIDTH) + more)
+            to = begin + vector * EXACT * MANY + chunk * WIDTH
+            cut_chunk(floats(x, at + more * WIDTH), step, room, to)
+            lane = vector // of.shared * NUMBERS + STEPS + chunk * CHUNKS
+            number[lane : lane + CHUNKS] = step
+    for one in range(columns // (MANY * of.shared)):
+        sum_up(of, room, begin, whole, number, one)
+    room[mark] = 1
+
+
+@inlined
+def place_of(of, index):
+    """Return to which 64 codes sixteen columns belong, and to which chunk of sixteen of them."""
+    runs, within = index // (of.near * of.vectors), index % (of.near * of.vectors)
+    vector = runs * of.near // CHUNKS * of.vectors + within // of.near
+    return vector, runs * of.near % CHUNKS + within % of.near
+
+
+@inlined
+def cut_chunk(some, step, room, to):
+    """Write the digits of sixteen numbers."""
+    octets = in_bytes(to_ints(rint(multiplied(some, splat(np.float32(1) / step)))))
+    for digit in range(EXACT):
+        store_octets(room, to + digit * MANY, field(octets, 8 * digit, 255))
+
+
+@inlined
+def sum_up(of, room, begin, whole, number, one):
+    """Write the sums of activations lane by lane, and what stands for codes that are `zero`."""
+    low = middle = high = no_ints()
+    for vector in range(of.shared):
+        at = begin + (one * of.shared + vector) * EXACT * MANY
+        low, middle, high = digits_added(same_octets(1), room, at, low, middle, high)
+    place = one * NUMBERS
+    sums = multiplied(put_together(low, middle, high), floats(number, place + STEPS))
+    store(number, place + SUMS, sums)
+    store_ints(whole, place + LOW, times(low, -of.zero))
+    store_ints(whole, place + HIGH, times(ints_added(middle, times(high, 256)), -of.zero))
+
+
+@inlined
+def digits_added(codes, room, at, low, middle, high):
+    """Add the products of 64 codes with each digit to a sum of its own."""
+    low = products_added(low, codes, many_octets(room, at))
+    middle = products_added(middle, codes, many_octets(room, at + MANY))
+    return low, middle, products_added(high, codes, many_octets(room, at + 2 * MANY))
+
+
+@kernel(before=cut_few)
+def multiply_few(block, of, room, x, matrix, y):
+    """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N)."""
+    columns = x.shape[1]
+    for token in range(len(x)):
+        begin, whole, number, mark = parts_of(of, room, token, columns)
+        for row in range(block * ROWS, min(block * ROWS + ROWS, y.shape[1])):
+            result = np.float32(np.nan)
+            if room[mark]:
+                result = whole_dot(of, room, begin, whole, number, matrix, row, columns)
+            if not np.isfinite(result):  # 0 times infinity is NaN, of codes one by one
+                result = dot(of, x, matrix, row, token)
+            y[token, row] = result
+
+
+@inlined
+def whole_dot(of, room, begin, whole, number, matrix, row, columns):
+    """Multiply one row by the digits of a token. Not finite if a scale or an offset is not."""
+    lanes = rests = splat(np.float32(0))
+    for turn in range(columns // (MANY * of.shared * of.turn)):
+        for within in range(of.turn):
+            one = turn * of.turn + within
+            prefetch(of, matrix[0], row * matrix[0].shape[1] + one * of.apart)
+            place = one * NUMBERS
+            # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
+            some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
+            scale, offset = lane_levels(of, matrix, row, one * of.shared)
+            size = multiplied(scale, floats(number, place + STEPS))
+            lanes = fma(some, size, lanes)
+            if of.rest:
+                offset = fma(scale, splat(np.float32(of.zero)), offset)
+                rests = fma(offset, floats(number, place + SUMS), rests)
+    return total(added(lanes, rests))
+
+
+@inlined
+def sums_of(of, room, begin, whole, place, matrix, row, first):
+    """Return the sums of products of codes of one set of levels, lane by lane."""
+    low, middle, high = ints(whole, place + LOW), ints(whole, place + HIGH), no_ints()
+    for vector in range(first, first + of.shared):
+        codes = many_codes(of, matrix, row, vector)
+        at = begin + vector * EXACT * MANY
+        low, middle, high = digits_added(codes, room, at, low, middle, high)
+    return put_together(low, middle, high)
