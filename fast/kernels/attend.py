@@ -22,7 +22,7 @@ def attended(
     rows = readable(queries, keys, values, mask, unit=WIDTH) if length == 1 else None
     if rows is None:
         return None
-    seen = np.ascontiguousarray(np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0])
+    seen = np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0].copy()
     out = np.empty((batch, heads, 1, width), np.float32)
     products = 2 * batch * heads * held * width
     places = batch * heads

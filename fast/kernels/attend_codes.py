@@ -35,7 +35,7 @@ def attended(
     if sides[0] is None or sides[1] is None or sides[0].room != sides[1].room:
         return None
     plain = np.ascontiguousarray(queries) * np.float32(scale)
-    seen = np.ascontiguousarray(np.broadcast_to(mask.mask[:, 0], (batch, length, keys.shape[2])))
+    seen = np.broadcast_to(mask.mask[:, 0], (batch, length, keys.shape[2])).copy()
     out = tuple(np.empty(queries.shape, np.float32) for _ in range(2))
     products = 2 * batch * heads * length * seen.shape[2] * width
     attend_codes(

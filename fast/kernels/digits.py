@@ -52,13 +52,13 @@ def with_digits(of: Constants, digits: int) -> Constants:
 
 
 @cache
-def cutting(span: int, zero: int, digits: int) -> Constants:
+def cutting(span: int, digits: int) -> Constants:
     """Return the numbers of activations alone, which many formats share.
 
     A span's largest number is such that its first digit is no more than 127, rounded.
     """
     limit = 127 * 256 ** (digits - 1)
-    numbers = {"span": span, "zero": zero, "digits": digits, "limit": limit, "tokens": TOGETHER}
+    numbers = {"span": span, "digits": digits, "limit": limit, "tokens": TOGETHER}
     return Constants(format="digits", **numbers)
 
 
@@ -76,12 +76,12 @@ def in_digits(x: Array, of: Constants) -> tuple[tuple[Array, Array, Array], Arra
     sums = np.zeros(blocks * spans * tokens * digits, np.int32)
     steps = np.zeros(blocks * spans * tokens * 2, np.float32)
     unfit = np.zeros(len(x), np.bool_)
-    cut(COST * x.size, blocks, cutting(span, zero, digits), x, cells, sums, steps, unfit)
+    cut(COST * x.size, blocks, cutting(span, digits), zero, x, cells, sums, steps, unfit)
     return (cells, sums, steps), unfit
 
 
 @kernel
-def cut(block, of, x, cells, sums, steps, unfit):
+def cut(block, of, zero, x, cells, sums, steps, unfit):
     """Write the digits of a block of tokens of x (M, K)."""
     first, spans = block * of.tokens, x.shape[1] // of.span
     for token in range(first, min(first + of.tokens, len(x))):
@@ -96,7 +96,7 @@ def cut(block, of, x, cells, sums, steps, unfit):
             whole = np.int64(0)
             for digit in range(of.digits):
                 one = digits_total(of, cells, (place * of.digits + digit) * of.span)
-                sums[place * of.digits + digit] = -of.zero * one
+                sums[place * of.digits + digit] = -zero * one
                 whole += one << (8 * digit)
             steps[2 * place], steps[2 * place + 1] = step, step * np.float32(whole)
 

@@ -30,6 +30,14 @@ def multiply(block, of, x, matrix, y):
             y[token, row] = dot(of, x, matrix, row, token)
 
 
+@kernel
+def multiply_alone(block, of, x, matrix, y):
+    """Do the same for fewer tokens than four: half as much to compile."""
+    for row in range(block * ROWS, min(block * ROWS + ROWS, y.shape[1])):
+        for token in range(len(y)):
+            y[token, row] = dot(of, x, matrix, row, token)
+
+
 @inlined
 def dot(of, x, matrix, row, token):
     """Multiply one row by the activations of one token."""

@@ -13,7 +13,7 @@ from lockstep.fast.kernels.few import fits, in_three, multiply_few, room_for
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
-from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply
+from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
@@ -48,7 +48,8 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
         room = room_for(of, *x.shape)
         multiply_few(*sizes(sorted_x, out), in_three(of), room, sorted_x, matrix, out)
     else:
-        multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
+        either = multiply if len(x) >= FOUR else multiply_alone
+        either(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
 
 
