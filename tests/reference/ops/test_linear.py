@@ -63,7 +63,7 @@ def test_is_additive(precision, seed):
 def test_packed_weights(backend, bits, group):
     """By loop: the exact values of the codes, at every width and group size that MLX has."""
     x = normal(bits, 1, 2, 128)
-    weight, exact = packed_matrix(group, 3, 128, bits=bits, group=group)
+    weight, exact = packed_matrix(group, 3, 128, bits=bits, group=group, dtype=DTYPES["bfloat16"])
     bias = normal(1, 3)
     found = backend.linear(x, weight, bias)
     assert_close(found, by_loop(x, exact) + bias, kind="sum", backend=backend)
