@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lockstep.parity.judging.result import Result
 
 FEW = 8  # names on a line to copy
-HEAD = "# write these whole on both sides: lockstep trace ... --taps @{file}"
+BEGINS = "# write these whole on both sides"
+HEAD = BEGINS + ": lockstep trace ... --taps @{file}"
 
 
 def run(options: Namespace, left: Any, right: Any) -> int:

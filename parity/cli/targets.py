@@ -9,7 +9,7 @@ INPUTS = ("model", "left", "right", "dump", "uniforms", "adapter")
 
 
 def check_targets(options: Namespace) -> None:
-    """Look at what --json and --out name.
+    """Look at what --json, --out and --suspects name.
 
     Raises: InputError if one is a folder, lies in none, in the model's own, or is an input.
     """
@@ -25,6 +25,26 @@ def check_targets(options: Namespace) -> None:
             check_target(Path(target), inputs)
     if options.json and any(Path(one).resolve() == Path(targets[0]).resolve() for one in written):
         raise InputError(targets[0], "is to hold both the trace and the JSON; name two files")
+    if getattr(options, "suspects", None) is not None:
+        check_suspects(options, inputs)
+
+
+def check_suspects(options: Namespace, inputs: list[Path]) -> None:
+    """Raise InputError unless --suspects names a new file, or one that it wrote before."""
+    from lockstep.parity.cli.sketched import BEGINS
+
+    if options.suspects in ("", "-"):
+        raise InputError("--suspects", f"'{options.suspects}' is no name of a file to write")
+    target = Path(options.suspects)
+    check_target(target, inputs)
+    others = [one for one in (options.json, options.resume) if one not in (None, "", "-")]
+    if any(target.resolve() == Path(one).resolve() for one in others):
+        raise InputError(target, "is to hold the suspects and something else; name two files")
+    if target.is_file() and target.stat().st_size:
+        with target.open("rb") as file:
+            known = file.read(len(BEGINS)) == BEGINS.encode()
+        if not known:
+            raise InputError(target, "exists and is no list of suspects; it is left as it is")
 
 
 def of_ranks(options: Namespace, name: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lockstep.parity.excerpts.places import places_in
 from lockstep.parity.judging.padding import BY_HEAD, Padding
-from lockstep.parity.naming.names import CACHED, parted, tap_named
+from lockstep.parity.naming.names import CACHED, is_tap, parted, tap_named
 
 Shape = tuple[int, ...]
 LISTED = 6  # spans of positions that are named
@@ -78,8 +78,9 @@ class Excerpt:
         first = 1 if len(shape) > 1 and shape[0] == len(self.rows) else 0
         if first == 0 and len(self.rows) > 1:
             return None
-        by_head = tap.endswith(BY_HEAD) and len(shape) == first + 3
-        axes = [first + 1, first] if by_head else [first]
+        split = len(shape) == first + 3 and (is_tap(tap) or tap.endswith(BY_HEAD))
+        own = own_axis(tap, shape) if split else first
+        axes = [own, 2 * first + 1 - own] if split else [first]  # a port may swap the two
         return next((axis for axis in axes if axis < len(shape)
                      and shape[axis] == self.longest), None)  # fmt: skip
 
@@ -120,6 +121,12 @@ class Excerpt:
         spans = [shown(row[start], row[stop - 1]) for start, stop in runs(row)]
         more = ", ..." * (len(spans) > LISTED)
         return f"{self.counts[0]} of {self.longest} tokens: {', '.join(spans[:LISTED])}{more}"
+
+
+def own_axis(name: str, shape: Shape) -> int:
+    """Return the axis of tokens that a tap has here, of what is split by heads: (H, L, D) at the
+    end of `shape` where heads come first, else (L, H, D)."""
+    return len(shape) - 2 if tap_named(name).endswith(BY_HEAD) else len(shape) - 3
 
 
 def runs(places: Sequence[int]) -> list[tuple[int, int]]:

@@ -65,10 +65,10 @@ def shared(
     Raises: InputError if there are none, or torch modules are to judge other ones.
     """
     prompts = rows if rows is not None else [tokens] if tokens else None
-    left, right, excerpt = brought_together(left, right, prompts)
+    left, right, excerpt, swapped = brought_together(left, right, prompts)
     if excerpt is None:
         return Shared(left, right, tokens, rows)
-    told = (SOME.format(which=excerpt.told),)
+    told = (SOME.format(which=excerpt.told), *swapped)
     if model is None:
         return Shared(left, right, tokens, rows, excerpt, told)
     kind = rope_kind(model)

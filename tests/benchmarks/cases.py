@@ -9,6 +9,7 @@ import numpy as np
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from tests.draws import normal, packed_matrix
+from tests.ops_backends import DTYPES
 
 WIDTH, INNER, HEADS, GROUPS, HEAD = 1024, 3072, 16, 8, 128
 PROMPT, EXPERTS, VISITED = 128, 4, 2
@@ -28,7 +29,7 @@ class Case(NamedTuple):
 
 @cache
 def packed(rows: int, columns: int) -> Any:
-    return packed_matrix(1, rows, columns, bits=4, group=64)[0]
+    return packed_matrix(1, rows, columns, bits=4, group=64, dtype=DTYPES["bfloat16"])[0]
 
 
 @cache

@@ -17,7 +17,7 @@ module = import_module("lockstep.fast.cpu.linear")
 def test_the_seams_of_blocks_do_not_matter(monkeypatch, block, kind):
     """By law: however many rows are unpacked at a time, and one at least, each is its own sum."""
     monkeypatch.setattr(module, "BLOCK", block)
-    weight, exact = packed_matrix(0, 7, 32, bits=3, group=32)
+    weight, exact = packed_matrix(0, 7, 32, bits=3, group=32, dtype=DTYPES["bfloat16"])
     if kind == "bfloat16":
         weight = exact = normal(0, 7, 32, dtype=DTYPES[kind])
     x = normal(1, 2, 3, 32)
