@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
+from lockstep.parity.dumps.steps import names_caches
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.names import matched, parted
@@ -35,15 +36,16 @@ def check(
     `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. `lengths` (B,)
     says how many of each row are real; what fills up the others is compared with nothing. After the
     prefill, `decode` further steps feed both sides the reference's greedy choice; what the caches
-    hold is then compared too. Each side holds one layer of activations at a time. `taps` are globs
-    of the names that are compared, None all; `at` says which tokens of the prompts, such as
-    "last:8": of no others more than one tap is kept.
+    hold is then compared too, or if a glob names it. Each side holds one layer of activations at a
+    time. `taps` are globs of the names that are compared, None all; `at` says which tokens of the
+    prompts, such as "last:8": of no others more than one tap is kept.
     Raises: InputError if nothing could be compared, or a prompt has no such position.
     """
     result = Result(left=f"reference {reference.dtype}", right=described(port), command="check")
     tokens = np.asarray(tokens)
     padding = padding_of(tokens, lengths)
-    sides = both_sides(reference, port, tokens, padding, at, caches=decode > 0)
+    caches = decode > 0 or names_caches(taps)
+    sides = both_sides(reference, port, tokens, padding, at, caches=caches)
     result.notes += sides.notes
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""

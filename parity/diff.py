@@ -17,6 +17,7 @@ from lockstep.parity.diffing.with_oracle import with_oracle
 from lockstep.parity.dumps.crew import Crew, cores
 from lockstep.parity.dumps.dtype import dtype_of
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.excerpts.orders import LEFT_OUT
 from lockstep.parity.excerpts.shared import shared
 from lockstep.parity.judging.padding import Padding, on_the_right, shared_rows
 from lockstep.parity.judging.result import Result, Tap
@@ -88,6 +89,11 @@ def diff(
     if model is not None:
         result.taps += beyond_the_model(result, *sides)
         result.notes += doubts(result, dtype_of(left, right, replayed=False)[0])
+    if both.unread:
+        known = {tap.name for tap in result.taps}
+        result.taps += [not_judged(name, shape, LEFT_OUT) for name, shape in both.unread.items()
+                        if name not in known]  # fmt: skip
+        result.unmatched = [name for name in result.unmatched if name not in both.unread]
     result.conventions = [f"left: {line}" for line in sides[0].plan]
     result.conventions += [f"right: {line}" for line in sides[1].plan] + found_out
     result.notes += [*cautions(result, left, right), *both.told]

@@ -35,7 +35,7 @@ from lockstep.fast.shapes import Array
 EXACT = 3  # digits that lose no more than float32 does
 TOGETHER = 4  # tokens whose digits stand side by side: with them, all sums stay in registers
 COST = 4  # times that of a product, a number cut into digits
-# Times float16's smallest scale, the step of what is no smaller than this is a full float32.
+# The step of what is no smaller than this is a full float32.
 TINY = np.float32(1e-20)
 # A span has digits if more of its numbers lie above this share of the largest than below. Those
 # above are off by at most 2**-22.9 / 2**-12 of themselves, 0.05 %, if the largest meets a weight of
@@ -43,6 +43,9 @@ TINY = np.float32(1e-20)
 SHARE = np.float32(2**-12)
 ABOVE_ZERO = np.float32(2**-149)
 HIGHEST = np.finfo(np.float32).max
+CODES = 256  # that a number may be multiplied by before a scale makes it small
+# What a span's largest number is counted as, at most, in one digit and in three.
+ONE_DIGIT, LIMIT = 127, 127 << 16
 
 
 @cache
@@ -57,7 +60,7 @@ def cutting(span: int, digits: int) -> Constants:
 
     A span's largest number is such that its first digit is no more than 127, rounded.
     """
-    limit = 127 * 256 ** (digits - 1)
+    limit = ONE_DIGIT * 256 ** (digits - 1)
     numbers = {"span": span, "digits": digits, "limit": limit, "tokens": TOGETHER}
     return Constants(format="digits", **numbers)
 
@@ -88,7 +91,7 @@ def cut(block, of, zero, x, cells, sums, steps, unfit):
         for span in range(spans):
             start = token * x.shape[1] + span * of.span
             place = (block * spans + span) * of.tokens + token - first
-            step, fit = step_of(of, x, start)
+            step, fit = step_of(of.span, of.limit, x, start)
             if not fit:
                 unfit[token] = True
                 break
@@ -102,29 +105,30 @@ def cut(block, of, zero, x, cells, sums, steps, unfit):
 
 
 @inlined
-def step_of(of, x, start):
-    """Return what a span is counted in, and whether it may be: a finite sum, and little lost.
+def step_of(span, limit, x, start):
+    """Return what a span is counted in, and whether it may be: finite sums, and little lost.
 
-    With more than one digit it is a power of two: what has few bits is kept exactly.
+    With more than one digit it is a power of two: what has few bits is kept exactly. The numbers
+    are no format's constants, so that this is compiled once for all; inlined, they become some.
     """
     top, finite = splat(np.float32(0)), 0
-    for index in range(0, of.span, WIDTH):
+    for index in range(0, span, WIDTH):
         size = magnitude(floats(x, start + index))
         top, finite = larger(size, top), finite + how_many(size, np.float32(0), HIGHEST)
     high = largest(top)
-    step = max(high, TINY) / np.float32(of.limit)
-    if of.digits > 1:
+    step = max(high, TINY) / np.float32(limit)
+    if limit > ONE_DIGIT:
         step = power_of_two(step)
-    summable = finite == of.span and high <= HIGHEST / np.float32(of.span)
+    summable = finite == span and high <= HIGHEST / np.float32(CODES * span)
     fit = summable and (high == 0 or high >= TINY)
-    return step, fit and most_are_kept(of, x, start, high)
+    return step, fit and most_are_kept(span, x, start, high)
 
 
 @inlined
-def most_are_kept(of, x, start, high):
+def most_are_kept(span, x, start, high):
     """Whether more numbers of a span are near to the largest than between nothing and that."""
     near = far = 0
-    for index in range(0, of.span, WIDTH):
+    for index in range(0, span, WIDTH):
         size = magnitude(floats(x, start + index))
         all_but_zero = how_many(size, ABOVE_ZERO, HIGHEST)
         some = how_many(size, high * SHARE, HIGHEST)

@@ -2,7 +2,7 @@
 
 A row is read once. Of 64 codes each is multiplied by the three digits of its activation; products
 are summed in sixteen lanes, a lane of codes with one scale, and a sum becomes a float only then.
-Tokens that have no digits, and rows of which a scale is not finite, are multiplied in floats.
+Tokens that have no digits, and rows of which a scale is not finite, are left to floats.
 """
 
 from functools import cache
@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from lockstep.fast.kernels.constants import Constants
-from lockstep.fast.kernels.digits import EXACT, step_of
+from lockstep.fast.kernels.digits import EXACT, LIMIT, step_of
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
@@ -26,7 +26,7 @@ from lockstep.fast.kernels.lanes import (
     to_ints,
     total,
 )
-from lockstep.fast.kernels.matmul import ROWS, dot
+from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.memory import LINE, floats, prefetch, store, store_octets
 from lockstep.fast.kernels.octets import (
     MANY,
@@ -55,11 +55,17 @@ def fits(of: Constants, columns: int) -> bool:
 
 @cache
 def in_three(of: Constants) -> Constants:
-    """Return a format's numbers with those that its activations are cut by."""
+    """Return a format's numbers with how far the codes of its sets of levels lie apart."""
     numbers = of.numbers
     apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
-    more = {"digits": EXACT, "limit": 127 << 16, "apart": apart, "turn": 1}
-    return Constants(format=of.format, **(more | numbers))
+    return Constants(format=of.format, **({"apart": apart, "turn": 1} | numbers))
+
+
+@cache
+def order_of(of: Constants) -> Constants:
+    """Return how activations lie that go with a format: what many formats share."""
+    names = ("span", "near", "vectors", "shared")
+    return Constants(format="three digits", **{name: of.numbers[name] for name in names})
 
 
 def room_for(of: Constants, tokens: int, columns: int) -> np.ndarray:
@@ -81,20 +87,20 @@ def parts_of(of, room, token, columns):
     return begin, whole, whole.view(np.float32), behind + numbers
 
 
-def cut_few(of, room, x, matrix, y):
+def cut_few(of, zero, room, x):
     """Write the digits of all tokens of x (M, K), once for all rows."""
     for token in range(len(x)):
-        cut_token(of, room, x, token)
+        cut_token(of, zero, room, x, token)
 
 
 @inlined
-def cut_token(of, room, x, token):
+def cut_token(of, zero, room, x, token):
     columns = x.shape[1]
     begin, whole, number, mark = parts_of(of, room, token, columns)
     room[mark] = 0
     for span in range(columns // of.span):
         at = token * columns + span * of.span
-        step, fit = step_of(of, x, at)
+        step, fit = step_of(of.span, LIMIT, x, at)
         if not fit:
             return
         for more in range(of.span // WIDTH):
@@ -104,7 +110,7 @@ def cut_token(of, room, x, token):
             lane = vector // of.shared * NUMBERS + STEPS + chunk * CHUNKS
             number[lane : lane + CHUNKS] = step
     for one in range(columns // (MANY * of.shared)):
-        sum_up(of, room, begin, whole, number, one)
+        sum_up(of, zero, room, begin, whole, number, one)
     room[mark] = 1
 
 
@@ -125,7 +131,7 @@ def cut_chunk(some, step, room, to):
 
 
 @inlined
-def sum_up(of, room, begin, whole, number, one):
+def sum_up(of, zero, room, begin, whole, number, one):
     """Write the sums of activations lane by lane, and what stands for codes that are `zero`."""
     low = middle = high = no_ints()
     for vector in range(of.shared):
@@ -134,8 +140,8 @@ def sum_up(of, room, begin, whole, number, one):
     place = one * NUMBERS
     sums = multiplied(put_together(low, middle, high), floats(number, place + STEPS))
     store(number, place + SUMS, sums)
-    store_ints(whole, place + LOW, times(low, -of.zero))
-    store_ints(whole, place + HIGH, times(ints_added(middle, times(high, 256)), -of.zero))
+    store_ints(whole, place + LOW, times(low, -zero))
+    store_ints(whole, place + HIGH, times(ints_added(middle, times(high, 256)), -zero))
 
 
 @inlined
@@ -147,8 +153,11 @@ def digits_added(codes, room, at, low, middle, high):
 
 
 @kernel(before=cut_few)
-def multiply_few(block, of, room, x, matrix, y):
-    """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N)."""
+def multiply_few(block, order, zero, room, x, of, matrix, y, again):
+    """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N).
+
+    What is not finite there, or has no digits and is NaN therefore, is to be done `again` (1).
+    """
     columns = x.shape[1]
     for token in range(len(x)):
         begin, whole, number, mark = parts_of(of, room, token, columns)
@@ -156,8 +165,8 @@ def multiply_few(block, of, room, x, matrix, y):
             result = np.float32(np.nan)
             if room[mark]:
                 result = whole_dot(of, room, begin, whole, number, matrix, row, columns)
-            if not np.isfinite(result):  # 0 times infinity is NaN, of codes one by one
-                result = dot(of, x, matrix, row, token)
+            if not np.isfinite(result):
+                again[0] = True
             y[token, row] = result
 
 
@@ -173,8 +182,9 @@ def whole_dot(of, room, begin, whole, number, matrix, row, columns):
             # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
             some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
             scale, offset = lane_levels(of, matrix, row, one * of.shared)
-            size = multiplied(scale, floats(number, place + STEPS))
-            lanes = fma(some, size, lanes)
+            # Not the step by the scale: both may be tiny.
+            some = multiplied(some, floats(number, place + STEPS))
+            lanes = fma(some, scale, lanes)
             if of.rest:
                 offset = fma(scale, splat(np.float32(of.zero)), offset)
                 rests = fma(offset, floats(number, place + SUMS), rests)

@@ -38,7 +38,8 @@ def kernel(
     """Compile the work at one place: `start(products, places, *arguments)` does it at all of them.
 
     The function takes the place, then the arguments. What is to be done once, `before` it, takes
-    the arguments alone. Where there are few products this thread does it all; else the others help,
+    the first of the arguments, as many as it has: it is compiled once for kernels that give it the
+    same types. Where there are few products this thread does it all; else the others help,
     with one kernel at a time. Machine code that cannot be read or kept is thrown away and made
     anew, for this process alone.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from lockstep.fast.kernels.by_digits import multiply_digits
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
-from lockstep.fast.kernels.few import fits, in_three, multiply_few, room_for
+from lockstep.fast.kernels.few import fits, in_three, multiply_few, order_of, room_for
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
@@ -45,12 +45,26 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
         return out
     sorted_x = interleaved(x, of.numbers.get("parts", 1))
     if len(x) < FOUR and fits(of, x.shape[1]):
-        room = room_for(of, *x.shape)
-        multiply_few(*sizes(sorted_x, out), in_three(of), room, sorted_x, matrix, out)
+        few_in_whole_numbers(sorted_x, of, matrix, out)
     else:
         either = multiply if len(x) >= FOUR else multiply_alone
         either(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
+
+
+def few_in_whole_numbers(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None:
+    """Do the same for fewer tokens than four, sorted already: as floats is done what of each token
+    is not finite otherwise, for it alone.
+    """
+    room, again = room_for(of, *x.shape), np.zeros(1, np.bool_)
+    order, zero = order_of(of), of.numbers["zero"]
+    multiply_few(*sizes(x, out), order, zero, room, x, in_three(of), matrix, out, again)
+    if again[0]:
+        for token, lost in enumerate(~np.isfinite(out)):
+            if lost.any():
+                rows = slice(None) if lost.all() else lost
+                parts = tuple(part[rows] for part in matrix)
+                out[token, rows] = by_fours(x[token : token + 1], of, parts)[0]
 
 
 def in_whole_numbers(
@@ -59,24 +73,26 @@ def in_whole_numbers(
     """Multiply activations in digits with codes; as floats those of tokens that have no digits,
     and all with rows whose scales are not finite: 0 times infinity is NaN.
     """
-    form = with_digits(of, digits)
+    form, parts = with_digits(of, digits), of.numbers.get("parts", 1)
     cut, unfit = in_digits(x, form)
     endless = np.zeros(out.shape[1], np.bool_)
     if not unfit.all():
         multiply_digits(*sizes(x, out), form, *cut, matrix, out, endless)
     if unfit.any():
-        out[unfit] = by_fours(x[unfit], of, matrix)
+        out[unfit] = by_fours(interleaved(x[unfit], parts), of, matrix)
     if endless.any():
-        out[:, endless] = by_fours(x, of, tuple(part[endless] for part in matrix))
+        rows = tuple(part[endless] for part in matrix)
+        out[:, endless] = by_fours(interleaved(x, parts), of, rows)
 
 
 def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
-    """Multiply floats with zeros to make them fours: a token's bits depend on no other."""
+    """Multiply floats, sorted already, with zeros to make them fours: a token's bits depend on no
+    other.
+    """
     padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), np.float32)
     padded[: len(x)] = x
     out = np.empty((len(padded), len(matrix[0])), np.float32)
-    sorted_x = interleaved(padded, of.numbers.get("parts", 1))
-    multiply(*sizes(padded, out), of, sorted_x, matrix, out)
+    multiply(*sizes(padded, out), of, padded, matrix, out)
     return out[: len(x)]
 
 

@@ -28,7 +28,7 @@ NUMBERS, LOW = (1 << 31) - 1, (1 << 32) - 1
 PATIENCE = 2000  # looks at a piece that another thread is at, before it is given the core
 I64, POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
 BODIES: dict[str, Any] = {}  # the functions of kernels, by their names
-BEFORE: dict[str, Any] = {}  # what is done once before the work of some of them
+BEFORE: dict[str, Any] = {}  # what is done once before the work of some, with the first arguments
 
 
 def board() -> np.ndarray:
@@ -136,13 +136,13 @@ def job(_: Any, work: Any, arguments: Any) -> Any:
 @instruction
 def prepare(_: Any, work: Any, arguments: Any) -> Any:
     """Do what a kernel needs to be done once, if there is any such."""
-    given = [kind for kind in arguments.types if kind != types.none]
-    body, signature = BEFORE.get(work.format), types.void(*given)
+    body = BEFORE.get(work.format)
 
     def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
         if body is not None:
-            each = [builder.extract_value(values[1], index) for index in range(len(given))]
-            context.compile_internal(builder, body, signature, each)
+            count = body.__code__.co_argcount
+            each = [builder.extract_value(values[1], index) for index in range(count)]
+            context.compile_internal(builder, body, types.void(*arguments.types[:count]), each)
         return context.get_dummy_value()
 
     return types.void(work, arguments), generate

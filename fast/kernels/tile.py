@@ -76,8 +76,8 @@ def with_all_digits(
         for half in range(PAIR):
             number = from_digits(builder, whole[token, half])
             index = token * PAIR + half
-            size = builder.fmul(step, scales[half])
-            result = called(builder, "fma", number, size, out.many(FLOAT, index))
+            some = builder.fmul(number, step)  # not the step by the scale: both may be tiny
+            result = called(builder, "fma", some, scales[half], out.many(FLOAT, index))
             if numbers["rest"]:
                 result = called(builder, "fma", rests[half], all_of, result)
             builder.store(result, out.pointer(vector(FLOAT), index * WIDTH), align=4)

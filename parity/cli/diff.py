@@ -7,7 +7,8 @@ the torch modules of transformers that compute it again. Where a side is sketche
 by sketches, and --model only says what each operation reads.
 
 With --resume what is judged goes to FILE at once. If the comparison is interrupted, the same
-command goes on from there, to the same result; FILE is deleted when that is shown.
+command goes on from there, to the same result; FILE is deleted when that is shown. It does not go
+with sketches, with ranks, nor with --model where the dumps are of some tokens of a prompt.
 """
 
 import sys
@@ -38,7 +39,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what computes again (default reference, if it has the architecture)",
     )  # fmt: skip
     parser.add_argument(
-        "--resume", metavar="FILE", help="keep what is judged in FILE, and go on from it"
+        "--resume",
+        metavar="FILE",
+        help="keep what is judged in FILE, which must be new or its own, and go on from it",
     )
     parser.add_argument(
         "--suspects", metavar="FILE",
@@ -49,6 +52,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_dumps_of_ranks(parser, "RIGHT", "perhaps LEFT")
 
 
+SKETCHED = "is for whole traces: sketches are compared in seconds"
+SOME = "does not go with --model where the dumps are of some tokens of a prompt"
+
+
+def refuse_resume(options: Namespace, why: str) -> None:
+    """Refuse what would keep nothing. Nothing is written yet."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.resume is not None:
+        raise InputError("--resume", why)
+
+
 def refuse_suspects() -> None:
     from lockstep.reference.checkpoint.errors import InputError
 
@@ -57,16 +72,20 @@ def refuse_suspects() -> None:
 
 def run(options: Namespace) -> int:
     from lockstep.parity.diff import diff
+    from lockstep.parity.parallel.rank_files import check_whole
     from lockstep.parity.progress import Progress
     from lockstep.parity.reports.terminal import report
     from lockstep.parity.sketches.sides import Sketched, open_side
 
+    check_sides(options)
     if ranks := dumps_of_ranks(options, options.right):
         return of_ranks(options, ranks)
     dumps_of_ranks(options, options.left)  # which refuses a name for several
-    left, right = open_side(options.left), open_side(options.right)
+    left, right = (check_whole(open_side(one)) for one in (options.left, options.right))
     if isinstance(left, Sketched) or isinstance(right, Sketched):
         from lockstep.parity.cli.sketched import run as run_sketched
+
+        refuse_resume(options, SKETCHED)
 
         return run_sketched(options, left, right)
     if options.suspects is not None:
@@ -79,6 +98,17 @@ def run(options: Namespace) -> int:
     return 0 if result.verdict == "parity" else 1
 
 
+def check_sides(options: Namespace) -> None:
+    """Raises: InputError if LEFT is of ranks, and RIGHT of one."""
+    from lockstep.parity.parallel.rank_files import has_ranks
+    from lockstep.reference.checkpoint.errors import InputError
+
+    one = Path(options.right).exists() and not has_ranks(options.right)
+    if options.ranks > 1 and one and has_ranks(options.left):
+        what = "is of one, and LEFT of several ranks: RIGHT is to be of ranks, so swap the two"
+        raise InputError(options.right, what, "--tensor-parallel")
+
+
 def kept_of(options: Namespace, left: Any, right: Any, model: Any) -> Any:
     """Open the journal of an interrupted comparison, if one is asked for, and say what it has."""
     from lockstep.parity.resuming.kept_taps import NOTHING, KeptTaps
@@ -89,10 +119,8 @@ def kept_of(options: Namespace, left: Any, right: Any, model: Any) -> Any:
     if isinstance(model, str | Path):
         what = "is for the reference and for no model: torch modules judge a prompt at once"
         raise InputError("--resume", what)
-    if options.json not in (None, "-") and same_file(options.json, options.resume):
-        raise InputError(
-            options.resume, "is to hold both the JSON and what is kept; name two files"
-        )
+    if model is not None and of_some_tokens(left, right, model):
+        refuse_resume(options, SOME)
     kept = KeptTaps(options.resume, left, right, model)
     if kept.count:
         said = f"{counted(kept.count, 'tap')} judged before, by {options.resume}"
@@ -100,27 +128,46 @@ def kept_of(options: Namespace, left: Any, right: Any, model: Any) -> Any:
     return kept
 
 
+def of_some_tokens(left: Any, right: Any, model: Any) -> bool:
+    """Tell whether dumps are judged token by token, which is not kept."""
+    from lockstep.parity.diff import shared_tokens
+    from lockstep.parity.excerpts.shared import shared
+    from lockstep.parity.judging.padding import shared_rows
+
+    rows = shared_rows(left, right)
+    tokens = shared_tokens(left, right) if rows is None else None
+    return shared(left, right, model, tokens, rows).excerpt is not None
+
+
 @contextmanager
 def telling(options: Namespace, kept: Any) -> Iterator[None]:
     """Say on standard error what a comparison leaves that is interrupted."""
+    from lockstep.parity.dumps.trace_file import Unwritten
+    from lockstep.reference.checkpoint.errors import InputError
+
     try:
         yield
+    except Unwritten as error:
+        raise InputError(error.path, error.what, kept_line(options, kept) or None) from None
     except (KeyboardInterrupt, SystemExit, MemoryError):
-        if options.resume is not None and kept.count:
-            said = f"{counted(kept.count, 'tap')} kept in {options.resume}"
-            print(printable(f"lockstep: {said}: the same command goes on there"), file=sys.stderr)
+        if said := kept_line(options, kept):
+            print(printable(f"lockstep: {said}"), file=sys.stderr)
         raise
 
 
-def same_file(one: str, other: str) -> bool:
-    return Path(one).resolve() == Path(other).resolve()
+def kept_line(options: Namespace, kept: Any) -> str:
+    """Say what is kept of a comparison that has ended early; nothing if there is nothing."""
+    if options.resume is None or not kept.count:
+        return ""
+    said = f"{counted(kept.count, 'tap')} kept in {options.resume}"
+    return f"{said}: the same command goes on there"
 
 
 def of_ranks(options: Namespace, right: list[Any]) -> int:
     """Compare the dumps of all ranks with those of others, or with one of the whole model."""
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.parallel.diff import diff_ranks
-    from lockstep.parity.parallel.rank_files import has_ranks
+    from lockstep.parity.parallel.rank_files import check_whole, has_ranks
     from lockstep.parity.progress import Progress
     from lockstep.parity.reports.terminal import report
     from lockstep.reference.checkpoint.errors import InputError
@@ -132,7 +179,9 @@ def of_ranks(options: Namespace, right: list[Any]) -> int:
         raise InputError("--model", "with --tensor-parallel is for `lockstep explain MODEL RIGHT`")
     oracle(options)  # which refuses what goes with a model
     of_all = has_ranks(options.left)
-    left = dumps_of_ranks(options, options.left) if of_all else [open_dump(options.left)]
+    left = (
+        dumps_of_ranks(options, options.left) if of_all else [check_whole(open_dump(options.left))]
+    )
     with Progress(len(right[0].shapes)) as progress:
         result = diff_ranks(left, right, paths=(options.left, options.right), progress=progress)
     emit(options, result.to_json, lambda: report(result))

@@ -63,7 +63,7 @@ def sketch(options: Namespace) -> int:
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.progress import Progress
     from lockstep.parity.sketches.writing import sketch_dump
-    from lockstep.reference.checkpoint.errors import InputError
+    from lockstep.reference.checkpoint.errors import InputError, show
 
     if options.out_file is None:
         raise InputError("--out", "is needed: the file that the sketches go to")
@@ -73,6 +73,10 @@ def sketch(options: Namespace) -> int:
         made = sketch_dump(dump, options.out_file, progress=progress)
     size = in_units(made["bytes"])
     said = f"{counted(made['tensors'], 'tensor')} sketched, {size} -> {made['file']}"
+    if left_out := made["left_out"]:
+        one = left_out[0]
+        which = f"{show(one['name'], NAMES)} of {one['dtype']}" + ", ..." * (len(left_out) > 1)
+        said += f"\n{counted(left_out, 'tensor')} left out, which no trace can hold: {which}"
     emit(options, lambda: made, lambda: printable(said))
     return 0
 

@@ -46,11 +46,12 @@ def run(options: Namespace) -> int:
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.explain import explain
     from lockstep.parity.explaining.said.report import report
+    from lockstep.parity.parallel.rank_files import check_whole
     from lockstep.parity.progress import Progress
     from lockstep.parity.torch_modules.folder import require_reference
 
     ranks = dumps_of_ranks(options, options.dump)
-    dump = ranks[0] if ranks else open_dump(options.dump, words=True)
+    dump = ranks[0] if ranks else check_whole(open_dump(options.dump, words=True))
     require_reference(options.model, "explain", "diff LEFT DUMP --model does not")
     model = load(options, "reference", "float32")
     told: dict[str, Any] = {

@@ -38,22 +38,23 @@ def dumps_of_ranks(options: Namespace, given: str) -> list[Any]:
 
     Raises: InputError if one has none, and where nobody says how many ranks there are.
     """
-    from lockstep.parity.parallel.rank_files import RANK, open_ranks
+    from lockstep.parity.parallel.rank_files import has_ranks, open_ranks
     from lockstep.reference.checkpoint.errors import InputError
 
     if options.ranks > 1:
         return open_ranks(given, options.ranks)
-    if RANK in given:
-        raise InputError(given, "is of several ranks: say how many by --tensor-parallel N")
+    if has_ranks(given):
+        raise InputError(given, "is of several ranks: say how many by --tensor-parallel N (2 ...)")
     return []
 
 
 def check_options(options: Namespace) -> None:
     """Raises: InputError for what does not go with several ranks."""
-    from lockstep.parity.parallel.rank_files import check_pattern
+    from lockstep.parity.parallel.rank_files import check_one_name, check_pattern
     from lockstep.reference.checkpoint.errors import InputError
 
     if options.tensor_parallel == 1:
+        check_one_name(options.save_cache or "")
         return
     for name, why in ALONE.items():
         if getattr(options, name) is not None:

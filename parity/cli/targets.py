@@ -3,13 +3,13 @@
 from argparse import Namespace
 from pathlib import Path
 
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.errors import InputError, escape
 
 INPUTS = ("model", "left", "right", "dump", "uniforms", "adapter")
 
 
 def check_targets(options: Namespace) -> None:
-    """Look at what --json, --out and --suspects name.
+    """Look at what --json, --out, --suspects and --resume name.
 
     Raises: InputError if one is a folder, lies in none, in the model's own, or is an input.
     """
@@ -27,6 +27,10 @@ def check_targets(options: Namespace) -> None:
         raise InputError(targets[0], "is to hold both the trace and the JSON; name two files")
     if getattr(options, "suspects", None) is not None:
         check_suspects(options, inputs)
+    if isinstance(journal := getattr(options, "resume", None), str):
+        check_journal(journal, options.json, inputs)
+    elif journal is not None:
+        check_kept(options)
 
 
 def check_suspects(options: Namespace, inputs: list[Path]) -> None:
@@ -45,6 +49,32 @@ def check_suspects(options: Namespace, inputs: list[Path]) -> None:
             known = file.read(len(BEGINS)) == BEGINS.encode()
         if not known:
             raise InputError(target, "exists and is no list of suspects; it is left as it is")
+
+
+def check_journal(journal: str, json: str | None, inputs: list[Path]) -> None:
+    """Raise InputError unless --resume names a new file, or one that may be a journal.
+
+    A journal is deleted when the command has ended well: what is of others must be none.
+    """
+    if journal in ("", "-"):
+        raise InputError("--resume", f"'{journal}' is no name of a file to write")
+    target = Path(journal)
+    check_target(target, inputs)
+    if target.exists() and (not target.is_file() or target.stat().st_size == 0):
+        raise InputError(target, "exists and is no journal; delete it, or name another file")
+    if json not in (None, "-") and Path(json).resolve() == target.resolve():
+        raise InputError(journal, "is to hold both the JSON and what is kept; name two files")
+
+
+def check_kept(options: Namespace) -> None:
+    """Raise InputError if --json would be written over what an interrupted trace has left."""
+    if options.json in (None, "-"):
+        return
+    trace, target = Path(options.out_file), Path(options.json)
+    for end in ("", ".journal", ".stream0", ".stream1"):
+        if target.resolve() == trace.with_name(f"{trace.name}.part{end}").resolve():
+            what = f"is where --resume keeps what is written of {escape(trace.name)}"
+            raise InputError(target, f"{what}; write elsewhere")
 
 
 def of_ranks(options: Namespace, name: str) -> list[str]:

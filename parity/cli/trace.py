@@ -70,6 +70,7 @@ def run(options: Namespace) -> int:
     from lockstep.parity.cli.loading import load, prompt_rows
     from lockstep.parity.cli.targets import check_trace_target
     from lockstep.parity.dumps.tracing import check_globs, trace_run
+    from lockstep.parity.parallel.rank_files import check_one_name
     from lockstep.parity.torch_modules.folder import require_reference
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
@@ -79,6 +80,7 @@ def run(options: Namespace) -> int:
 
         made = trace_ranks.run(options, globs)
         return made if isinstance(made, int) else report_on(options, made)
+    check_one_name(options.out_file)
     check_trace_target(Path(options.out_file))
     check_positions(options)
     if options.backend == "transformers":
@@ -102,13 +104,15 @@ def run(options: Namespace) -> int:
 def telling(options: Namespace) -> Iterator[None]:
     """Say on standard error what an interrupted run leaves, or has left."""
     from lockstep.parity.dumps.trace_file import Unwritten
-    from lockstep.parity.resuming.kept_trace import part_of, taps_kept
+    from lockstep.parity.resuming.kept_trace import is_written, part_of, what_is_kept
     from lockstep.reference.checkpoint.errors import InputError
 
     path = Path(options.out_file)
-    if not options.resume and (kept := taps_kept(path)):
-        part = part_of(path)
-        warn([f"{part} holds {counted(kept, 'tap')} of an interrupted run: --resume goes on"])
+    if not options.resume and is_written(path):
+        warn([f"{part_of(path)} is being written by another run, which will replace {path}"])
+    elif not options.resume and (kept := what_is_kept(path)):
+        warn([f"{part_of(path)} holds {kept} of a run that did not end, and stays: --resume goes "
+              "on there, if it is this run"])  # fmt: skip
     try:
         yield
     except Unwritten as error:
@@ -121,14 +125,10 @@ def telling(options: Namespace) -> Iterator[None]:
 
 def kept_line(path: Path, options: Namespace) -> str:
     """Say what is kept of a run that has ended early; nothing if there is nothing."""
-    from lockstep.parity.resuming.kept_trace import part_of, taps_kept
+    from lockstep.parity.resuming.kept_trace import part_of, what_is_kept
 
-    kept = taps_kept(path) if options.resume else 0
-    return (
-        f"{counted(kept, 'tap')} kept in {part_of(path)}: the same command goes on there"
-        if kept
-        else ""
-    )
+    kept = what_is_kept(path) if options.resume else ""
+    return f"{kept} kept in {part_of(path)}: the same command goes on there" if kept else ""
 
 
 def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
@@ -146,7 +146,8 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
             "--adapter", "does not go with transformers; `lockstep fuse` makes one model"
         )
     if options.resume:
-        warn(["--resume: modules of transformers run from the beginning, and nothing is kept"])
+        what = "does not go with transformers: its modules run from the beginning, nothing is kept"
+        raise InputError("--resume", what)
     if options.sketch:
         raise InputError("--sketch", "does not go with transformers; `lockstep dump sketch` does")
     path = checked_folder(options.model)
@@ -188,7 +189,8 @@ def described(made: dict[str, Any]) -> str:
 
 def resumed(taps: int, again: int) -> str:
     """Say how much of a trace was there, and what had to be made again to go on."""
-    said = f"\n{counted(taps, 'tap')} of it from the run that was interrupted"
+    had = f"{counted(taps, 'tap')} of it" if taps else "a layer's result"
+    said = f"\n{had} from the run that was interrupted"
     if not again:
         return said
     return f"{said}; {counted(again, 'operation')} made again, whose results are not in the file"

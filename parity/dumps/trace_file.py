@@ -29,7 +29,7 @@ TAGS = {
 
 
 class Unwritten(InputError):
-    """A trace has no room, or its place is lost; what it holds is right."""
+    """A file has no room, or its place is lost; what it holds is right."""
 
 
 class TraceFile:

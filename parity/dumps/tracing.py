@@ -114,7 +114,8 @@ def opened_again(
     """Open a trace that an earlier run may have begun, and say which of its steps are missing."""
     from lockstep.parity.resuming.trace_steps import Resumed, kept_trace
 
-    file = kept_trace(model, path, room, about, globs, decode)
+    planned = names_of(model.checkpoint, cached=True)
+    file = kept_trace(model, path, room, about, globs, decode, planned)
     return file, Resumed(model, file, globs, decode)
 
 

@@ -65,6 +65,9 @@ def as_explained(
     prompts = dump.batch or ([dump.tokens] if dump.tokens else None)
     excerpt = excerpt_in(dump, prompts)
     assert excerpt is not None
+    if excerpt.is_whole:
+        about = {key: text for key, text in dump.about.items() if key != "positions"}
+        return replace(dump, about=about), tokens, []
     rope = getattr(getattr(config, "rope_scaling", None), "kind", None)
     if not is_shorter_prompt(excerpt, dump, rope):
         raise InputError(dump.path, NOT_EXPLAINED)

@@ -13,7 +13,7 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.excerpts.excerpt import Excerpt, Shape, runs
-from lockstep.parity.excerpts.orders import Cut, settled
+from lockstep.parity.excerpts.orders import Cut, by_steps, settled
 from lockstep.reference.checkpoint.errors import InputError, show
 
 Prompts = Sequence[Sequence[int]]
@@ -46,15 +46,15 @@ def are_in(row: Sequence[int], prompt: Sequence[int]) -> bool:
 
 def brought_together(
     left: Dump, right: Dump, prompts: Prompts | None
-) -> tuple[Dump, Dump, Excerpt | None, list[str]]:
+) -> tuple[Dump, Dump, Excerpt | None, list[str], dict[str, Shape]]:
     """Cut both sides to the tokens that both have; what is compared then, None if it is all.
 
-    Last come lines on axes that had to be told apart.
+    Last come lines on axes that had to be told apart, and taps whose axes could not.
     Raises: InputError if there are none, or a side says nonsense.
     """
     found = [excerpt_in(dump, prompts) for dump in (left, right)]
     if prompts is None or not any(found):
-        return left, right, None, []
+        return left, right, None, [], {}
     lengths = tuple(map(len, prompts))
     every = Excerpt(tuple(tuple(range(length)) for length in lengths), lengths)
     ours, theirs = (one or every for one in found)
@@ -64,12 +64,14 @@ def brought_together(
             where = f" in row {number}" if len(rows) > 1 else ""
             raise InputError(right.path, APART.format(other=left.path, row=where))
     shared = Excerpt(rows, lengths)
+    if shared.is_whole:
+        return left, right, None, [], {}
     sides = (
         Cut(cut_dump(dump, held, shared), dump.shapes, held, side)
         for dump, held, side in ((left, ours, "left"), (right, theirs, "right"))
     )
-    left, right, told = settled(*sides)
-    return left, right, shared, told
+    left, right, told, gone = settled(*sides)
+    return left, right, shared, told, gone
 
 
 def cut_dump(dump: Dump, held: Excerpt, wanted: Excerpt) -> Dump:
@@ -84,6 +86,7 @@ def cut_dump(dump: Dump, held: Excerpt, wanted: Excerpt) -> Dump:
     )
     left = dump.padding == "left" and dump.batch is not None
     axes = {name: inside.axis(name, shape) for name, shape in dump.shapes.items()}
+    axes |= {name: axis for name, axis in by_steps(dump.shapes).items() if axes[name] is not None}
     shapes = {name: cut_shape(shape, axes[name], inside) for name, shape in dump.shapes.items()}
     read = partial(read_cut, dump, inside, axes, left)
     return replace(dump, shapes=shapes, read=read, parted=None)

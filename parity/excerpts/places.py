@@ -13,6 +13,8 @@ WANTED = "last:8, first:8, 100:108, 17, or a list of these"
 
 def check_places(text: str) -> None:
     """Raise InputError if this names no tokens, before any prompt is at hand."""
+    if not isinstance(text, str):
+        raise InputError("at", f"{show(text, 40)}, but should be a text such as 'last:8'")
     for part in text.split(","):
         found = PLACE.fullmatch(part)
         if found is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lockstep.parity.excerpts.beginning import (
     shortened,
 )
 from lockstep.parity.excerpts.dumped import brought_together
-from lockstep.parity.excerpts.excerpt import Excerpt
+from lockstep.parity.excerpts.excerpt import Excerpt, Shape
 from lockstep.parity.judging.padding import Padding
 from lockstep.reference.checkpoint.config import CONFIG_LIMITS
 from lockstep.reference.checkpoint.errors import InputError
@@ -41,6 +41,7 @@ class Shared:
     rows: list[list[int]] | None
     excerpt: Excerpt | None = None
     told: tuple[str, ...] = ()
+    unread: Mapping[str, Shape] = field(default_factory=dict)  # taps of which nobody knows the axes
 
     @property
     def padding(self) -> Padding | None:
@@ -65,21 +66,21 @@ def shared(
     Raises: InputError if there are none, or torch modules are to judge other ones.
     """
     prompts = rows if rows is not None else [tokens] if tokens else None
-    left, right, excerpt, swapped = brought_together(left, right, prompts)
+    left, right, excerpt, swapped, unread = brought_together(left, right, prompts)
     if excerpt is None:
         return Shared(left, right, tokens, rows)
     told = (SOME.format(which=excerpt.told), *swapped)
     if model is None:
-        return Shared(left, right, tokens, rows, excerpt, told)
+        return Shared(left, right, tokens, rows, excerpt, told, unread)
     kind = rope_kind(model)
     if all(is_shorter_prompt(excerpt, one, kind) for one in (left, right)):
         left, right = (as_shorter_prompt(one, excerpt) for one in (left, right))
         tokens = None if tokens is None else tokens[: excerpt.counts[0]]
         rows = None if rows is None else shortened(rows, excerpt)
-        return Shared(left, right, tokens, rows, None, told)
+        return Shared(left, right, tokens, rows, None, told, unread)
     if isinstance(model, str | Path):
         raise InputError(right.path, BY_MODULES)
-    return Shared(left, right, tokens, rows, excerpt, told)
+    return Shared(left, right, tokens, rows, excerpt, told, unread)
 
 
 def rope_kind(model: Any) -> str | None:

@@ -13,7 +13,7 @@ from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.result import Result
 from lockstep.parity.naming.align import Alignment, align
-from lockstep.parity.parallel.forced import Judge, base, readings
+from lockstep.parity.parallel.forced import Judge, base, moved, readings
 from lockstep.parity.parallel.pieces import taken_apart
 from lockstep.parity.parallel.ranks import Ranks, dtype_of, path_in
 from lockstep.reference.checkpoint.errors import InputError
@@ -48,7 +48,7 @@ def diff_ranks(
     compared = {base(tap.name) for tap in judge.taps}
     names = {tap for side in sides for tap in side.names} | {*ranks.names}
     result.unmatched = sorted(names - compared)
-    result.notes = [TRUST, *untold(left, right)]
+    result.notes = [TRUST, *untold(left, right), *moved(judge)]
     parted = first_apart(left[0].decoded, right[0].decoded)
     if parted is not None:
         result.notes.append(FED.format(step=parted + 1))

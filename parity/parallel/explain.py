@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lockstep.parity.chain.chain import Chain
 from lockstep.parity.diffing.plain import rounding
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
@@ -22,11 +23,12 @@ from lockstep.parity.parallel.forced import (
     base,
     failing,
     judged_run,
+    moved,
     readings,
     size,
 )  # fmt: skip
 from lockstep.parity.parallel.merged import Merged, plans_for
-from lockstep.parity.parallel.naming import found_in, named
+from lockstep.parity.parallel.naming import Tries, found_in, instead, named
 from lockstep.parity.parallel.parts_noise import without_rounded_parts
 from lockstep.parity.parallel.ranks import Ranks, dtype_of, fed_of, prompt_of, ranks_of
 from lockstep.parity.parallel.shapes import shapes_of_ranks
@@ -73,22 +75,32 @@ def explain_ranks(
     passes = [prompt, *fed]
     right = judged_run(reference, ranks, passes)
     check_compared(right, ranks, path)
-    found = found_in(reference, ranks, passes, right)
+    tries = Tries(reference, ranks, passes, right)
+    found = found_in(tries)
     bugs = [named(one, right) for one in found]
     mended = {tap for one in found for tap in one.mends}
     result = Diagnosis(model=str(model.checkpoint.path), dump=str(path), dtype=dtype)
-    if right.apart or parted or (found and failing(right.taps).keys() <= mended):
+    merged = merged_of(model, ranks, right, prompt)
+    enough = bool(found) and failing(right.taps).keys() <= mended
+    if right.apart or parted or enough or not merged.plans:
         result.config += config_findings(model, told.get("config"))
         result.weights += weight_findings(model, told.get("weights"), result)
-        alone(result, right, mended, parted)
+        said = merged.dump(Path(path), said_by_all(dumps))
+        text = {"prompt": told.get("prompt"), "chat": told.get("chat", False)}
+        Chain(model, said, tokens=tokens, **text).before(result)
+        alone(result, right, mended, parted, enough)
     else:
-        merged = merged_dump(model, dumps, ranks, right, prompt, Path(path))
         given: dict[str, Any] = {"tokens": tokens, "dtype": dtype, "progress": progress}
-        result = beside(explain(model, merged, **given, **told), mended, str(path))
-        without_rounded_parts(result, reference, ranks, passes)
+        whole = merged.dump(Path(path), said_by_all(dumps))
+        result = beside(explain(model, whole, **given, **told), mended, str(path))
+        without_rounded_parts(result, reference, ranks, passes, right)
+        result.unexplained += lost(right, merged, mended)
+        bugs += instead(result, tries)
     result.faults = [*bugs, *result.faults]
-    result.compared = max(result.compared, len({base(tap.name) for tap in right.taps}))
-    result.conventions = [*said_of(right, bugs), *found_out, *ranks.plan, *result.conventions]
+    judged = {base(tap.name) for tap in right.taps if tap.status != "not judged"}
+    result.compared = max(result.compared, len(judged))
+    told_first = [*([] if found else moved(right)), *said_of(right, bugs), *found_out, *ranks.plan]
+    result.conventions = [*told_first, *result.conventions]
     result.unmatched = unmatched(ranks, right)
     result.seconds = time.perf_counter() - began
     return result
@@ -101,29 +113,39 @@ def check_compared(right: Judge, ranks: Ranks, path: str | Path) -> None:
             raise InputError(path, f"nothing of rank {rank} can be compared: no tap is in its dump")
 
 
-def merged_dump(
-    model: Model, dumps: Sequence[Dump], ranks: Ranks, right: Judge, prompt: list[int], path: Path
-) -> Dump:
-    """Return the whole model's dump, which the ranks' make up."""
+def said_by_all(dumps: Sequence[Dump]) -> dict[str, str]:
+    """Return what the dumps say beside their tensors; the first one's word goes first."""
+    return {key: said for dump in reversed(dumps) for key, said in dump.about.items()}
+
+
+def merged_of(model: Model, ranks: Ranks, right: Judge, prompt: list[int]) -> Merged:
+    """Return the whole model's dump, which the ranks' make up, before it is read."""
     whole = known_taps(model.checkpoint, length=len(prompt))
     parts = frozenset(tap for tap, how in right.read_as.items() if how != WHOLE)
-    merged = Merged(ranks, plans_for(ranks, right.shapes, whole, parts))
-    return merged.dump(path, dumps[0].about)
+    return Merged(ranks, plans_for(ranks, right.shapes, whole, parts))
 
 
-def alone(result: Diagnosis, right: Judge, mended: set[str], parted: str) -> None:
-    """Report by the ranks alone: what no bug of ranks explains is unexplained."""
+def unmended(right: Judge, mended: set[str]) -> list[Unexplained]:
+    """Return what is wrong on a rank, judged by itself, and explained by no bug of ranks."""
     noise = rounding(right.dtype)
-    result.unexplained = [
-        Unexplained(name, size(tap), noise, tap.place or "")
-        for name, tap in failing(right.taps).items() if name not in mended
-    ]  # fmt: skip
+    return [Unexplained(name, size(tap), noise, tap.place or "")
+            for name, tap in failing(right.taps).items() if name not in mended]  # fmt: skip
+
+
+def lost(right: Judge, merged: Merged, mended: set[str]) -> list[Unexplained]:
+    """Return what is wrong on a rank and is in no dump of the whole: it cannot be put together."""
+    return [one for one in unmended(right, mended) if one.tap not in merged.plans]
+
+
+def alone(result: Diagnosis, right: Judge, mended: set[str], parted: str, enough: bool) -> None:
+    """Report by the ranks alone: what no bug of ranks explains is unexplained."""
+    result.unexplained += unmended(right, mended)
     result.steps = len({step_of(tap.name) for tap in right.taps}) - 1
     result.taps = [replace(tap, status="diverged") if tap.status == "differs" else tap
                    for tap in right.taps]  # fmt: skip
     if right.apart:
         result.conventions.append(APART.format(tap=right.apart[0]))
-    elif not result.unexplained and not parted:
+    elif enough and not parted:
         result.conventions.append(ENOUGH)
     if parted:
         result.unexplained.append(Unexplained("decoded", 1.0, 0.0, parted))

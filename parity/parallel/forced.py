@@ -20,6 +20,7 @@ from lockstep.parity.judging.result import Tap
 from lockstep.parity.parallel.compare import worst
 from lockstep.parity.parallel.pieces import put_together, taken_apart
 from lockstep.parity.parallel.ranks import Ranks, path_in
+from lockstep.reference.checkpoint.parallel.rules import rule_of
 from lockstep.reference.parallel.each import Each
 from lockstep.reference.parallel.model import ParallelModel
 from lockstep.reference.parallel.run import ParallelRun
@@ -56,6 +57,7 @@ class Judge:
     read_as: dict[str, str] = field(default_factory=dict)
     apart: list[str] = field(default_factory=list)  # what all should have alike, and do not
     shapes: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # one if all alike
+    homes: dict[int, set[int]] = field(default_factory=dict)  # of each rank: whose file it may be
     known: dict[bytes, Tap] = field(default_factory=dict)  # by what was held against what
 
     def __call__(self, name: str, value: Any) -> Any:
@@ -68,18 +70,43 @@ class Judge:
 
     def own(self, tap: str, value: Each) -> Each:
         """Judge what ranks have of their own, each by itself."""
-        held = []
+        held, uncut = [], []
         for rank, truth in enumerate(value):
             if rank not in self.ranks.wrote(tap):
                 held.append(truth)
                 continue
             port = self.ranks.read(tap, rank, truth.shape)
             if port.shape != truth.shape:
+                uncut.append(port)
                 port = self.cut(tap, value, rank, port)
             self.taps.append(self.judged(f"{tap} of rank {rank}", port, truth))
+            self.look_for_home(tap, value, rank, port)
             held.append(gone_on(port, truth))
+        if tap in self.read_as:
+            self.look_for_others(tap, uncut)
         self.look_for_twins(tap, value, held)
         return Each(held)
+
+    def look_for_home(self, tap: str, value: Each, rank: int, port: np.ndarray) -> None:
+        """Note whose weights made a rank's part: its own, or those of others; of none of them
+        where it was made of wrong inputs, which says nothing."""
+        rule = rule_of(path_in(tap))
+        if rule is None or rule.axis != "rows" or self.homes.get(rank) == {rank}:
+            return
+        before = self.homes.get(rank, {*range(len(value))})
+        own = self.taps[-1].status == "ok"
+        fit = {rank} if own and rank in before else {
+            other for other in before - {rank} if port.shape == value[other].shape
+            and self.judged(tap, port, value[other]).status == "ok"
+        }  # fmt: skip
+        if fit or own:
+            self.homes[rank] = before & fit
+
+    def look_for_others(self, tap: str, whole: Sequence[np.ndarray]) -> None:
+        """Note where ranks have all of a value, which they should then have alike."""
+        alike = [one for one in whole if one.shape == whole[0].shape]
+        if any(self.judged(tap, one, whole[0]).status == "differs" for one in alike):
+            self.apart.append(tap)
 
     def look_for_twins(self, tap: str, value: Each, held: Sequence[np.ndarray]) -> None:
         """Note where neighbours should have the same, as of key heads that they share."""
@@ -100,13 +127,14 @@ class Judge:
         """Judge what all ranks should have alike; parts of it are put together if that fits."""
         ports = [self.ranks.read(tap, rank, value.shape) for rank in wrote]
         found = [self.judged(tap, port, value) for port in ports]
-        if len(ports) == len(self.ranks.sides) and any(one.status == "differs" for one in found):
+        wrong = any(one.status == "differs" for one in found)
+        if wrong and len(ports) == len(self.ranks.sides) and not self.alike(tap, ports):
             for read_as, whole in put_together(ports, value.shape):
                 judged = self.judged(tap, whole, value)
                 if judged.status == "ok":
                     self.taps.append(judged)
                     self.read_as[tap] = {"sum": PARTS, "behind": GATHERED}[read_as]
-                    return gone_on(whole, value)
+                    return self.summed(ports, gone_on(whole, value))
         self.taps += worst(found)
         held = Each(gone_on(port, value) for port in ports)
         if all(np.array_equal(one, held[0], equal_nan=True) for one in held):
@@ -115,6 +143,14 @@ class Judge:
             self.apart.append(tap)
         more = [held[0]] * (len(self.ranks.sides) - len(held))
         return Each([*held, *more]) if not more else held[0]
+
+    def alike(self, tap: str, ports: Sequence[np.ndarray]) -> bool:
+        """Tell whether all ranks have the same, as of a mean in the place of a sum: no parts."""
+        return all(self.judged(tap, one, ports[0]).status == "ok" for one in ports[1:])
+
+    def summed(self, ports: Sequence[np.ndarray], whole: np.ndarray) -> np.ndarray:
+        """Return what a run goes on with where parts were dumped."""
+        return whole
 
     def judged(self, name: str, port: np.ndarray, truth: np.ndarray) -> Tap:
         """Judge two values; a wrong run makes most of what the right one makes, to the bit."""
@@ -164,6 +200,15 @@ def readings(judge: Judge) -> list[str]:
         kinds.setdefault(how, Counter())[path_in(tap).rpartition(".")[2]] += 1
     return [f"{', '.join(count)}: {how}, in {sum(count.values())} taps"
             for how, count in kinds.items()]  # fmt: skip
+
+
+def moved(judge: Judge) -> list[str]:
+    """Say of which ranks a file is that of another: all that it made is what that one makes."""
+    return [
+        f"the file of rank {rank} is of rank {min(homes)}: its taps are what that one makes"
+        for rank, homes in sorted(judge.homes.items())
+        if homes and rank not in homes
+    ]
 
 
 def failing(taps: Sequence[Tap]) -> dict[str, Tap]:

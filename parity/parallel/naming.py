@@ -6,18 +6,27 @@ Each tap is judged by its own inputs, so bugs are found side by side, and in som
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
 from lockstep.parity.diffing.plain import rounding
 from lockstep.parity.dumps.dump import Dump
-from lockstep.parity.explaining.said.diagnosis import Named
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named
 from lockstep.parity.naming.align import align
 from lockstep.parity.parallel.compare import chosen_by_all
 from lockstep.parity.parallel.faults import BUGS, Bug
-from lockstep.parity.parallel.forced import Judge, base, failing, judged_run, passing, size
+from lockstep.parity.parallel.forced import (
+    PARTS,
+    Judge,
+    base,
+    failing,
+    judged_run,
+    passing,
+    size,
+)  # fmt: skip
 from lockstep.parity.parallel.ranks import Ranks, path_in
 from lockstep.reference.parallel.model import ParallelModel
 
@@ -36,19 +45,33 @@ class Found:
     mends: dict[str, float]
     harms: int
     also: tuple[str, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)  # how far off each tap is with it
 
 
-def found_in(
-    reference: ParallelModel, ranks: Ranks, passes: Sequence[Sequence[int]], right: Judge
-) -> list[Found]:
-    """Return the bugs that are needed to explain the taps which `right` shows to be wrong.
+@dataclass(frozen=True)
+class Tries:
+    """Runs with one bug each, which are made when they are first asked for."""
+
+    reference: ParallelModel
+    ranks: Ranks
+    passes: Sequence[Sequence[int]]
+    right: Judge
+
+    @cached_property
+    def all(self) -> list[Found]:
+        given = (self.reference, self.ranks, self.passes, self.right)
+        return [tried_one(bug, *given) for bug in BUGS]
+
+
+def found_in(tries: Tries) -> list[Found]:
+    """Return the bugs that are needed to explain the taps which the right run shows to be wrong.
 
     Of several that explain the same, the one that spoils least of what is right goes first.
     """
-    wrong = failing(right.taps)
+    wrong = failing(tries.right.taps)
     if not wrong:
         return []
-    tried = [tried_one(bug, reference, ranks, passes, right) for bug in BUGS]
+    tried = tries.all
     open_taps, chosen = set(wrong), []
     while open_taps:
         best = max(tried, key=lambda one: (len(one.mends.keys() & open_taps), -one.harms))
@@ -70,7 +93,7 @@ def found_in_traces(
     ranks = Ranks(tuple(align(dump) for dump in dumps))
     chosen = chosen_by_all(reference, dumps, decode)
     passes = [[*tokens], *([one] for one in chosen)]
-    return found_in(reference, ranks, passes, judged_run(reference, ranks, passes))
+    return found_in(Tries(reference, ranks, passes, judged_run(reference, ranks, passes)))
 
 
 def tried_one(
@@ -80,20 +103,76 @@ def tried_one(
     passes: Sequence[Sequence[int]],
     right: Judge,
 ) -> Found:
-    """Run the model with a bug, and see which taps it mends and which it spoils."""
+    """Run the model with a bug, and see which taps it mends and which it spoils.
+
+    It mends nothing in a layer where parts of a sum were dumped that are not those that it makes.
+    """
     other = reference.with_parts(run=bug.run, checkpoint=bug.checkpoint, ops=bug.ops)
     judge = judged_run(other, ranks, passes, right)
     wrong, good = failing(right.taps), passing(judge.taps)
-    figures = {base(tap.name): size(tap) for tap in judge.taps}
-    mends = {tap: figures[tap] for tap in wrong if tap in good}
-    harms = len(failing(judge.taps).keys() & passing(right.taps))
-    return Found(bug, mends, harms)
+    figures = figures_of(judge)
+    spoilt = failing(judge.taps).keys() & passing(right.taps)
+    others = {layer_of(tap) for tap in spoilt if right.read_as.get(tap) == PARTS}
+    mends = {tap: figures[tap] for tap in wrong if tap in good and layer_of(tap) not in others}
+    return Found(bug, mends, len(spoilt), figures=figures)
+
+
+def figures_of(judge: Judge) -> dict[str, float]:
+    """Return how far off each tap is, on the rank where it is farthest."""
+    found: dict[str, float] = {}
+    for tap in judge.taps:
+        name = base(tap.name)
+        found[name] = max(size(tap), found.get(name, 0.0))
+    return found
+
+
+def layer_of(tap: str) -> str:
+    """Return the layer of a tap, with the step before it; "" outside of all layers."""
+    found = LAYER.search(tap)
+    return "" if found is None else tap[: found.end()].rstrip(".")
+
+
+def instead(found: Diagnosis, tries: Tries) -> list[Named]:
+    """Take out of a diagnosis the bugs that one of ranks explains as well; return those of ranks.
+
+    What is off by less than `found_in` sees, such as of a sum behind which a norm stands, shows in
+    the finer judgement of the whole alone. Which of the two it is nobody can tell, and both are
+    said. A bug of ranks fits if it leaves a fourth at most of what the right version leaves.
+    """
+    inside = [one for one in found.faults if one.taps and tries.right.shapes.keys() >= {*one.taps}]
+    if not inside:
+        return []
+    before, made = figures_of(tries.right), []
+    for one in tries.all:
+        fits = [fault for fault in inside if fault in found.faults and fits_as_well(
+            one.figures, before, fault.taps, rounding(tries.right.dtype))]  # fmt: skip
+        if not fits:
+            continue
+        taps = list(dict.fromkeys(tap for fault in fits for tap in fault.taps))
+        mends = {tap: one.figures[tap] for tap in taps if tap in one.figures}
+        also = tuple(dict.fromkeys(fault.id for fault in fits))
+        new = named_by(Found(one.bug, mends, one.harms, also), before, fits[0].noise)
+        found.faults = [fault for fault in found.faults if fault not in fits]
+        made.append(new)
+    return made
+
+
+def fits_as_well(
+    after: Mapping[str, float], before: Mapping[str, float], taps: Sequence[str], limit: float
+) -> bool:
+    """Tell whether a bug leaves much less at every tap of some than there was."""
+    known = [tap for tap in taps if tap in before and tap in after]
+    return bool(known) and all(after[tap] <= min(limit, before[tap] / 4) for tap in known)
 
 
 def named(found: Found, right: Judge) -> Named:
     """Return what is said of a bug to a porter."""
-    wrong, bug = failing(right.taps), found.bug
-    before = [size(wrong[tap]) for tap in found.mends]
+    return named_by(found, figures_of(right), rounding(right.dtype))
+
+
+def named_by(found: Found, figures: Mapping[str, float], noise: float) -> Named:
+    bug = found.bug
+    before = [figures[tap] for tap in found.mends]
     after = [one for one in found.mends.values() if isfinite(one)]
     return Named(
         id=bug.id,
@@ -103,7 +182,7 @@ def named(found: Found, right: Judge) -> Named:
         confidence=round(SURE / (1 + len(found.also)), 3),
         residual_before=max(before),
         residual_after=max(after, default=0.0),
-        noise=rounding(right.dtype),
+        noise=noise,
         runner_up=None,
         also_fits=[*found.also],
         fix=bug.fix,

@@ -10,6 +10,7 @@ from lockstep.reference.checkpoint.errors import InputError, show
 
 RANK = "{rank}"
 OPTION = "--tensor-parallel"
+ONE_NAME = f"is one name for all ranks: put {RANK} where the number of each stands"
 OF_RANK = re.compile(r"(?:.*rank[-_]?)?([0-9]{1,4})", re.IGNORECASE)  # what a file's stem ends in
 KINDS = (".safetensors", ".npz", "")  # a folder of .npy has no ending
 
@@ -19,16 +20,36 @@ def path_of(pattern: str, rank: int) -> Path:
     return Path(pattern.replace(RANK, str(rank)))
 
 
+def check_one_name(name: str) -> None:
+    """Raises: InputError if a name of one file says where the number of a rank stands."""
+    if RANK in name:
+        what = f"has {RANK} in its name, which goes with {OPTION} N, from 2 on"
+        raise InputError(name, what, OPTION)
+
+
+def check_whole(dump: Dump) -> Dump:
+    """Return a dump of a whole model. Raises: InputError if it says that it is of one rank."""
+    ranks = dump.about.get("ranks", "1")
+    if ranks != "1":
+        rank, count = (one if re.fullmatch("[0-9]{1,4}", one) else show(one, 20)
+                       for one in (dump.about.get("rank", "?"), ranks))  # fmt: skip
+        what = f"is rank {rank} of {count}: give all ranks' by {RANK} in the name, and {OPTION} "
+        raise InputError(dump.path, f"{what}{count}", "__metadata__")
+    return dump
+
+
 def check_pattern(pattern: str) -> None:
     """Raises: InputError if a name does not say where the number of a rank stands."""
     if RANK not in pattern:
-        what = f"is one name for all ranks: put {RANK} where the number of each stands"
-        raise InputError(pattern, what, OPTION)
+        raise InputError(pattern, ONE_NAME, OPTION)
 
 
 def has_ranks(given: str) -> bool:
     """Tell whether a name means a dump of each rank, and not one of a whole model."""
-    return RANK in given or (Path(given).is_dir() and bool(in_folder(Path(given))))
+    folder = Path(given)
+    if RANK in given or not folder.is_dir():
+        return RANK in given
+    return not any(folder.glob("*.npy")) and bool(in_folder(folder))
 
 
 def open_ranks(given: str, ranks: int) -> list[Dump]:
@@ -42,9 +63,10 @@ def open_ranks(given: str, ranks: int) -> list[Dump]:
         found |= {ranks: more} if more.exists() else {}
     elif Path(given).is_dir():
         found = in_folder(Path(given))
+    elif not Path(given).exists():
+        raise InputError(given, "no such file or folder", OPTION)
     else:
-        check_pattern(given)
-        raise AssertionError("unreachable")
+        raise InputError(given, ONE_NAME, OPTION)
     lacking = [rank for rank in range(ranks) if rank not in found or not found[rank].exists()]
     if lacking:
         names = f"{RANK} in its name stands for 0 to {ranks - 1}" if RANK in given else (

@@ -89,13 +89,18 @@ def prompt_of(dumps: Sequence[Dump], given: Sequence[int] | None) -> list[int]:
 def fed_of(dumps: Sequence[Dump], steps: int) -> tuple[list[list[int]], str]:
     """Return what all ranks were fed in each step, up to where they part; say where that is.
 
-    Raises: InputError if the steps are dumped and nobody says what was fed.
+    Raises: InputError if steps are dumped of which nobody says what was fed, or a rank that says
+    it of some does not say it of all.
     """
-    said = [dump.fed for dump in dumps if dump.fed]
-    if steps and not said:
+    told = [dump for dump in dumps if dump.fed]
+    if steps and not told:
         what = f"holds step {steps}, but does not say what was fed: put it into decoded"
         raise InputError(dumps[0].path, what, "__metadata__")
-    rows = list(zip(*said, strict=False))[:steps]
+    for dump in told:
+        if len(dump.fed) < steps:
+            what = f"says what was fed in {len(dump.fed)} of {steps} steps: put all into decoded"
+            raise InputError(dump.path, what, "__metadata__")
+    rows = list(zip(*(dump.fed[:steps] for dump in told), strict=True))
     alike = [row[0] for row in takewhile(lambda row: all(one == row[0] for one in row), rows)]
     if len(alike) == len(rows):
         return alike, ""

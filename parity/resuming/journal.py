@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lockstep.parity.dumps.trace_file import Unwritten
 from lockstep.reference.checkpoint.errors import InputError, show
 
 LONGEST = 1 << 24  # bytes of a line: a longer one was not written here
@@ -19,12 +21,14 @@ class Journal:
     """Lines of JSON in a file. The first says which run they are of, each other one what is done.
 
     Opened again by the same run it hands out its `records`. A last line that is torn is dropped,
-    as after a power cut. Nobody else can have it open meanwhile.
+    as after a power cut. Nobody else can have it open meanwhile. `anew` says how to do without it.
     Raises: InputError if the file is none of ours, of another run, or in use. It is left as it is.
     """
 
-    def __init__(self, path: str | Path, run: Mapping[str, Any]):
-        self.path, self.run = Path(path), dict(run)
+    def __init__(
+        self, path: str | Path, run: Mapping[str, Any], anew: str = "delete it to begin anew"
+    ):
+        self.path, self.run, self.anew = Path(path), dict(run), anew
         try:
             self.file = self.path.open("a+b")
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -35,7 +39,7 @@ class Journal:
             self.records, self.ends = self.read()
             self.keep(len(self.records))
         except BaseException:
-            self.file.close()
+            self.close()
             raise
 
     def lock(self) -> None:
@@ -77,7 +81,7 @@ class Journal:
             was, now = found.get(key), json.loads(json.dumps(self.run.get(key)))
             if was != now:
                 what = f"is of a run with {key} {show(was, 60)}, but here it is {show(now, 60)}"
-                raise InputError(self.path, what, "delete it to begin anew")
+                raise InputError(self.path, what, self.anew)
 
     def keep(self, count: int) -> None:
         """Forget all but the first `count` records, and what is torn behind them."""
@@ -88,22 +92,53 @@ class Journal:
             self.ends = [self.put(self.run)]
 
     def add(self, record: Record) -> None:
-        """Note what is done. It is with the system at once, whatever becomes of this process."""
+        """Note what is done. It is with the system at once, whatever becomes of this process.
+
+        Raises: Unwritten, an InputError, if the disk is full.
+        """
         self.put(record)
 
     def put(self, record: Record) -> int:
-        self.file.write(line_of(record))
-        self.file.flush()
-        return self.file.tell()
+        try:
+            self.file.write(line_of(record))
+            self.file.flush()
+            return self.file.tell()
+        except OSError as error:
+            reason = error.strerror or error
+            raise Unwritten(self.path, f"cannot be written: {reason}") from None
 
     def close(self) -> None:
         """Leave the file where it is, for another run."""
-        self.file.close()
+        with suppress(OSError):  # a full disk: what is buffered is torn, and is dropped next time
+            self.file.close()
 
     def remove(self) -> None:
         """Delete the file: the run is complete."""
         self.path.unlink(missing_ok=True)
-        self.file.close()
+        self.close()
+
+
+def records_of(path: Path) -> Iterator[Record]:
+    """Yield the records of a journal behind its first line, as far as they are records.
+
+    Raises: OSError if it cannot be read.
+    """
+    with path.open("rb") as file:
+        file.readline(LONGEST)
+        while (record := record_of(file.readline(LONGEST))) is not None:
+            yield record
+
+
+def in_use(path: Path) -> bool:
+    """Tell whether a run that has not ended writes a journal. Raises: OSError if it is none."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # where the file system has no locks
+            return False
+    return False
 
 
 def line_of(record: Mapping[str, Any]) -> bytes:

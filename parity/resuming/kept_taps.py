@@ -67,11 +67,7 @@ class KeptTaps(Kept):
         return self.known.get(part)
 
     def add(self, part: str, taps: Sequence[Tap]) -> None:
-        try:
-            self.journal.add({"part": part, "taps": [asdict(tap) for tap in taps]})
-        except OSError as error:
-            what = f"cannot be written: {error.strerror or error}"
-            raise InputError(self.journal.path, what) from None
+        self.journal.add({"part": part, "taps": [asdict(tap) for tap in taps]})
         self.count += len(taps)
 
     def __enter__(self) -> KeptTaps:

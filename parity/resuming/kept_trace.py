@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,14 +13,16 @@ from zlib import crc32
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
+from lockstep.parity.cli.output import counted
 from lockstep.parity.dumps.trace_file import TAGS, TraceFile, Unwritten
-from lockstep.parity.resuming.journal import Journal
+from lockstep.parity.resuming.journal import Journal, in_use, records_of
 from lockstep.parity.resuming.layout import check_layout, layout_of
 from lockstep.parity.writers.lockstep_dump import SIZES
 from lockstep.reference.checkpoint.dtypes import numpy_dtype
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.errors import InputError, escape
 
 FOREIGN = "exists, and no journal says that it is part of a trace; it is left as it is"
+AWAY = "delete it, if it is yours to delete, to begin anew"
 GAPS = "its tensors do not lie one behind another; it is left as it is"
 
 
@@ -47,10 +48,11 @@ class KeptTrace(TraceFile):
         path = Path(path)
         part, journal = part_of(path), journal_of(path)
         if part.exists() and not journal.exists():
-            raise InputError(part, FOREIGN)
-        self.journal = Journal(journal, {**run, "room": room})
+            raise InputError(part, FOREIGN, AWAY)
+        anew = f"delete {escape(part.name)} and {escape(journal.name)} to begin anew"
+        self.journal = Journal(journal, {**run, "room": room}, anew)
         self.kept: dict[str, dict[str, Any]] = {}
-        self.before = 0  # how many tensors were there when it was opened
+        self.before, self.begun = 0, False  # how many tensors there were, and if anything was
         self.fed: list[list[int]] = []  # what each step was fed behind the prompt
         self.stream: dict[str, Any] | None = None
         try:
@@ -61,7 +63,12 @@ class KeptTrace(TraceFile):
                 self.writer.body.close()
             self.journal.close()
             raise
-        self.before = len(self.kept)
+        self.before, self.begun = len(self.kept), self.holds
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything from which another run could go on."""
+        return bool(self.count or self.stream or self.fed)
 
     def take_over(self, part: Path) -> None:
         """Let the writer go on with what is there, as far as the journal and the bytes agree."""
@@ -148,14 +155,14 @@ class KeptTrace(TraceFile):
         super().__call__(name, array)
         try:
             self.writer.body.flush()
-            said = described(array, layout_of(value)) | {"offsets": [start, self.writer.size]}
-            self.journal.add({"name": self.prefix + name, **said})
         except OSError as error:
             raise self.unwritten(error) from None
+        said = described(array, layout_of(value)) | {"offsets": [start, self.writer.size]}
+        self.journal.add({"name": self.prefix + name, **said})
 
     def check_header(self, times: int = 1) -> None:
         """Raise InputError if the header is too long. A run that goes on was asked before."""
-        super().check_header(1 if self.before else times)
+        super().check_header(1 if self.begun else times)
 
     def put_stream(self, name: str, value: Any) -> None:
         """Keep a layer's result that is not written: the next layer goes on from it."""
@@ -164,10 +171,10 @@ class KeptTrace(TraceFile):
         said = described(array, layout_of(value)) | {"offsets": [0, array.nbytes], "slot": slot}
         try:
             self.slot(slot).write_bytes(array.reshape(-1).view(np.uint8).data)
-            self.stream = {"stream": self.prefix + name, **said}
-            self.journal.add(self.stream)
         except OSError as error:
             raise self.unwritten(error) from None
+        self.journal.add({"stream": self.prefix + name, **said})
+        self.stream = {"stream": self.prefix + name, **said}
 
     def slot(self, number: int) -> Path:
         """Return where the stream is kept, in turn: one of the two is always whole."""
@@ -175,15 +182,18 @@ class KeptTrace(TraceFile):
 
     def put_fed(self, chosen: list[int]) -> None:
         """Note what the rows are fed next."""
-        self.fed.append(chosen)
         self.journal.add({"fed": chosen})
+        self.fed.append(chosen)
+
+    def leave(self) -> None:
+        """Close all files and leave them where they are, for another run."""
+        with suppress(OSError):  # a full disk: what is buffered is not wanted any more
+            self.writer.body.close()
+        self.journal.close()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and (self.before or (stays(error) and self.count)):
-            with suppress(OSError):  # a full disk: what is buffered is not wanted any more
-                self.writer.body.close()
-            self.journal.close()
-            return
+        if kind is not None and (self.begun or (stays(error) and self.holds)):
+            return self.leave()
         try:
             super().__exit__(kind, error, trace)
         finally:
@@ -203,10 +213,18 @@ def stays(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | OSError | Unwritten)
 
 
-def taps_kept(path: Path) -> int:
-    """Return how many taps of an interrupted run stand beside a trace that is not there yet."""
-    try:
-        lines = journal_of(path).read_text(encoding="utf-8").splitlines()
-        return sum("name" in json.loads(line) for line in lines[1:])
-    except (OSError, ValueError):
-        return 0
+def what_is_kept(path: Path) -> str:
+    """Say what an interrupted run has left beside a trace that is not there yet, if anything."""
+    taps = more = 0
+    with suppress(OSError):
+        for record in records_of(journal_of(path)):
+            taps += "name" in record
+            more += "stream" in record or "fed" in record
+    return counted(taps, "tap") if taps else "a layer's result" if more else ""
+
+
+def is_written(path: Path) -> bool:
+    """Tell whether a run that goes on at this moment writes a trace."""
+    with suppress(OSError):
+        return in_use(journal_of(path))
+    return False

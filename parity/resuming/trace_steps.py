@@ -2,52 +2,71 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lockstep import __version__
-from lockstep.parity.dumps.crew import cores
 from lockstep.parity.dumps.steps import Chosen, Steps
+from lockstep.parity.naming.names import matched
 from lockstep.parity.prompt_cache.identity import identity
 from lockstep.parity.resuming.going_on import GoingOn, going_on
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.later import now
+from lockstep.parity.resuming.surroundings import surroundings
+from lockstep.reference.checkpoint.errors import InputError, show
 
 LAST = "logits"  # the stage behind which no other one goes on
 
 
 def kept_trace(
     model: Any, path: str | Path, room: int, about: Mapping[str, Any],
-    globs: Sequence[str] | None, decode: int,
+    globs: Sequence[str] | None, decode: int, planned: Sequence[str],
 ) -> KeptTrace:  # fmt: skip
-    """Open a trace to go on with, or a new one if none was interrupted there."""
+    """Open a trace to go on with, or a new one if none was interrupted there.
+
+    `planned` are the names of the taps of a step.
+    Raises: InputError if what is there is of another run, or says what no such run has written.
+    """
     run = {
         "journal": "lockstep trace", "version": 1, **about, "taps": globs, "decode": decode,
-        "weights": identity(model), **surroundings(model),
+        "weights": identity(model), **surroundings(model.runs_on),
     }  # fmt: skip
-    return KeptTrace(path, room, run, **about)
+    file = KeptTrace(path, room, run, **about)
+    try:
+        rows = len(about.get("batch", [[]]))
+        check_fed(file, rows, decode, model.config.vocab_size)
+        check_names(
+            file, {name for name in planned if globs is None or matched(name, globs)}, decode
+        )
+    except BaseException:
+        file.leave()
+        raise
+    return file
 
 
-def surroundings(model: Any) -> dict[str, Any]:
-    """Return on what else the bits of a run may depend."""
-    found = {"lockstep": __version__, "numpy": np.__version__, "machine": platform.machine(),
-             "threads": int(os.environ.get("OMP_NUM_THREADS") or cores())}  # fmt: skip
-    if model.runs_on == "mlx":
-        from importlib.metadata import version
+def check_fed(file: KeptTrace, rows: int, decode: int, vocabulary: int) -> None:
+    """Raise InputError if a step would be fed what is no token of each row."""
+    if len(file.fed) > decode:
+        raise InputError(file.journal.path, f"feeds {len(file.fed)} steps, but there are {decode}")
+    for fed in file.fed:
+        if (
+            type(fed) is not list
+            or len(fed) != rows
+            or not all(type(one) is int and 0 <= one < vocabulary for one in fed)
+        ):
+            what = f"feeds {show(fed, 40)}, which is no token for each row of the prompt"
+            raise InputError(file.journal.path, what)
 
-        import mlx.core as mx
 
-        found |= {"mlx": version("mlx"), "device": str(mx.default_device())}
-    if model.runs_on == "cpu":
-        from lockstep.fast import kernels
-
-        found |= {"kernels": kernels.available()}
-    return found
+def check_names(file: KeptTrace, planned: Set[str], decode: int) -> None:
+    """Raise InputError if a tensor that is kept is no tap of the run."""
+    prefixes = {f"step.{step}" for step in range(1, decode + 1)}
+    for name in file.kept:
+        first, _, rest = str(name).partition("/")
+        if name not in planned and not (first in prefixes and rest in planned):
+            raise InputError(
+                file.journal.path, f"holds {show(name, 60)}, which is no tap of this run"
+            )
 
 
 class Resumed(Steps):
@@ -56,7 +75,7 @@ class Resumed(Steps):
     def __init__(self, model: Any, file: KeptTrace, globs: Sequence[str] | None, decode: int):
         self.file, self.chosen, self.decode = file, Chosen(file, globs), decode
         self.here = GoingOn(file, model.put)
-        self.here.there = not file.before
+        self.here.there = not file.begun
         super().__init__(model if self.here.there else going_on(model, self.here))
 
     def begin(self, step: int) -> None:
@@ -83,6 +102,6 @@ class Resumed(Steps):
 
     def said(self) -> dict[str, Any]:
         """Say how many taps were there, and how many products were made again behind them."""
-        if not self.file.before:
+        if not self.file.begun:
             return {}
         return {"resumed": {"taps": self.file.before, "again": self.here.again}}

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from lockstep.parity.diffing.plain import not_judged, rounding
 from lockstep.parity.dumps.dtype import dtype_of
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.excerpts.dumped import excerpt_in
+from lockstep.parity.excerpts.orders import is_split
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.names import is_tap
-from lockstep.parity.sketches.judging import judged
+from lockstep.parity.sketches.judging import judged, seems_swapped
 from lockstep.parity.sketches.sides import Side, Sketched, side_of
 from lockstep.parity.sketches.suspects import Reads, suspects_of
 from lockstep.reference.checkpoint.errors import InputError
@@ -21,7 +24,8 @@ ABOUT = (
 )
 EQUAL = "{some} of {all} taps hold the same bits on both sides, by their hashes"
 MOVED = "its axes lie otherwise on the other side, and a sketch cannot be moved"
-UNLIKE = "is of {ours}, but {other} of {theirs}: a sketch cannot be cut"
+UNLIKE = "has other positions of the prompt than {other}: a sketch cannot be cut"
+NAMES = {tag: name for name, tag in TAGS.items()}
 
 
 def compare_sketches(
@@ -64,30 +68,58 @@ def compared(
         elif not is_tap(name) and truth.shape != port.shape:
             yield not_judged(name, port.shape, "its rows are not the tokens")
         else:
-            yield judged(name, port, truth, limit)
+            tap = judged(name, port, truth, limit)
+            swapped = tap.status == "differs" and is_split(name, port.shape)
+            if swapped and seems_swapped(port, truth, limit):
+                tap = not_judged(name, port.shape, MOVED)
+            yield tap
         progress(name)
 
 
 def told_dtype(left: Dump, right: Dump) -> str:
-    """Return the coarser dtype of the two, as a sketch says it and a tensor shows it."""
-    known = [dump.about.get("dtype", "") for dump in (left, right) if isinstance(dump, Sketched)]
+    """Return the coarser dtype of the two, as a sketch says or stores it, and a tensor shows it."""
+    known = [dtype_in(dump) for dump in (left, right) if isinstance(dump, Sketched)]
     known += [dtype_of(dump, dump, replayed=False)[0] for dump in (left, right)
               if not isinstance(dump, Sketched)]  # fmt: skip
     return max((one for one in known if one in EPSILONS), key=EPSILONS.__getitem__,
                default="float32")  # fmt: skip
 
 
+def dtype_in(dump: Sketched) -> str:
+    """Return what a sketch says it was computed in, else the coarsest dtype that it was made of.
+
+    What was widened before it was sketched shows nothing of that.
+    """
+    said = dump.about.get("dtype")
+    if said in EPSILONS:
+        return said
+    stored = {NAMES[entry.dtype] for entry in dump.entries.values()} & EPSILONS.keys()
+    return max(stored, key=EPSILONS.__getitem__, default="")
+
+
 def check_alike(left: Dump, right: Dump) -> None:
     """Raise InputError unless both have the same tokens of their prompts, and no padding."""
-    for key in ("positions", "padding"):
-        ours, theirs = left.about.get(key), right.about.get(key)
-        if ours != theirs and not (key == "padding" and None in (ours, theirs)):
-            shown = {True: "all tokens", False: "some"}
-            what = UNLIKE.format(ours=shown[theirs is None], theirs=shown[ours is None],
-                                 other=left.path)  # fmt: skip
-            raise InputError(right.path, what, key)
+    if positions_of(left, right) != positions_of(right, left):
+        raise InputError(right.path, UNLIKE.format(other=left.path), "positions")
+    ours, theirs = left.padding, right.padding
+    if ours != theirs and None not in (left.about.get("padding"), right.about.get("padding")):
+        raise InputError(right.path, f"is filled up on the {theirs}, but {left.path} on the {ours}")
     for dump in (left, right):
         if len({*map(len, dump.batch or [])}) > 1:
             raise InputError(
                 dump.path, "is a batch of unequal prompts, which sketches do not judge"
             )
+
+
+def positions_of(dump: Dump, other: Dump) -> list[list[int]] | None:
+    """Return which tokens of each prompt a side has, None for all that nobody counts.
+
+    Raises: InputError if what it says of them is nonsense.
+    """
+    prompts = dump.batch or other.batch
+    if prompts is None and (dump.tokens or other.tokens):
+        prompts = [dump.tokens or other.tokens or []]
+    excerpt = excerpt_in(dump, prompts)
+    if excerpt is not None:
+        return [*map(list, excerpt.rows)]
+    return None if prompts is None else [[*range(len(prompt))] for prompt in prompts]

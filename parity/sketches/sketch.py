@@ -66,6 +66,8 @@ def sketch(tensor: np.ndarray | Parts) -> np.ndarray:
 def pieces_of(tensor: np.ndarray | Parts) -> Iterator[tuple[int, np.ndarray]]:
     """Yield pieces of whole rows, or of one row where rows are long, and where each begins."""
     tensor = in_parts(tensor)
+    if not tensor.size:
+        return
     last = tensor.shape[-1] if tensor.shape else 1
     step = PIECE // last * last or PIECE
     start = 0

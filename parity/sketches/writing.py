@@ -95,13 +95,15 @@ def sketch_dump(
     """Sketch every tensor of a trace or a dump, a piece at a time; return what was written.
 
     Queries and keys of neighbours that turn together are put into halves, as every reader does.
-    Raises: InputError if the dump is of a batch of unequal prompts, or holds what no trace can.
+    What no trace can hold, such as complex numbers, is in `left_out` of what is returned.
+    Raises: InputError if the dump is of a batch of unequal prompts, or nothing of it can be held.
     """
     if len({*map(len, dump.batch or [])}) > 1:
         raise InputError(dump.path, UNEQUAL)
     turned, _ = in_halves(dump, tap_named)
     said = {key: text for key, text in dump.about.items() if key not in (
         "format", "version", "rotary_neighbours", "tensors")}  # fmt: skip
+    left_out = []
     with SketchFile(path, **said) as file:
         if "dtype" not in said:
             file.say(dtype=computed_in(dump)[0])
@@ -109,5 +111,8 @@ def sketch_dump(
             tensor = turned.parts(name)
             if tensor.dtype.name in TAGS:
                 file.keep(name, entry_of(tensor))
+            else:
+                left_out.append({"name": name, "dtype": tensor.dtype.name})
             progress(name)
-    return {"file": str(path), "tensors": file.count, "bytes": Path(path).stat().st_size}
+    size = Path(path).stat().st_size
+    return {"file": str(path), "tensors": file.count, "bytes": size, "left_out": left_out}

@@ -10,9 +10,11 @@ from lockstep.fast.backends import activations, backend_named
 from lockstep.fast.backends.activations import operations
 from lockstep.reference.checkpoint.errors import InputError
 from tests.draws import normal, packed_matrix
+from tests.ops_backends import DTYPES
 
 DEMO = Path(__file__).parents[2] / "parity/demo/checkpoint"
 HERE = activations.possible()
+SCALES = DTYPES["bfloat16"]
 
 
 def spread(found, right) -> float:
@@ -32,7 +34,7 @@ def test_products_of_a_prompt_are_rounded(name, least, most):
             operations(name)
         return
     rounded = operations(name)
-    weight, values = packed_matrix(0, 24, 256, bits=4, group=64)
+    weight, values = packed_matrix(0, 24, 256, bits=4, group=64, dtype=SCALES)
     x = normal(1, 2, 4, 256)
     assert least < spread(rounded.linear(x, weight, None), x @ values.T.astype(np.float32)) < most
     for some, matrix in ((x[:1, :1], weight), (x, normal(2, 8, 256))):
@@ -49,7 +51,7 @@ def test_experts_are_rounded_too(name):
             operations("int8")
         return
     x, routing = normal(0, 8, 64), np.eye(2, dtype=np.float32)[np.zeros(8, int)]
-    packed = [packed_matrix(seed, 64, 64, bits=4, group=64)[0] for seed in (1, 2, 3)]
+    packed = [packed_matrix(one, 64, 64, bits=4, group=64, dtype=SCALES)[0] for one in (1, 2, 3)]
     stacks = [[one, one] for one in packed]
     both = [getattr(ops, name)(x, routing, *stacks, per_token=1) for ops in (
         operations("int8"), cpu,

@@ -13,12 +13,14 @@ from lockstep.fast.model import load
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from tests.draws import normal, packed_matrix
+from tests.ops_backends import DTYPES
 from tests.parity.builders import CONFIG
 from tests.tolerances import assert_same_bits
 
 ATTENTION = "model.layers.0.self_attn"
 QKV = tuple(f"{ATTENTION}.{one}_proj" for one in "qkv")
 TOKENS = [[3, 1, 4, 1, 5]]
+SCALES = DTYPES["bfloat16"]
 
 
 def named(*matrices):
@@ -27,7 +29,7 @@ def named(*matrices):
 
 def matrix(form: str, rows: int) -> Any:
     if form == "MLX":
-        return packed_matrix(rows, rows, 64, bits=4, group=32)[0]
+        return packed_matrix(rows, rows, 64, bits=4, group=32, dtype=SCALES)[0]
     if form == "Q8_0":
         return BlockTensor(np.full((rows, 68), rows, np.uint8), "Q8_0")
     return normal(rows, rows, 64, dtype=np.dtype(form))
@@ -60,11 +62,11 @@ def test_what_is_stored_otherwise_stays_apart(why):
     """By hand."""
     one = matrix("MLX", 4)
     other = {
-        "bits": packed_matrix(0, 4, 64, bits=8, group=32)[0],
-        "group": packed_matrix(0, 4, 64, bits=4, group=64)[0],
+        "bits": packed_matrix(0, 4, 64, bits=8, group=32, dtype=SCALES)[0],
+        "group": packed_matrix(0, 4, 64, bits=4, group=64, dtype=SCALES)[0],
         "format": matrix("Q8_0", 4),
         "dtype": replace(one, scales=one.scales.astype(np.float16)),
-        "width": packed_matrix(0, 4, 128, bits=4, group=32)[0],
+        "width": packed_matrix(0, 4, 128, bits=4, group=32, dtype=SCALES)[0],
         "none": None,
         "stack": normal(0, 2, 4, 64),
     }[why]

@@ -36,6 +36,26 @@ def test_some_tokens_are_kept_and_the_rest_is_not(name):
     assert parity.diff(whole, some).compared > 20
 
 
+def test_a_module_that_norms_heads_first_is_cut_by_tokens():
+    """By hand: (B, H, L, D), of five tokens and three heads the last two tokens."""
+    attention = torch.nn.Module()
+    attention.q_norm = torch.nn.LayerNorm(4)
+    layer, root = torch.nn.Module(), torch.nn.Module()
+    layer.self_attn = attention
+    root.layers = torch.nn.ModuleList([layer])
+
+    def forward(input_ids):
+        wide = input_ids[..., None].sin() * torch.arange(1, 13)
+        return attention.q_norm(wide.reshape(1, 5, 3, 4).transpose(1, 2))
+
+    root.forward = forward
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    with parity.capture.torch(root, at="last:2") as some:
+        every = root(ids).detach().numpy()
+    (name,) = [name for name in some.shapes if name.endswith("q_norm")]
+    assert np.array_equal(some.read(name), every[:, :, 3:])
+
+
 def test_some_tokens_of_a_batch_are_refused():
     model = MODELS["qwen3"][0]()
     with (

@@ -1,5 +1,6 @@
 """Activations cut into digits, and what products with fewer of them lose."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -82,9 +83,9 @@ def test_what_is_next_to_nothing_has_no_digits():
 
 
 def test_what_has_no_finite_sum_has_no_digits():
-    """By hand: 32 times 2**123 is 2**128, which no float32 holds; a bit less has one."""
-    x = np.full((2, SPAN), 2.0**123, np.float32)
-    x[1] = np.nextafter(np.float32(2.0**123), np.float32(0))
+    """By hand: 32 times 2**115, times codes below 256, is 2**128, which no float32 holds."""
+    x = np.full((2, SPAN), 2.0**115, np.float32)
+    x[1] = np.nextafter(np.float32(2.0**115), np.float32(0))
     assert without_digits(x) == [True, False]
 
 
@@ -108,7 +109,7 @@ def test_what_fewer_digits_lose(digits, most):
     """By loop: root mean square over the outputs' deviation; a digit less loses 256 times that."""
     if not tile.possible():
         digits, most = 3, 5e-7  # there are none here: floats are multiplied
-    weight, values = packed_matrix(0, 40, 512, bits=4, group=64)
+    weight, values = packed_matrix(0, 40, 512, bits=4, group=64, dtype=ml_dtypes.bfloat16)
     x = normal(1, 9, 512)
     right = x.astype(np.float64) @ values.T
     lost = np.sqrt(np.mean((product(x, weight, digits=digits) - right) ** 2)) / right.std()
@@ -119,7 +120,7 @@ def test_without_the_instruction_floats_are_multiplied(monkeypatch):
     """By loop: the way of processors that lack it, for codes of whole and of torn bytes."""
     monkeypatch.setattr(products, "possible", lambda: False)
     for bits in (3, 4):
-        weight, values = packed_matrix(0, 7, 256, bits=bits, group=64)
+        weight, values = packed_matrix(0, 7, 256, bits=bits, group=64, dtype=ml_dtypes.bfloat16)
         x = normal(bits, 6, 256)
         right = x.astype(np.float64) @ values.T
         np.testing.assert_allclose(product(x, weight), right, rtol=0, atol=3e-6 * right.std())

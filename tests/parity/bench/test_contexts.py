@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.fast import kernels
 from lockstep.parity.bench import contexts, footprint
 from lockstep.parity.bench.cache_bytes import cache_bytes, of_codes
 from lockstep.reference.stores.kinds import KINDS, CacheOptions
@@ -146,6 +147,60 @@ def test_an_interrupted_profile_goes_on(profile, tmp_path, plain, demo):
     assert (code, asked) == (2, []) and "is of a run with model " in said.err
     code, said, asked = profile(plain, *run, "--steps", "3")
     assert (code, asked) == (2, []) and "is of a run with steps 4, but here it is 3" in said.err
+
+
+def test_a_row_that_is_none_is_refused(profile, tmp_path, plain):
+    rows = tmp_path / "rows"
+    run = (plain, "--lengths", "8", "--caches", "growing", "--resume", rows)
+    assert profile(*run)[0] == 0
+    head, row = rows.read_text().splitlines(keepends=True)
+    good = json.loads(row)
+    for bad in ({}, good | {"kind": [1]}, good | {"peak": None}, good | {"length": "8"}):
+        rows.write_text(head + json.dumps(bad) + "\n")
+        code, said, asked = profile(*run)
+        assert (code, asked) == (2, []) and said.out == ""
+        assert said.err == f"lockstep: error: {rows}: {contexts.NO_ROW}\n"
+
+
+def test_rows_of_other_surroundings_are_not_mixed_in(profile, tmp_path, plain, monkeypatch):
+    """By hand: without Numba a row would be of other kernels."""
+    run = (plain, "--lengths", "8", "--caches", "growing", "--resume", tmp_path / "rows")
+    assert profile(*run)[0] == 0
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    code, said, asked = profile(*run)
+    assert (code, asked) == (2, []) and "is of a run with kernels true" in said.err
+
+
+def test_where_the_json_goes_is_looked_at_first(profile, tmp_path, plain):
+    run = (plain, "--lengths", "8", "--caches", "growing")
+    for words, core in (
+        (("--json", tmp_path / "none/j"), "its folder does not exist"),
+        (("--json", tmp_path), "is a folder"),
+        (("--json", plain / "j"), "lies in the folder that is read"),
+        (("--json", tmp_path / "j", "--resume", tmp_path / "j"), "name two files"),
+    ):
+        code, said, asked = profile(*run, *words)
+        assert (code, asked) == (2, []) and core in said.err
+        assert said.err.startswith("lockstep: error: ")
+    code, said, asked = profile(*run, "--json", "-")
+    assert code == 0 and json.loads(said.out)[0]["length"] == 8 and not Path("-").exists()
+
+
+def test_figures_that_would_lie_are_left_out():
+    """By hand: a cache is no twelve times what it is part of; a peak may be that of loading."""
+    row = {"backend": "cpu", "kind": "growing", "length": 8, "prefill_s": 1, "prefill_cpu_s": 1,
+           "step_s": 1, "step_cpu_s": 1, "cache_arithmetic": 10, "cache_held": 1200, "loaded": 500,
+           "peak": 600, "files": 0}  # fmt: skip
+    assert contexts.line_of(row)[9:12] == ("100 B", "", "600 B")
+    row |= {"peak": 2900}
+    assert contexts.line_of(row)[9:12] == ("2.4 kB", "50%", "2.9 kB")
+    assert contexts.line_of(row | {"peak_is_alone": False})[9:12] == ("", "", "2.9 kB")
+
+
+def test_a_cache_without_codes_for_such_heads_is_named(profile, plain):
+    """By hand: heads of 20 numbers: an affine group has 32, whole numbers take any."""
+    code, said, _ = profile(plain, "--lengths", "8", "--caches", "growing,int8,affine4,turbo3")
+    assert code == 0 and "warning: affine4, turbo3: no codes for heads" in said.err
 
 
 def test_what_cannot_be_measured_is_refused_at_once(profile, plain):

@@ -32,6 +32,12 @@ def test_what_names_no_tokens_is_refused(text):
         check_places(text)
 
 
+@pytest.mark.parametrize("at", [8, ["last:2"], b"last:2"])
+def test_what_is_no_text_is_refused(at):
+    with pytest.raises(InputError, match="should be a text such as 'last:8'"):
+        check_places(at)
+
+
 @pytest.mark.parametrize("text, row", [("3", "row 1"), ("2:4", "row 1"), ("10", "row 0")])
 def test_a_position_that_a_row_has_not_is_refused(text, row):
     with pytest.raises(InputError, match=row):

@@ -68,6 +68,28 @@ def test_a_folder_has_a_file_for_each_rank(traced, lockstep, plain, refuses, tmp
         open_ranks(str(folder), 2)
 
 
+def test_one_of_several_ranks_is_not_taken_for_the_whole(traced, refuses, plain, tmp_path):
+    one, first = tmp_path / "one.safetensors", tmp_path / "run.0.safetensors"
+    said = "is rank 0 of 2: give all ranks' by {rank} in the name, and --tensor-parallel 2"
+    refuses(said, "explain", plain, first)
+    for given in ((one, first), (first, one), (first, traced, "--tensor-parallel", 2)):
+        refuses(said, "diff", *given)
+    folder = tmp_path / "all"
+    folder.mkdir()
+    shutil.copy(first, folder / "rank0.safetensors")
+    refuses("is of several ranks: say how many by", "explain", plain, folder)
+    refuses("is of several ranks: say how many by", "diff", one, folder)
+    (folder / "logits.npy").write_bytes(b"")  # then it is a folder of tensors
+    refuses("logits.npy", "explain", plain, folder)
+
+
+def test_a_number_of_a_rank_is_written_of_ranks_alone(refuses, plain, tmp_path):
+    target, core = tmp_path / "x.{rank}.safetensors", "which goes with --tensor-parallel N"
+    refuses(core, "trace", plain, "--tokens", IDS, "-o", target)
+    refuses(core, "generate", plain, "--tokens", IDS, "--save-cache", target)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_refused(traced, refuses, plain, tmp_path):
     one = tmp_path / "one.safetensors"
     two = ("--tensor-parallel", 2)
@@ -80,6 +102,8 @@ def test_what_is_refused(traced, refuses, plain, tmp_path):
             tmp_path / "run.1.safetensors")  # fmt: skip
     shutil.copy(one, tmp_path / "run.2.safetensors")
     refuses("has a dump of rank 2 too, of 2 ranks", "explain", plain, traced, *two)
+    refuses("no such file or folder", "explain", plain, tmp_path / "mistyped", *two)
+    refuses("RIGHT is to be of ranks, so swap", "diff", traced, one, *two)
     trace = ("trace", plain, "--tokens", IDS, *two)
     refuses("put {rank} where the number", *trace, "-o", one)
     refuses("does not go with --backend transformers", *trace, "--backend", "transformers",

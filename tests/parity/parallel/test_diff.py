@@ -44,6 +44,15 @@ def test_a_change_is_seen_at_the_rank_that_has_it():
         assert (wrong["model.layers.1.residual"] or "").startswith("rank 1: first at [0, 3, 2]")
 
 
+def test_files_in_the_wrong_order_are_noted():
+    """By hand: two right ranks, each in the other's place, against one of the whole."""
+    taps = taps_of(load(WITNESSES / "models/untied_float32", ranks=2), steps=())
+    (whole,) = taps_of(load(WITNESSES / "models/untied_float32", ranks=1), steps=())
+    for right, count in ((taps, 0), (taps[::-1], 2)):
+        result = diff_ranks([dump_of(whole)], [dump_of(one) for one in right], paths=PATHS)
+        assert sum("the file of rank" in line for line in result.notes) == count
+
+
 def test_parts_are_put_together_and_taken_apart():
     """By hand: key heads that two ranks share, three matrices in one, a table that is filled up."""
     x = np.arange(12.0).reshape(1, 2, 6)

@@ -1,6 +1,7 @@
 """An interrupted comparison goes on. By law: its result is that of one that ran through."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from lockstep import reference
 from lockstep.parity.diff import diff
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.replaying.oracle import Oracle
+from lockstep.parity.resuming.journal import Journal
 from lockstep.parity.resuming.kept_taps import KeptTaps
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
@@ -143,13 +145,63 @@ def test_a_torn_line_is_dropped_and_nonsense_refused(sides, cut, refuses, lockst
 def test_files_that_are_no_journal_are_left_alone(refuses, sides, tmp_path):
     left, right = sides(MISTRAL, *ONE)
     before = right.read_bytes()
-    refuses("is no journal of such a run", "diff", left, right, "--resume", right)
-    refuses("cannot be written", "diff", left, right, "--resume", tmp_path)
+    refuses("is also read by this command", "diff", left, right, "--resume", right)
+    refuses("is a folder", "diff", left, right, "--resume", tmp_path)
     refuses("name two files", "diff", left, right, "--resume", tmp_path / "j", "--json",
             tmp_path / "j")  # fmt: skip
     refuses("torch modules judge a prompt at once", "diff", left, right, "--resume",
             tmp_path / "j", "--model", MISTRAL, "--backend", "transformers")  # fmt: skip
     assert right.read_bytes() == before and not (tmp_path / "j").exists()
+
+
+def test_a_file_that_is_no_journal_is_not_taken_for_one(refuses, sides, tmp_path):
+    """By hand: an empty file is somebody's, a folder that is read is left as it is."""
+    left, right = sides(MISTRAL, *ONE, "--taps", "logits")
+    (tmp_path / "mine").touch()
+    refuses("exists and is no journal", "diff", left, right, "--resume", tmp_path / "mine")
+    (tmp_path / "text").write_text("mine\n")
+    refuses("is no journal of such a run", "diff", left, right, "--resume", tmp_path / "text")
+    arrays = tmp_path / "arrays"
+    arrays.mkdir()
+    np.save(arrays / "logits.npy", np.ones((1, 3, 4), np.float32))
+    refuses("lies in the folder that is read", "diff", arrays, arrays, "--resume", arrays / "j")
+    for name in ("", "-"):
+        refuses("is no name of a file to write", "diff", left, right, "--resume", name)
+    assert (tmp_path / "mine").exists() and len(list(arrays.iterdir())) == 1
+
+
+def test_what_would_keep_nothing_is_refused(refuses, lockstep, sides, tmp_path):
+    """By hand: no journal is left behind; without a model some tokens are kept like all."""
+    journal = tmp_path / "j"
+    words = ("--tokens", "3,14,15", "--taps", "model.norm,logits")
+    left, right = sides(MISTRAL, *words, "--positions", "last:1")
+    run = ("diff", left, right, "--resume", journal)
+    refuses("dumps are of some tokens of a prompt", *run, "--model", MISTRAL)
+    assert not journal.exists()
+    assert lockstep(*run).code == 1
+    assert lockstep("trace", MISTRAL, *words, "--sketch", "-o", left).code == 0
+    refuses("sketches are compared in seconds", *run)
+    refuses("sketches are compared in seconds", *run, "--model", MISTRAL)
+    assert not journal.exists()
+
+
+def test_a_full_disk_names_the_journal(monkeypatch, sides, lockstep, tmp_path):
+    """By hand: /dev/full takes nothing; what was judged before is kept, and that is said."""
+    left, right = sides(MISTRAL, *ONE, "--taps", "model.norm,logits")
+    run = ("diff", left, right, "--resume", tmp_path / "j")
+    add = Journal.add
+
+    def adding(self, record):
+        if len(self.path.read_bytes().splitlines()) == 3:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), self.file.fileno())
+        add(self, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", adding)
+        said = lockstep(*run)
+    assert said.code == 2 and said.err.count("\n") == 1
+    assert "j: cannot be written: No space left on device (2 taps kept in " in said.err
+    assert "2 taps judged before" in lockstep(*run).err
 
 
 def test_a_folder_of_arrays_is_known_again(cut, lockstep, refuses, tmp_path):

@@ -1,6 +1,7 @@
 """An interrupted trace goes on where it stopped. By law: its bits are those of one that was not."""
 
 import errno
+import fcntl
 import json
 import shutil
 import signal
@@ -29,32 +30,6 @@ MODELS = {
     "gemma shared": "gemma4/effective",
 }  # fmt: skip
 PROMPT, BATCH = [3, 14, 15, 9, 26], [[3, 14, 15], [9, 2]]
-
-
-class Cut(KeyboardInterrupt):
-    """What ends a run before it writes one tap more."""
-
-
-@pytest.fixture
-def cut(monkeypatch):
-    """Return what runs a trace until so many taps more are written."""
-
-    def run(after, *arguments, error=Cut, **options):
-        written, left = KeptTrace.__call__, [after]
-
-        def call(self, name, value):
-            if self.record(name) is None:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise error
-            written(self, name, value)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(KeptTrace, "__call__", call)
-            with pytest.raises(error):
-                trace_run(*arguments, resume=True, **options)
-
-    return run
 
 
 def load(name, backend, dtype="float32"):
@@ -294,8 +269,11 @@ def test_ctrl_c_says_what_is_kept_and_a_run_without_resume_too(
     assert said.code == 130
     assert said.err.splitlines()[0].startswith("lockstep: 7 taps kept in ")
     said = lockstep(*run)
-    assert said.code == 0 and "holds 7 taps of an interrupted run: --resume goes on" in said.err
+    assert said.code == 0 and "holds 7 taps of a run that did not end, and stays: " in said.err
     assert (tmp_path / "t.part").exists()
+    with (tmp_path / "t.part.journal").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "t.part is being written by another run" in lockstep(*run).err
 
 
 def interrupted_after(count):

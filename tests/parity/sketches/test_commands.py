@@ -1,10 +1,14 @@
 """The commands that look at few tokens, few taps, and sketches, as they are typed. By hand."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from lockstep.parity.dumps.dump import open_dump
+from lockstep.parity.sketches.writing import SketchFile
 
 MODEL = "tests/witnesses/llama/mistral_window"
 IDS = ("--tokens", "3,14,15,9,26,5,35,8")
@@ -86,6 +90,71 @@ def test_a_whole_story(lockstep, tmp_path):
     assert lockstep("report", report, "--html", tmp_path / "page.html").code == 0
     whole = ("trace", MODEL, *IDS, "--taps", f"@{names}", "-o", tmp_path / "whole")
     assert lockstep(*whole).code == 0
+
+
+@pytest.fixture(scope="module")
+def one_sketch(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sketch") / "s"
+    with SketchFile(path, dtype="float32", tokens=[1, 2]) as file:
+        file("logits", np.eye(2, 8, dtype=np.float32)[None])
+    return path
+
+
+@pytest.mark.parametrize(
+    "target, said",
+    [
+        ("SKETCH", "is also read by this command"),
+        ("MODEL/config.json", "lies in the folder that is read"),
+        ("precious.txt", "exists and is no list of suspects; it is left as it is"),
+        ("both.json", "is to hold the suspects and something else"),
+        ("nowhere/x", "its folder does not exist"),
+        (".", "is a folder"),
+        ("-", "is no name of a file"),
+        ("", "is no name of a file"),
+    ],
+)
+def test_suspects_replace_nothing_but_suspects(
+    lockstep, tmp_path, monkeypatch, one_sketch, target, said
+):
+    """By hand: what is there is there afterwards, to the byte."""
+    model = Path(MODEL).resolve()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "precious.txt").write_text("precious")
+    before = {path: path.read_bytes() for path in (one_sketch, Path("precious.txt"))}
+    target = target.replace("SKETCH", str(one_sketch)).replace("MODEL", str(model))
+    command = ("diff", one_sketch, one_sketch, "--model", model, "--json", "both.json")
+    found = lockstep(*command, "--suspects", target)
+    assert found.code == 2 and said in found.err and found.err.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in before}
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_suspects_replace_suspects(lockstep, tmp_path, one_sketch):
+    names = tmp_path / "names.txt"
+    for _ in range(2):
+        assert lockstep("diff", one_sketch, one_sketch, "--suspects", names).code == 0
+    assert names.read_text().startswith("# write these whole on both sides: ")
+
+
+def test_what_cannot_be_sketched_is_named(lockstep, tmp_path):
+    tensors = {"logits": np.ones((1, 2, 8), np.float32), "freqs": np.ones((2, 4), np.complex64)}
+    save_file(tensors, tmp_path / "x.safetensors")
+    command = ("dump", "sketch", tmp_path / "x.safetensors", "-o", tmp_path / "s")
+    assert "1 tensor left out, which no trace can hold: 'freqs' of complex64" in (
+        lockstep(*command).out
+    )
+    assert json.loads(lockstep(*command, "--json", "-").out)["left_out"] == [
+        {"name": "freqs", "dtype": "complex64"}
+    ]
+
+
+def test_a_glob_of_caches_is_enough_for_check_to_compare_them(lockstep):
+    command = ("check", MODEL, "--tokens", "3,14", "--backend", "cpu", "--taps", "*.cached_keys")
+    said = lockstep(*command, "--json", "-")
+    assert said.code == 0
+    assert {tap["name"].rpartition(".")[2] for tap in json.loads(said.out)["taps"]} == {
+        "cached_keys"
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from lockstep.parity.diff import diff
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.dumps.tracing import trace_run
+from lockstep.parity.sketches.judging import judged
 from lockstep.parity.sketches.reading import reads_of
 from lockstep.parity.sketches.sketch import sketch
 from lockstep.parity.sketches.sketched import entry_of
@@ -176,6 +177,58 @@ def test_a_batch_axis_is_no_difference_and_heads_that_lie_otherwise_are_not_judg
     result = two(tmp_path, left, right)
     assert [tap.status for tap in result.taps] == ["ok", "not judged"]
     assert "cannot be moved" in result.taps[1].place
+
+
+@pytest.mark.parametrize("head", ["k_rope", "q_norm"])
+def test_as_many_tokens_as_heads_may_lie_the_other_way(tmp_path, head):
+    """By hand: nothing but the norms of parts tells it from a wrong run."""
+    heads = np.random.default_rng(1).standard_normal((1, 3, 3, 8)).astype(np.float32)
+    name, other = f"model.layers.0.self_attn.{head}", np.ascontiguousarray(heads.swapaxes(1, 2))
+    left = {"model.norm": RIGHT, name: heads}
+    for port, status in ((other, "not judged"), (other[0], "not judged"), (1.01 * other, "differs"),
+                         (heads[:, ::-1], "differs"), (1.01 * heads, "differs")):  # fmt: skip
+        assert two(tmp_path, left, {"model.norm": RIGHT, name: port}).taps[1].status == status
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_without_a_word_half_precision_is_judged_as_such(tmp_path, dtype):
+    """By hand: a step of half precision lies between them; of float32 it would be much."""
+    sides = {"model.norm": RIGHT.astype(dtype)}, {"model.norm": (RIGHT * 1.001).astype(dtype)}
+    assert two(tmp_path, *sides, dtype="").verdict == "parity"
+    assert two(tmp_path, *sides, dtype="float32").verdict == "diverged"
+
+
+@pytest.mark.parametrize("off, status", [(0, "ok"), (1, "differs")])
+def test_whole_numbers_are_equal_in_whatever_width(off, status):
+    """By hand: ids of experts, in 64 bits and in 32, and one of them off by one."""
+    ids = np.random.default_rng(2).integers(0, 128, (600, 8))
+    port = ids.astype(np.int32)
+    port[300, 3] += off
+    assert judged("x.ids", entry_of(port), entry_of(ids), 2.0**-17).status == status
+    assert judged("x.ids", entry_of(port), entry_of(ids.astype(np.int32)), 1).status == status
+
+
+def test_a_tensor_without_numbers_is_sketched(tmp_path):
+    for shape in ((3, 0), (0, 3), (2, 0, 4)):
+        assert entry_of(np.zeros(shape, np.float32)).numbers.tolist() == [0.0]
+    tensors = {"logits": RIGHT, "x.empty": np.zeros((3, 0), np.float32)}
+    assert two(tmp_path, tensors, tensors).verdict == "parity"
+
+
+def test_positions_are_numbers_and_not_text(tmp_path):
+    """By hand: the same list with other blanks, another list, and one beyond the prompt."""
+
+    def of(left, right):
+        for name, said in (("l", left), ("r", right)):
+            with SketchFile(tmp_path / name, tokens=[1, 2, 3, 4], positions=said) as file:
+                file("logits", RIGHT)
+        return diff(tmp_path / "l", tmp_path / "r").verdict
+
+    assert of("[0, 1, 2]", "[0,1,2]") == "parity"
+    with pytest.raises(InputError, match="has other positions of the prompt than"):
+        of("[0, 1, 2]", "[1, 2, 3]")
+    with pytest.raises(InputError, match="must rise, and be in the prompt"):
+        of("[0, 1, 9]", "[0, 1, 9]")
 
 
 def test_nothing_compared_is_an_error(tmp_path):
