@@ -8,7 +8,6 @@ from tests.wide_models import SOURCES, wide_model
 
 @pytest.mark.parametrize("mode", [None, "affine"])
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
-def test_four_ranks_give_the_logits_of_one(tmp_path, monkeypatch, backend, mode):
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling takes longer than all the rest
+def test_four_ranks_give_the_logits_of_one(tmp_path, backend, mode):
     models = [str(wide_model(tmp_path / name, name, mode=mode)) for name in SOURCES]
     check(ran(tmp_path, 4, backend, models), backend, models)

@@ -31,9 +31,15 @@ ADAPTED = (("models/tied_bfloat16", "mlx_lora"), ("models/affine_4_64", "peft_ta
 
 
 def ran(out: Path, ranks: int, backend: str, models: list[str]) -> list[dict[str, np.ndarray]]:
-    """Return what each of so many ranks made of each model."""
+    """Return what each of so many ranks made of each model, without compiling anything.
+
+    That would take longer than all the rest. Here Numba is as it was: it looks at the variable
+    whenever it compiles.
+    """
     command = [sys.executable, str(SCRIPT), str(ranks), str(out), backend, *models]
-    ended = launch(command, ranks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")
+        ended = launch(command, ranks)
     assert ended.code == 0, ended
     return [dict(np.load(out / f"{rank}.npz")) for rank in range(ranks)]
 
@@ -55,8 +61,7 @@ def check(found: list[dict[str, np.ndarray]], backend: str, models: list[str]) -
 
 
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
-def test_two_ranks_give_the_logits_of_one(tmp_path, monkeypatch, backend):
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling takes longer than all the rest
+def test_two_ranks_give_the_logits_of_one(tmp_path, backend):
     names = MODELS if backend == "mlx" else MODELS[1:5]  # tests/peers has all of them
     models = [str(WITNESSES / name) for name in names]
     models += [f"{WITNESSES / base}={WITNESSES / 'adapters' / one}" for base, one in ADAPTED]
