@@ -75,8 +75,8 @@ def test_a_model_without_experts_is_refused():
 
 
 def test_too_small_a_budget_is_refused_with_what_would_do():
-    """By hand: an expert of 128 x 64 weights, three times, at 4 bits and two float32 a group."""
-    expert = 3 * (64 * 128 // 2 + 2 * 4 * 64 * 128 // 64)
+    """By hand: an expert of 128 x 64 weights, three times, at 4 bits and two bfloat16 a group."""
+    expert = 3 * (64 * 128 // 2 + 2 * 2 * 64 * 128 // 64)
     with pytest.raises(InputError) as refused:
         fast.load(DEMO, backend="cpu", expert_budget=3 * expert - 1)
     assert f"is {3 * expert - 1} bytes, but should be at least {3 * expert} " in str(refused.value)

@@ -35,11 +35,11 @@ def test_a_table_beside_a_head_is_not_read(plain):
 
 
 def test_packed_weights_count_as_they_are_packed():
-    """By hand: 4 bits a weight, and of 64 weights a scale and an offset in float32."""
+    """By hand: 4 bits a weight, and of 64 weights a scale and an offset in bfloat16."""
     work, model = counted(MODELS / "affine_4_64")
     weight = model.weights["model.layers.0.self_attn.q_proj.weight"]
     assert weight.packed.nbytes == 96 * 64 // 2
-    assert weight.scales.nbytes + weight.biases.nbytes == 96 * 4 * 2
+    assert weight.scales.nbytes + weight.biases.nbytes == 96 * 2 * 2
     read = {name: one for name, one in model.weights.items() if "embed_tokens" not in name}
     assert work.bytes_per_token == sum(one.nbytes for one in buffers(read))
 

@@ -149,8 +149,6 @@ def test_files_that_are_no_journal_are_left_alone(refuses, sides, tmp_path):
     refuses("is a folder", "diff", left, right, "--resume", tmp_path)
     refuses("name two files", "diff", left, right, "--resume", tmp_path / "j", "--json",
             tmp_path / "j")  # fmt: skip
-    refuses("torch modules judge a prompt at once", "diff", left, right, "--resume",
-            tmp_path / "j", "--model", MISTRAL, "--backend", "transformers")  # fmt: skip
     assert right.read_bytes() == before and not (tmp_path / "j").exists()
 
 
