@@ -1,6 +1,7 @@
 """Tiny checkpoints and hand-made stages, for the tests of the judging."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from lockstep.fast.model import load as load_fast
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
 from lockstep.parity.replaying.recorder import Node, Stage
+from lockstep.reference import ops
+from lockstep.reference.model import Model
 from lockstep.reference.model import load as load_reference
 
 CONFIG = {
@@ -37,6 +40,12 @@ def checkpoint(folder: Path, *, bits: int | None = None, **changes: Any) -> Path
 def pair(path: Path, backend: str = "cpu", dtype: str = "float32") -> tuple[Any, Any]:
     """Load the reference and a port."""
     return load_reference(path, dtype=dtype), load_fast(path, dtype=dtype, backend=backend)
+
+
+def planted(path: Path, **wrong: Any) -> Model:
+    """Return the reference with some operations replaced."""
+    changed = SimpleNamespace(**{name: getattr(ops, name) for name in ops.__all__} | wrong)
+    return Model(load_reference(path).checkpoint, dtype="float32", ops=changed)
 
 
 def stage(*nodes: Node, **taps: np.ndarray) -> Stage:

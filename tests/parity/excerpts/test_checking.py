@@ -5,7 +5,6 @@ port that is right stays so.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +20,8 @@ from lockstep.parity.explain import explain
 from lockstep.parity.judging.result import Tap
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.model import Model
 from tests.parity import builders
+from tests.parity.builders import planted
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 3]
@@ -33,13 +32,6 @@ MODELS = ["gpt2/original", "qwen3_moe/separate", "gemma4/effective", "llama/llam
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     return builders.checkpoint(tmp_path_factory.mktemp("dense"))
-
-
-def planted(folder, **wrong):
-    """Return the reference with some operations replaced."""
-    right = reference.load(folder)
-    mended = SimpleNamespace(**{name: getattr(ops, name) for name in ops.__all__} | wrong)
-    return Model(right.checkpoint, dtype="float32", ops=mended)
 
 
 def wrong(result):

@@ -2,7 +2,6 @@
 
 import json
 import tracemalloc
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -21,8 +20,8 @@ from lockstep.parity.sketches.writing import SketchFile, sketch_dump
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.model import Model
 from tests.parity import builders
+from tests.parity.builders import planted
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -30,12 +29,6 @@ TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     return builders.checkpoint(tmp_path_factory.mktemp("dense"))
-
-
-def planted(folder, **wrong):
-    right = reference.load(folder)
-    mended = SimpleNamespace(**{name: getattr(ops, name) for name in ops.__all__} | wrong)
-    return Model(right.checkpoint, dtype="float32", ops=mended)
 
 
 def traced(model, path, **options):
