@@ -1,6 +1,6 @@
 import mlx.core as mx
 
-from lockstep.fast.caches.attend_turbo_mlx import attended
+from lockstep.fast.caches.attend_codes_mlx import attended
 from lockstep.fast.caches.held_codes import HeldCodes
 from lockstep.fast.masks import Seen
 from lockstep.fast.ops.softmax import MASKED_ROWS

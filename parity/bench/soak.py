@@ -31,7 +31,7 @@ ROUNDING = 1e-4  # of what decides: a difference of logits over their spread, or
 GROWTH = 1.1  # what memory may be at the end, of what it was at the start
 SHORTEST_S = 60.0  # less is too short to say that memory is flat
 BAD = 16  # one prompt of so many has an id beyond the vocabulary
-WARM = 0.1  # the part of the time after which memory is looked at first
+WARM = 0.1  # the part of the time after which memory is looked at first, and then again
 
 
 @dataclass
@@ -49,6 +49,14 @@ class Soaked:
     memory_start: float = 0.0
     memory_end: float = 0.0
     memory_peak: float = 0.0
+    tenths: list[float] = field(default_factory=list)  # the memory after each tenth of the time
+
+    def note_tenth(self, tenth: float) -> None:
+        """Note the memory if another tenth, of so many seconds, is over."""
+        count = len(self.tenths)
+        if count < 10 and self.seconds >= tenth * (count + 1):
+            self.tenths.append(self.memory_end)
+            self.memory_start = self.tenths[0]
 
     @property
     def right(self) -> bool:
@@ -101,8 +109,7 @@ class Soak:
                 self.judge(one.text, made, found)
             found.seconds = time.monotonic() - begin
             found.memory_end = resident()
-            if not found.memory_start and found.seconds >= WARM * seconds:
-                found.memory_start = found.memory_end
+            found.note_tenth(WARM * seconds)
             tell(found)
         found.lost = self.begun - found.answers
         found.memory_peak = max(peak(), found.memory_start, found.memory_end)
@@ -201,6 +208,7 @@ def report(found: Soaked) -> str:
             f"bad, and refused alone   {found.refused}",
             f"wrong                    {len(found.wrong)}{first(found.wrong)}",
             f"lost                     {found.lost}",
+            f"memory, each tenth       {' '.join(f'{one:.0f}' for one in found.tenths)}",
             f"memory                   {found.memory_start:.0f} MB at the start, "
             f"{found.memory_end:.0f} at the end, {found.memory_peak:.0f} at most{told(found.flat)}",
         ]

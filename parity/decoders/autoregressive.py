@@ -15,6 +15,7 @@ class Autoregressive:
     beyond = 0
     in_order = True
     from_prompt = 1
+    ends = ()
 
     def tokens(self, request: Request) -> Iterator[int]:
         return decoding(request.model, "autoregressive").generate(

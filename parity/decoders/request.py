@@ -50,12 +50,14 @@ class Decoder(Protocol):
     """A way of making tokens. `beyond` is how many more than the text a cache has room for.
 
     `in_order` says that the cache holds tokens in the order of the text, and can be gone on from.
-    `from_prompt` is how many tokens come out of the prompt's own pass: 1, or 0.
+    `from_prompt` is how many tokens come out of the prompt's own pass: 1, or 0. `ends` are texts of
+    tokens that end a text beside the model's own, where its tokenizer has them.
     """
 
     beyond: int
     in_order: bool
     from_prompt: int
+    ends: tuple[str, ...]
 
     def tokens(self, request: Request) -> Iterator[int]:
         """Yield up to `max_tokens` new ids, as they are made. The counts begin anew."""

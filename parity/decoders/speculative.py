@@ -81,6 +81,7 @@ class Speculative:
     beyond = 0  # a round never drafts what there is no room for
     in_order = True
     from_prompt = 1
+    ends = ()
 
     def __init__(self, draft: str, *, draft_tokens: int, ngram: int, ignore_config: Any = ()):
         self.draft, self.draft_tokens, self.ngram = draft, draft_tokens, ngram

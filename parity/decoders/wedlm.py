@@ -21,6 +21,7 @@ OPTIONS = ("wedlm", "window", "threshold", "position_penalty", "penalty", "mask_
 VARIANTS = ("tencent", "mlx-port")
 DROPPED = "takes masks back in every step, which a cache that drops tokens does not do"
 PENALTIES = ("first-mask", "window", "tempered")
+ENDS = ("<|im_end|>", "<|endoftext|>")  # at which WeDLM's engine stops, whatever the files say
 
 
 def add_arguments(group: ArgumentParser | _ArgumentGroup) -> None:
@@ -73,6 +74,7 @@ class Wedlm:
 
         self.options, self.sampling = options, sampling
         self.beyond = 2 * options.window
+        self.ends = ENDS if options.variant.stops else ()
         self.steps: list[Step] | None = [] if steps else None
         self.counted, self.kept = Counts(), 0
 

@@ -78,8 +78,7 @@ class Generation:
             from lockstep.reference.tokenizer.chatml import with_template
 
             self.tokenizer = with_template(self.tokenizer)
-        own = self.tokenizer.eos_token_ids if self.tokenizer else frozenset()
-        ends = model.checkpoint.generation.eos_token_ids | own
+        ends = model.checkpoint.generation.eos_token_ids | ends_of(self.tokenizer, self.decoder)
         self.stop = frozenset(stop_ids) | (frozenset() if ignore_eos else ends)
 
     def run(
@@ -232,6 +231,14 @@ class Text:
     def show(self, piece: str, say: Callable[[str], None]) -> None:
         self.whole = (self.whole or "") + piece
         say(piece)
+
+
+def ends_of(tokenizer: Any, decoder: Decoder) -> frozenset[int]:
+    """Return the ids that end a text by the tokenizer's files, and by the decoder's habit."""
+    if tokenizer is None:
+        return frozenset()
+    found = [tokenizer.parts[0].token_to_id(text) for text in decoder.ends]
+    return tokenizer.eos_token_ids | {one for one in found if one is not None}
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Any:

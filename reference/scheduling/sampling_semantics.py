@@ -2,7 +2,8 @@
 
 Sources: mlx-lm 0.32.2 (sample_utils), transformers 5.23 (logits_process, and its order in
 generate), llama.cpp's default chain (llama-cpp-python 0.3.36), vLLM's V1 sampler (read, not run:
-vllm/v1/sample and model_executor/layers/utils), and the texts on ember and on WeDLM's engine.
+vllm/v1/sample, sampling_params, model_executor/layers/utils), and the texts on ember and on
+WeDLM's engine.
 """
 
 import math
@@ -28,6 +29,7 @@ class Semantics:
     typical: Literal["reached", "reached, with ties", "exceeded"] = "reached"
     zero: dict[str, Literal["best", "off"]] = field(default_factory=dict)  # else 0 is refused
     greedy_after_cuts: bool = False  # whether the cuts come before the choice at temperature 0
+    coldest: float = 0.0  # a temperature below it, but above 0, is taken for it
     draws: Literal["ids", "ids, unscaled", "candidates"] = "ids"
 
     def most_top_k(self, vocabulary: int) -> float:
@@ -72,6 +74,7 @@ ENGINES = {
             lacks=frozenset({"typical_p", "penalty_window"}),
             counts="answer",
             top_k_ties="all",
+            coldest=0.01,
         ),
         Semantics(
             "ember",

@@ -59,7 +59,7 @@ class Stages:
         match name:
             case "temperature":
                 heat = options.temperature
-                return left if heat == 0 else self.temperature(left, heat)
+                return left if heat == 0 else self.temperature(left, max(heat, rules.coldest))
             case "top_k":
                 return self.top_k(left, options.top_k, ties=rules.top_k_ties)
             case "top_p":

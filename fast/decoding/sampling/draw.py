@@ -18,4 +18,6 @@ def draw(left: Candidates, uniform: float, *, rule: str) -> int:
     total = 1.0 if rule == "ids, unscaled" else cumulative[-1]
     side = "left" if rule == "candidates" else "right"
     place = int(np.searchsorted(cumulative, uniform * total, side=side))
-    return int(ordered.ids[place if place < len(powers) else powers.argmax()])
+    if place == len(powers):
+        place -= 1 + int(powers[::-1].argmax())
+    return int(ordered.ids[place])

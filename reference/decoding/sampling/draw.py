@@ -11,7 +11,8 @@ def draw(left: Candidates, uniform: float, *, rule: str) -> int:
     "ids" goes by ids, and the first whose sum exceeds `uniform` wins. "candidates" goes in the
     order of the candidates, and the first whose sum reaches it wins. Both scale `uniform` to the
     last sum of weights: half of 6 equals is 3, to the bit. "ids, unscaled" sums probabilities up,
-    which may miss 1 by rounding, and takes the best token if no sum exceeds `uniform`.
+    which may miss 1 by rounding, and takes the best token, the last of equals, if no sum exceeds
+    `uniform`.
     """
     ordered = left if rule == "candidates" else left.at(np.argsort(left.ids))
     unscaled = rule == "ids, unscaled"
@@ -20,4 +21,6 @@ def draw(left: Candidates, uniform: float, *, rule: str) -> int:
     target = uniform if unscaled else uniform * cumulative[-1]
     side = "left" if rule == "candidates" else "right"
     place = int(np.searchsorted(cumulative, target, side=side))
-    return int(ordered.ids[place if place < len(parts) else np.argmax(parts)])
+    if place == len(parts):
+        place = int(np.flatnonzero(parts == parts.max())[-1])
+    return int(ordered.ids[place])

@@ -71,13 +71,24 @@ def test_a_temperature_of_0_takes_the_lowest_of_the_best(choose, engine):
 
 
 def test_a_tiny_temperature_takes_the_best_and_overflows_nowhere(choose, engine):
-    """To llama.cpp a sum that is u is enough: its u = 0 takes the first, however unlikely."""
-    found = support(choose, [1, 3, 2.9, -3e38], temperature=1e-6, semantics=engine)
-    assert found == ({0, 1} if engine == "llama.cpp" else {1})
+    """To llama.cpp a sum that is u is enough: its u = 0 takes the first, however unlikely.
+
+    In vLLM, which never goes below 0.01, the first has e^-200, and u = 0 falls to that.
+    """
+    found = support(choose, [1, 3, 2, -3e38], temperature=1e-6, semantics=engine)
+    assert found == ({0, 1} if engine in ("llama.cpp", "vllm") else {1})
     cold = SamplingOptions(1e-6, semantics=engine)
     for uniform in UNIFORMS[1:]:
-        assert choose([[1, 3, 2.9, -3e38]], cold, uniform) == [1]
+        assert choose([[1, 3, 2, -3e38]], cold, uniform) == [1]
     assert support(choose, [3, 3, 1], temperature=1e-6, semantics=engine) == {0, 1}
+
+
+def test_vllm_takes_a_temperature_below_a_hundredth_for_it(choose, engine):
+    """By hand: at 0.01 the second of two that are 0.01 apart has 1 / (1 + e), at 1e-6 nothing."""
+    for heat in (1e-6, 0.0099):
+        cold = SamplingOptions(heat, semantics=engine)
+        found = [choose([[0.01, 0]], cold, uniform)[0] for uniform in (0.72, 0.74)]
+        assert found == ([0, 1] if engine == "vllm" or heat > 0.009 else [0, 0])
 
 
 @pytest.mark.parametrize("value", [-1.0, -1e-9, 1e-7, 101.0, NAN, INF, -INF])

@@ -1,7 +1,9 @@
 """Attention of a few queries over codes in machine code. The truth is what the codes decode to."""
 
-from importlib import import_module
+from dataclasses import replace
 
+import ml_dtypes
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -23,16 +25,16 @@ BACKEND = backend_named("cpu", dtype="float32", device=None)
 SCALE, GROUPS, HEADS = 0.3, 2, 6
 
 
-def held(kind, count, new, *, width=32, rows=2):
+def held(kind, count, new, *, width=32, rows=2, backend=BACKEND, dtype=np.float32):
     """Return keys and values of `count + new` tokens as a cache gives them: 3 turbo ones plain."""
     found = []
     for seed, keys in enumerate((True, False)):
-        codec = codec_named(kind, BACKEND.int8, BACKEND.affine, BACKEND.turbo, keys=keys)
-        parts = codec, lambda: Growing(np.zeros), HeldCodes
+        codec = codec_named(kind, backend.int8, backend.affine, backend.turbo, keys=keys)
+        parts = codec, lambda: Growing(backend.zeros), HeldCodes
         store = Cooling(*parts, 3) if kind in TURBO_BITS else Coded(*parts)
-        tokens = normal(seed, rows, GROUPS, count + new, width)
-        store.append(BACKEND.ops, tokens[:, :, :count], 0)
-        found.append(store.append(BACKEND.ops, tokens[:, :, count:], count))
+        tokens = backend.put(normal(seed, rows, GROUPS, count + new, width).astype(dtype))
+        store.append(backend.ops, tokens[:, :, :count], 0)
+        found.append(store.append(backend.ops, tokens[:, :, count:], count))
     return found
 
 
@@ -160,27 +162,41 @@ def counted(method, calls):
     return call
 
 
+WIDTHS = [(kind, 64) for kind in QUANTISED] + [("affine4", 32), ("affine8", 128)]
+
+
 @pytest.mark.parametrize("new", [1, 3])
-@pytest.mark.parametrize("kind", QUANTISED)
-def test_mlx_attends_to_codes_as_to_what_they_decode_to(kind, new, monkeypatch):
-    """By loop; and TurboQuant's are never decoded for a few queries."""
-    ops = import_module("lockstep.fast.ops")
+@pytest.mark.parametrize(("kind", "width"), WIDTHS)
+def test_mlx_attends_to_codes_as_to_what_they_decode_to(kind, width, new, monkeypatch):
+    """By loop; and only those of int8 are decoded for a few queries."""
     mlx = backend_named("mlx", dtype="float32", device=None)
-    found = []
-    for seed, keys in enumerate((True, False)):
-        codec = codec_named(kind, mlx.int8, mlx.affine, mlx.turbo, keys=keys)
-        parts = codec, lambda: Growing(mlx.zeros), HeldCodes
-        store = Cooling(*parts, 3) if kind in TURBO_BITS else Coded(*parts)
-        tokens = normal(seed, 2, GROUPS, 9 + new, 64)
-        store.append(ops, mlx.put(tokens[:, :, :9]), 0)
-        found.append(store.append(ops, mlx.put(tokens[:, :, 9:]), 9))
-    keys, values = found
-    queries, mask = normal(7, 2, HEADS, new, 64), mask_of(9 + new, new, hidden=(4,))
-    sides = [mlx.host(side.decoded()) for side in found]
+    keys, values = held(kind, 9, new, width=width, backend=mlx)
+    queries, mask = normal(7, 2, HEADS, new, width), mask_of(9 + new, new, hidden=(4,))
+    sides = [mlx.host(side.decoded()) for side in (keys, values)]
     how = {"scale": SCALE, "masked_row": "uniform"}
     right = attention_by_definition(queries, *sides, mask.mask, **how)
     decoded = []
     monkeypatch.setattr(HeldCodes, "decoded", counted(HeldCodes.decoded, decoded))
-    made = mlx.host(ops.attention(mlx.put(queries), keys, values, mask, **how))
+    made = mlx.host(mlx.ops.attention(mlx.put(queries), keys, values, mask, **how))
     assert_close(made, right, kind="sum")
-    assert len(decoded) == (0 if kind in TURBO_BITS else 2)
+    assert len(decoded) == (2 if kind == "int8" else 0)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("kind", ["affine8", "affine4"])
+def test_mlx_multiplies_packed_codes_in_float32(kind, dtype):
+    """By loop in float64, and rounded once: not where codes are decoded, nor at the scores."""
+    mlx = backend_named("mlx", dtype=np.dtype(dtype).name, device=None)
+    keys, values = held(kind, 9, 1, width=64, backend=mlx, dtype=dtype)
+    queries, mask = normal(7, 2, HEADS, 1, 64).astype(dtype), mask_of(10, 1)
+    how = {"scale": SCALE, "masked_row": "uniform"}
+    found = mlx.host(mlx.ops.attention(mlx.put(queries), keys, values, mask, **how))
+    wide = (part.astype(np.float64) for part in (queries, widely(keys), widely(values)))
+    assert_close(found, attention_by_definition(*wide, mask.mask, **how), kind="sum")
+
+
+def widely(side):
+    """Return what affine codes decode to if their scales were stored in float32."""
+    packed, *rest = side.codes
+    codes = [packed, *(part.astype(mx.float32) for part in rest)]
+    return np.array(replace(side, codes=codes, like=side.like.astype(mx.float32)).decoded())

@@ -20,6 +20,8 @@ def test_a_second_of_it_is_right(side):
     assert found.right and not found.wrong and not found.lost
     assert found.equal + found.within_rounding + found.refused == found.answers >= 8
     assert 0 < found.memory_start <= found.memory_peak
+    assert found.memory_start == found.tenths[0] and len(found.tenths) <= 10
+    assert " ".join(f"{one:.0f}" for one in found.tenths) in report(found)
 
 
 def test_answers_that_see_what_others_left_are_wrong(monkeypatch):
@@ -123,6 +125,16 @@ def test_memory_that_grows_is_not_right():
     assert report(Soaked(**flat, memory_end=109, seconds=99)).endswith(", flat")
     assert report(Soaked(**flat, memory_end=111, seconds=99)).endswith(", it grew")
     assert not Soaked(memory_start=100, memory_end=100, seconds=99).right
+
+
+def test_memory_is_noted_once_a_tenth():
+    """By hand: of a run of 20 seconds, whose answers come when they come."""
+    found = Soaked()
+    for second, memory in ((1, 90), (3, 100), (3, 101), (7, 105), (19, 107), (25, 108), (99, 109)):
+        found.seconds, found.memory_end = second, memory
+        found.note_tenth(2.0)
+    assert found.tenths == [100, 105, 107, 108, 109]
+    assert found.memory_start == 100
 
 
 def test_the_command(capsys, tmp_path):

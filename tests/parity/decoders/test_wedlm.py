@@ -18,7 +18,7 @@ from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests import gguf_bytes
 from tests.diffusion_by_loop import Settings, checkpoint, scored_by, simulated
 from tests.parity.conftest import DEMO, MODELS
-from tests.parity.generating.test_chatting import chat, held_against_no_cache
+from tests.parity.generating.test_chatting import chat, held_against_no_cache, without_template
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 PROMPT = ("--tokens", "3,1,4,1,5")
@@ -186,8 +186,8 @@ def test_the_scripted_model_says_what_it_is_told(capsys):
     assert "tokens a forward pass" in lines[-1] and MASK == 255
 
 
-def diffusion(**changes) -> Wedlm:
-    chosen = DiffusionOptions(0, VARIANTS["tencent"], window=4, threshold=0.4, **changes)
+def diffusion(way="tencent", **changes) -> Wedlm:
+    chosen = DiffusionOptions(0, VARIANTS[way], window=4, threshold=0.4, **changes)
     return Wedlm(chosen, SamplingOptions(), steps=False)
 
 
@@ -195,6 +195,18 @@ def test_a_chat_goes_on_from_its_cache():
     """By law: an answer is the same whether the earlier turns are read again or not."""
     model = fast.load(DEMO, backend="cpu")
     assert held_against_no_cache(*(chat(model, decoder=diffusion()) for _ in range(2)), count=6)[1]
+
+
+def test_the_engine_stops_at_chatmls_ends_whatever_the_files_say(tmp_path):
+    """By hand: files that name no end; the port never looks at any, and one may ignore them."""
+    model = fast.load(without_template(tmp_path), backend="cpu")
+    ends = frozenset({699, 697})  # <|im_end|>, <|endoftext|>
+    for decoder, ignored, stop in (
+        (diffusion(), False, ends), (diffusion(), True, set()), (None, False, set()),
+        (diffusion("mlx-port"), False, set()),
+    ):  # fmt: skip
+        made = Generation(model, SamplingOptions(), seeded(0), ignore_eos=ignored, decoder=decoder)
+        assert made.stop == stop
 
 
 def test_the_rate_counts_every_token():

@@ -180,6 +180,14 @@ def test_ember_by_hand(sampling):
     assert sampling.sample(TIES, SamplingOptions(semantics="ember"), uniform=0.9) == 1
 
 
+def test_ember_takes_the_last_of_the_best_where_no_sum_exceeds(sampling):
+    """By hand: Rust's max_by keeps the last of equals; tenths add up to a hair less than 1."""
+    chosen = SamplingOptions(1.0, semantics="ember")
+    for parts, token in (([1] * 10, 9), ([2, 2, *[1] * 6], 1), ([3, *[1] * 7], 0)):
+        logits = np.log(np.array(parts, np.float64))
+        assert sampling.sample(logits, chosen, uniform=BELOW_1) == token
+
+
 def test_wedlm_by_hand(sampling):
     """Top-k with ties, top-p at T = 1, the temperature last."""
     assert kept(sampling, TIES, "wedlm", 0.5, top_k=3, top_p=0.6) == {1, 2}  # 2/3 of three equals
