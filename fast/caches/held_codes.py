@@ -1,6 +1,6 @@
 """What attention is given of a layer whose keys or values are codes: the codes as they are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.fast.shapes import Array, Keys
@@ -27,6 +27,11 @@ class HeldCodes:
         late = 0 if self.recent is None else self.recent.shape[2]
         batch, groups, held, _ = self.codes[0].shape
         return batch, groups, held + late, self.like.shape[3]
+
+    def part(self, start: int, stop: int) -> "HeldCodes":
+        """Return some of what is in codes."""
+        codes = [one[:, :, start:stop] for one in self.codes]
+        return replace(self, codes=codes, recent=None)
 
     def decoded(self) -> Keys:
         """Return what is held: a product of each token with a matrix, if it is TurboQuant's."""

@@ -28,13 +28,25 @@ def coded_keys(x: Array, bits: int, table: Tables) -> tuple[Array, Array, Array]
 
 def decoded(words: Array, lengths: Array, bits: int, table: Tables, dtype: Any) -> Array:
     """Return the values of `coded`."""
-    return scaled(levels(table, bits)[unpacked(words, bits)], lengths, table, dtype)
+    held = still_turned(words, lengths, bits, table)
+    return turned_back(held, table).astype(dtype, copy=False)
+
+
+def still_turned(words: Array, lengths: Array, bits: int, table: Tables) -> Array:
+    """Return R x for the values x of `coded`, in float32: what needs no product."""
+    return scaled(np.take(levels(table, bits), unpacked(words, bits)), lengths)
 
 
 def decoded_keys(
     words: Array, lengths: Array, rest: Array, bits: int, table: Tables, dtype: Any
 ) -> Array:
     """Return the keys whose products with queries are the estimates of `coded_keys`."""
+    held = keys_still_turned(words, lengths, rest, bits, table)
+    return turned_back(held, table).astype(dtype, copy=False)
+
+
+def keys_still_turned(words: Array, lengths: Array, rest: Array, bits: int, table: Tables) -> Array:
+    """Return R k for the keys k of `decoded_keys`, in float32."""
     split = (bits - 1) * table.width // 32
     signs = unpacked(words[..., split:], 1).astype(np.float32)
     signs *= 2
@@ -42,15 +54,15 @@ def decoded_keys(
     y = signs @ projection(table)
     with np.errstate(invalid="ignore"):
         y *= rest.astype(np.float32) * np.float32(factor(table))
-    y += levels(table, bits - 1)[unpacked(words[..., :split], bits - 1)]
-    return scaled(y, lengths, table, dtype)
+    y += np.take(levels(table, bits - 1), unpacked(words[..., :split], bits - 1))
+    return scaled(y, lengths)
 
 
-def scaled(y: Array, lengths: Array, table: Tables, dtype: Any) -> Array:
-    """Return what is turned and of length 1 as it was."""
+def scaled(y: Array, lengths: Array) -> Array:
+    """Return what is of length 1 as long as it was."""
     with np.errstate(invalid="ignore"):
         y *= lengths.astype(np.float32)
-    return turned_back(y, table).astype(dtype, copy=False)
+    return y
 
 
 def turned_units(x: Array, table: Tables) -> tuple[Array, Array]:

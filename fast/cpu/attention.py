@@ -21,8 +21,6 @@ def attention(
     parts; a masked NaN in the values does spoil the result, except where machine code goes along
     the keys of a single query.
     """
-    if isinstance(keys, HeldCodes) and queries.shape[2] > FEW:  # than a kernel reads codes for
-        keys, values = keys.decoded(), values.decoded()
     found = in_kernel(queries, keys, values, mask, scale) if masked_row in POLICIES else None
     if found is not None:
         return found
@@ -45,11 +43,25 @@ def in_kernel(
     """Attend in machine code, one query at a time or many; None where there is none for it."""
     if not kernels.available():
         return None
-    from lockstep.fast.kernels import attend, attend_codes, attend_prompt
+    from lockstep.fast.kernels import attend, attend_prompt
 
     if isinstance(keys, HeldCodes):
-        return attend_codes.attended(queries, keys, values, mask, scale=scale)
+        return over_codes(queries, keys, values, mask, scale)
     kernel = attend if queries.shape[2] == 1 else attend_prompt
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
     found = kernel.attended(wide, held, kept, mask, scale=scale)
+    return None if found is None else found.astype(queries.dtype, copy=False)
+
+
+def over_codes(
+    queries: Queries, keys: HeldCodes, values: HeldCodes, mask: Seen, scale: float
+) -> Queries | None:
+    """Attend to codes: a few queries to each as it is read, many to blocks that are decoded."""
+    from lockstep.fast.kernels import attend_codes, attend_decoded
+
+    if queries.shape[2] <= FEW:
+        found = attend_codes.attended(queries, keys, values, mask, scale=scale)
+        if found is not None:
+            return found
+    found = attend_decoded.attended(queries, keys, values, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)

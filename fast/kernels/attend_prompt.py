@@ -1,7 +1,9 @@
 """Attention of many new tokens: sixteen queries side by side, and no matrix of scores.
 
 A lane is a query. So a key's number is one scalar for all lanes, maximum and sum of a softmax need
-no sum across lanes, and what a query may not see is a lane of minus infinity.
+no sum across lanes, and what a query may not see is a lane of minus infinity. Keys and values pass
+by in blocks, each of which goes into all queries that see it while it is in the processor's cache;
+what a query has of the blocks before is put right whenever its largest score rises.
 """
 
 import numpy as np
@@ -9,13 +11,14 @@ import numpy as np
 from lockstep.fast.kernels.attend import readable, start_of
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel
-from lockstep.fast.kernels.lanes import WIDTH, added, divided, fma, larger, splat, subtracted
+from lockstep.fast.kernels.lanes import WIDTH, added, fma, larger, multiplied, splat, subtracted
 from lockstep.fast.kernels.memory import floats, scalar, store
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
 FOUR = 4  # keys, or numbers of a head, that one look at the queries or weights serves
+BLOCK = 512  # keys that pass by at a time, counted from the first: so chunks change no bit
 LEAST = np.float32(np.finfo(np.float32).min)  # in place of -inf, from which nothing is taken away
 NONE_TOLD = np.zeros((0, 0, 0), bool)
 
@@ -24,62 +27,105 @@ def attended(
     queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
 ) -> Queries | None:
     """Attend with queries (B, H, L, D); None if that is not what is here, or not in float32."""
-    batch, heads, length, _ = queries.shape
     rows = readable(queries, keys, values, mask, unit=FOUR)
     if rows is None:
         return None
-    told = mask.kind == "some"
-    seen = np.ascontiguousarray(mask.mask[:, 0]) if told else NONE_TOLD
-    blocks = -(-length // WIDTH)
-    out = np.empty(queries.shape, np.float32)
-    products = 2 * queries.size * keys.shape[2]
-    places = batch * heads * blocks
-    attend_prompt(products, places, queries, *rows, seen, np.float32(scale), out)
-    return out
+    averages = Averages(queries.shape, mask, keys.shape[2], scale)
+    for start in range(0, keys.shape[2], BLOCK):
+        stop = start + BLOCK
+        if averages.wanted(start, stop):
+            first, second = (side[:, :, start:stop] for side in rows)
+            averages.add(queries, first, second, start)
+    return averages.result()
+
+
+class Averages:
+    """What queries (B, H, L, D) have of the keys and values (B, G, S, D) that passed by so far.
+
+    `sums` of values, weighed by exponentials over the largest score; `known` has that score and the
+    sum of the exponentials, (B, H, L, 2).
+    """
+
+    def __init__(self, shape: tuple[int, ...], mask: Seen, held: int, scale: float) -> None:
+        self.held, self.scale = held, np.float32(scale)
+        self.seen = np.ascontiguousarray(mask.mask[:, 0]) if mask.kind == "some" else NONE_TOLD
+        self.sums = np.zeros(shape, np.float32)
+        self.known = np.zeros((*shape[:3], 2), np.float32)
+        self.known[..., 0] = LEAST
+
+    def wanted(self, start: int, stop: int) -> bool:
+        """Whether some query may see one of these keys."""
+        return not self.seen.size or bool(self.seen[:, :, start:stop].any())
+
+    def add(self, queries: Queries, keys: Keys, values: Values, before: int) -> None:
+        """Let a block pass by, of which the first key is number `before`.
+
+        The last axis of keys and values is contiguous.
+        """
+        batch, heads, length, _ = queries.shape
+        products, blocks = 2 * queries.size * keys.shape[2], -(-length // WIDTH)
+        attend_prompt(
+            products, batch * heads * blocks, queries, keys, values,
+            self.seen, (before, self.held), self.scale, self.sums, self.known,
+        )  # fmt: skip
+
+    def result(self) -> Queries:
+        """Return the averages, once all keys have passed by; each query saw one at least."""
+        return np.divide(self.sums, self.known[..., 1:], out=self.sums)
 
 
 @kernel
-def attend_prompt(place, queries, keys, values, seen, scale, out):
-    """Write the context of sixteen queries of (B, H, L, D) over keys and values (B, G, S, D).
+def attend_prompt(place, queries, keys, values, seen, span, scale, sums, known):
+    """Add a block of keys and values (B, G, S, D) to what sixteen queries of (B, H, L, D) have.
 
-    `seen` (B, L, S) says which keys a query may see, one at least; if it is empty, a query sees all
-    keys up to its own, the last query's being the last. The last axis of keys and values is
-    contiguous.
+    `span` has the number of the first of them, and how many keys there are in all. `seen` (B, L,
+    all) says which keys a query may see; if it is empty, a query sees all keys up to its own, the
+    last query's being the last. The last axis of keys and values is contiguous. `sums` and `known`
+    are those of `Averages`.
     """
+    before, held = span
     heads, length, width = queries.shape[1:]
     blocks = (length + WIDTH - 1) // WIDTH
     row, head = place // (heads * blocks), place // blocks % heads
     group, first = head // (heads // keys.shape[1]), place % blocks * WIDTH
-    many, held = min(WIDTH, length - first), keys.shape[2]
-    told = len(seen) > 0
-    start, stop = 0, held - length + first + many  # the keys that some query here sees
-    if told:
-        start, stop = bounds(seen, row, first, many)
-    turned = np.zeros((width, WIDTH), np.float32)
+    many, own = min(WIDTH, length - first), held - length + first
+    start, stop = before, min(before + keys.shape[2], own + many)  # what some query here sees
+    if len(seen):
+        start, stop = bounds(seen, row, first, many, before, before + keys.shape[2])
+    if start >= stop:
+        return
+    columns = np.zeros((width, WIDTH), np.float32)
     probs = np.empty((stop - start, WIDTH), np.float32)
-    for one in range(many):
-        for index in range(width):
-            turned[index, one] = queries[row, head, first + one, index] * scale
-    scored(turned, keys, row, group, start, probs)
-    if told:
+    put(queries, row, head, first, many, scale, columns)
+    scored(columns, keys, row, group, start - before, probs)
+    if len(seen):
         hide(probs, seen, row, first, many, start)
     else:
-        hide_later(probs, held - length + first)
-    total = weighed(probs)
-    averaged(probs, values, row, group, start, turned)
-    for index in range(width):
-        store(turned, index * WIDTH, divided(floats(turned, index * WIDTH), total))
+        hide_later(probs, own - start)
+    columns[:] = 0
+    if before:
+        put(sums, row, head, first, many, np.float32(1), columns)
+    weighed(probs, known, row, head, first, many, columns)
+    averaged(probs, values, row, group, start - before, columns)
     for one in range(many):
         for index in range(width):
-            out[row, head, first + one, index] = turned[index, one]
+            sums[row, head, first + one, index] = columns[index, one]
 
 
 @inlined
-def bounds(seen, row, first, many):
-    """Return the first key that some query sees, and the one behind the last."""
-    start, stop = seen.shape[2], 0
+def put(heads, row, head, first, many, scale, columns):
+    """Write sixteen rows of (B, H, L, D) into columns; those of no row stay as they are."""
+    for one in range(many):
+        for index in range(len(columns)):
+            columns[index, one] = heads[row, head, first + one, index] * scale
+
+
+@inlined
+def bounds(seen, row, first, many, begin, end):
+    """Return the first key from `begin` to `end` that some query sees, and one behind the last."""
+    start, stop = end, begin
     for one in range(first, first + many):
-        low, high = 0, seen.shape[2]
+        low, high = begin, end
         while low < start and not seen[row, one, low]:
             low += 1
         while high > stop and not seen[row, one, high - 1]:
@@ -126,31 +172,47 @@ def hide(scores, seen, row, first, many, begin):
 @inlined
 def hide_later(scores, own):
     """Put minus infinity where a key comes after the query's own; that of the first is `own`."""
-    for key in range(own + 1, len(scores)):
+    for key in range(max(0, own + 1), len(scores)):
         for one in range(key - own):
             scores[key, one] = -np.inf
 
 
 @inlined
-def weighed(scores):
-    """Replace scores by their exponentials over a query's largest; return the sums of these."""
-    top, sums = splat(LEAST), splat(np.float32(0))
+def weighed(scores, known, row, head, first, many, columns):
+    """Replace scores by their exponentials over a query's largest, and put right what is known.
+
+    The columns of sums are made those over the largest score of all blocks so far.
+    """
+    state = np.zeros((2, WIDTH), np.float32)
+    for one in range(many):
+        state[0, one] = known[row, head, first + one, 0]
+        state[1, one] = known[row, head, first + one, 1]
+    top = floats(state, 0)
     for key in range(len(scores)):
         top = larger(floats(scores, key * WIDTH), top)
+    share = exp(subtracted(floats(state, 0), top))
+    total = multiplied(floats(state, WIDTH), share)
     for key in range(len(scores)):
         some = exp(subtracted(floats(scores, key * WIDTH), top))
         store(scores, key * WIDTH, some)
-        sums = added(sums, some)
-    return sums
+        total = added(total, some)
+    for index in range(len(columns)):
+        store(columns, index * WIDTH, multiplied(floats(columns, index * WIDTH), share))
+    store(state, 0, top)
+    store(state, WIDTH, total)
+    for one in range(many):
+        known[row, head, first + one, 0] = state[0, one]
+        known[row, head, first + one, 1] = state[1, one]
 
 
 @inlined
 def averaged(probs, values, row, group, begin, out):
-    """Write the sums of values from `begin` weighted by `probs`, a column for each query."""
+    """Add the values from `begin`, weighed by `probs`, to a column for each query."""
     stride = values.strides[2] // BYTES
     start = start_of(values, row, group) + begin * stride
     for index in range(0, len(out), FOUR):
-        a = b = c = d = splat(np.float32(0))
+        a, b = floats(out, index * WIDTH), floats(out, (index + 1) * WIDTH)
+        c, d = floats(out, (index + 2) * WIDTH), floats(out, (index + 3) * WIDTH)
         for key in range(len(probs)):
             prob, at = floats(probs, key * WIDTH), start + key * stride + index
             a = fma(prob, splat(scalar(values, at)), a)

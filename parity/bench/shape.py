@@ -7,6 +7,8 @@ it can. There is no tokenizer: prompts are ids. A model larger than memory is wr
 bits:
 
     python -m lockstep.parity.bench.shape gemma4-26b-a4b DIR --format random-4bit
+
+The shape `narrow` is nobody's: one layer and one head, for long prompts where products are slow.
 """
 
 from __future__ import annotations
@@ -29,6 +31,15 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
 
 QWEN3_0_6B = REAL | {"rope_theta": 1e6}
+NARROW = QWEN3_0_6B | {  # for long prompts on a device of slow products
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "num_hidden_layers": 1,
+    "vocab_size": 1024,
+}
 SLIDING, FULL = "sliding_attention", "full_attention"
 GEMMA4_26B_A4B = {
     "model_type": "gemma4_text",
@@ -64,7 +75,7 @@ GEMMA4_26B_A4B = {
     "tie_word_embeddings": True,
     "eos_token_id": 1,
 }
-SHAPES = {"qwen3-0.6b": QWEN3_0_6B, "gemma4-26b-a4b": GEMMA4_26B_A4B}
+SHAPES = {"qwen3-0.6b": QWEN3_0_6B, "narrow": NARROW, "gemma4-26b-a4b": GEMMA4_26B_A4B}
 RANDOM = "random-4bit"
 DENSE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 AFFINE = {f"mlx-{bits}bit": bits for bits in (2, 3, 4, 5, 6, 8)}

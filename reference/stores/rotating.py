@@ -6,14 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from lockstep.reference.stores.growing import roomy
 from lockstep.reference.stores.ring import Move
 from lockstep.reference.stores.store import Array, Zeros, check_dtype
 
-STEP = 256  # tokens of room that are added at a time, as long as there is no more than that left
-
 
 class Rotating:
-    """A buffer of (B, G, room, D), in the order of its `Ring`. It grows by steps up to `size`."""
+    """A buffer of (B, G, room, D), in the order of its `Ring`. It grows up to `size`."""
 
     def __init__(self, size: int, zeros: Zeros):
         self.size, self.zeros = size, zeros
@@ -54,7 +53,7 @@ class Rotating:
         if past is not None and past.shape[2] >= move.total and not self.shared:
             return past
         stay = 0 if past is None else min(self.used, move.total)
-        room = max(move.total, min(self.size, -(-move.total // STEP) * STEP)) - stay
+        room = max(move.total, min(self.size, roomy(move.total))) - stay
         batch, groups, _, width = new.shape
         blank = self.zeros((batch, groups, room, width), new.dtype)
         return blank if past is None else ops.concatenate(past[:, :, :stay], blank)

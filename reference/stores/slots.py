@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference.stores.cache import Cache
-from lockstep.reference.stores.growing import STEP
+from lockstep.reference.stores.growing import roomy
 from lockstep.reference.stores.ring import PADDING
 from lockstep.reference.stores.store import Array, Zeros
 
@@ -95,7 +95,7 @@ class Slots:
         """Let every row have room for so many tokens."""
         if tokens <= self.room:
             return
-        room = -(-tokens // STEP) * STEP
+        room = roomy(tokens)
         for name, buffer in self.buffers.items():
             rows, groups, _, width = buffer.shape
             blank = self.zeros((rows, groups, room - self.room, width), buffer.dtype)

@@ -106,8 +106,8 @@ def test_codes_that_lie_unevenly_are_copied():
     np.testing.assert_array_equal(found, right)
 
 
-def left_to_numpy(case):
-    """Return queries, keys, values and a mask that no kernel is for."""
+def left_to_others(case):
+    """Return queries, keys, values and a mask that this kernel is not for."""
     count, rows = (FEW + 1, 2) if case == "many queries" else (1, 2)
     width = 24 if case == "a width of 24" else 32
     keys, values = held("int8", 9, count, width=width)
@@ -119,14 +119,14 @@ def left_to_numpy(case):
 
 
 @pytest.mark.parametrize("case", ["many queries", "a width of 24", "a row that sees nothing"])
-def test_what_has_no_kernel_is_decoded(case):
+def test_what_this_kernel_is_not_for_is_decoded(case):
     """By law: nothing is lost by it."""
-    queries, keys, values, mask = left_to_numpy(case)
+    queries, keys, values, mask = left_to_others(case)
     assert attend_codes.attended(queries, keys, values, mask, scale=SCALE) is None
     how = {"scale": SCALE, "masked_row": "uniform"}
     found = attention(queries, keys, values, mask, **how)
     right = attention(queries, keys.decoded(), values.decoded(), mask, **how)
-    np.testing.assert_array_equal(found, right)
+    assert_close(found, right, kind="sum")
 
 
 def test_half_precision_is_decoded():

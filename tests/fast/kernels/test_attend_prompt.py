@@ -150,3 +150,55 @@ def test_arrays_that_do_not_belong_together_are_left_to_numpy(other):
     else:
         keys, values = keys[:1], values[:1]
     assert attend_prompt.attended(queries, keys, values, causal(4, 9), scale=SCALE) is None
+
+
+@pytest.mark.parametrize("window", [None, 4, 25])
+def test_keys_pass_by_in_blocks(window, monkeypatch):
+    """By loop: a block of five, some of which a query does not see, or no query of sixteen."""
+    monkeypatch.setattr(attend_prompt, "BLOCK", 5)
+    queries, keys, values = drawn(40, 52)
+    mask = causal(40, 52, window)
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+def test_a_score_that_rises_from_block_to_block(monkeypatch):
+    """By loop: what is known of earlier blocks is put right, also where it comes to nothing."""
+    monkeypatch.setattr(attend_prompt, "BLOCK", 5)
+    queries, keys, values = drawn(20, 31)
+    keys *= np.linspace(0.1, 4, 31, dtype=np.float32)[:, None]
+    mask = causal(20, 31)
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
+def test_chunks_of_a_prompt_change_no_bit(monkeypatch):
+    """By law: blocks are counted from the first key, whichever queries see them together."""
+    monkeypatch.setattr(attend_prompt, "BLOCK", 8)
+    queries, keys, values = drawn(44, 44)
+    whole = in_kernel(queries, keys, values, causal(44, 44))
+    for start, stop in ((0, 13), (13, 30), (30, 44)):
+        part = (queries[:, :, start:stop], keys[:, :, :stop], values[:, :, :stop])
+        found = in_kernel(*part, causal(stop - start, stop))
+        np.testing.assert_array_equal(found, whole[:, :, start:stop])
+
+
+def test_blocks_that_nobody_sees_do_not_pass_by(monkeypatch):
+    """By hand: of 52 keys a window of 4 shows the last 15 queries those from number 34."""
+    monkeypatch.setattr(attend_prompt, "BLOCK", 5)
+    queries, keys, values = drawn(15, 52)
+    begun, add = [], attend_prompt.Averages.add
+
+    def noted(self, queries, keys, values, before):
+        begun.append(before)
+        add(self, queries, keys, values, before)
+
+    monkeypatch.setattr(attend_prompt.Averages, "add", noted)
+    in_kernel(queries, keys, values, causal(15, 52, 4))
+    assert begun == [30, 35, 40, 45, 50]

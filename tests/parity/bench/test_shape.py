@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from lockstep.parity.bench import shape
+from lockstep.parity.bench.contexts import LENGTHS, STEPS
 from lockstep.parity.bench.shape import FORMATS, QWEN3_0_6B, main, resized, write_shape
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.rope_scaling import context_length
 from lockstep.reference.ops import dequantize
+from lockstep.reference.stores.kinds import KINDS, kept_whole
 
 TINY = QWEN3_0_6B | {
     "hidden_size": 64,
@@ -69,6 +72,13 @@ def test_another_depth_and_width():
     assert (found["num_hidden_layers"], found["hidden_size"], found["head_dim"]) == (3, 512, 128)
     assert (found["intermediate_size"], found["num_attention_heads"]) == (1536, 8)
     assert found["num_key_value_heads"] == 4
+
+
+def test_the_narrow_shape_serves_every_cache_at_every_length(tmp_path):
+    """By law: all kinds have codes for its heads, and its context holds the longest profile."""
+    config = open_checkpoint(write_shape(shape.NARROW, tmp_path / "model", "bfloat16")).config
+    assert not [kind for kind in KINDS if kept_whole(kind, config)]
+    assert context_length(config) >= max(LENGTHS) + STEPS
 
 
 def test_the_command_says_what_to_give_as_model(tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from lockstep.fast.caches.make import make_cache as make_fast
 from lockstep.parity.cli.generate import CACHES
 from lockstep.reference.caches.make import make_cache as make_reference
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.stores import growing, rotating
+from lockstep.reference.stores import growing
 from lockstep.reference.stores.kinds import EXACT, KINDS, ROTATING, CacheOptions
 from tests.draws import normal
 from tests.ops_backends import DTYPES, to_mlx, to_numpy
@@ -133,8 +133,7 @@ def test_any_steps_trims_and_branches(side, kind, operations, room):
     """
     draws, width, name = iter(range(1000)), 32, side
     with pytest.MonkeyPatch.context() as patch:
-        for module in (growing, rotating):
-            patch.setattr(module, "STEP", room)
+        patch.setattr(growing, "STEP", room)
         sides = [(Side(name, kind, room=60), np.zeros((1, 2, 0, width), np.float32))]
         for what, count in operations:
             side, tokens = sides[-1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstep import fast, reference
 from lockstep.reference.checkpoint.errors import InputError
-from lockstep.reference.stores import rotating
+from lockstep.reference.stores import growing
 from lockstep.reference.stores.cache import Cache
 from lockstep.reference.stores.ring import Ring
 from lockstep.reference.stores.rotating import Rotating, runs
@@ -51,7 +51,7 @@ def test_any_steps_trims_and_branches(side, operations, size, keep, in_order, st
     """By loop: the buffer holds the tokens that the ring says, and all that the next one sees."""
     keep = min(keep, size - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rotating, "STEP", step)
+        patch.setattr(growing, "STEP", step)
         caches = [ring_cache(side, size, keep, in_order)]
         for what, count in operations:
             cache = caches[-1]
