@@ -18,6 +18,7 @@ from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle
 from lockstep.parity.explaining.deciding.verdict import decide
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
@@ -107,6 +108,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
+    give_up_rules(case)
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)

@@ -17,6 +17,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
     atoms_in,
     borrowed,
     hypotheses,
+    in_one_module,
 )
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
@@ -137,7 +138,10 @@ class Case:
 
     def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
         """Search for what explains one piece; say whether anything does."""
-        search = Search(self.trial, piece, self.candidates(piece))
+        narrow = [
+            atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
+        ]
+        search = Search(self.trial, piece, self.candidates(piece), narrow=narrow)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)

@@ -20,7 +20,8 @@ class Fault:
     intermediate value looks different. An `acausal` one lets a token see later ones, so that the
     first rows cannot be computed without the rest. A `coarse` one rounds to a grid on which a value
     near a tie may fall to either side, whatever computes it. A variant that is `whole` changes
-    several calls that only together are this bug: a layer has all of it, or none.
+    several calls that only together are this bug: a layer has all of it, or none. One that is
+    `throughout` says how layers are counted: the model has all of it, or none.
     """
 
     id: str
@@ -35,4 +36,5 @@ class Fault:
     acausal: bool = False
     coarse: bool = False
     whole: Collection[str] = ()
+    throughout: Collection[str] = ()
     family: str = field(default="", compare=False)

@@ -258,6 +258,12 @@ def rows_of_b(order: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
     return rewritten
 
 
+COUNTED_OTHERWISE = {
+    "one layer late": offset(1),
+    "one layer early": offset(-1),
+    "on the first layers": of_layer(from_the_first),
+    "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
+}
 FAULTS = (
     Fault(
         id="lora-scale-divided-again",
@@ -322,12 +328,8 @@ FAULTS = (
         symptom="a degraded adapter",
         where="the first adapted layer",
         fix="num_layers of mlx-lm counts from the end: the last n layers are adapted",
-        variants={
-            "one layer late": offset(1),
-            "one layer early": offset(-1),
-            "on the first layers": of_layer(from_the_first),
-            "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
-        },
+        variants=COUNTED_OTHERWISE,
+        throughout=COUNTED_OTHERWISE,
     ),
     Fault(
         id="dora-magnitude-missing",

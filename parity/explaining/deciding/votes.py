@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.explaining.conventions.rounding import bits, convention_of
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.graph import Piece
 
 ENOUGH = 8  # votes that must be cast
@@ -95,7 +95,8 @@ class Ballot:
     def vote(self, hypothesis: Hypothesis, piece: Piece) -> Votes:
         """Count whose bits the port's are, if it is known how the port rounds.
 
-        A bug that turns nearly every bit hides that, so its own bits may show it too.
+        A bug that turns nearly every bit hides that, so its own bits may show it too; not those of
+        several layers, where a single rounding turns the bits of all later tokens.
         """
         here = atoms(hypothesis, piece)
         wrong, right = self.calls(piece, here), self.calls(piece)
@@ -103,7 +104,7 @@ class Ballot:
             return Votes()
         run, faithful = self.convention(piece, None)
         enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
-        if faithful < FAITHFUL:
+        if faithful < FAITHFUL and len(layers_of(piece, self.trial.graph)) < 2:
             run, faithful = self.convention(piece, hypothesis)
         return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
 
@@ -132,6 +133,10 @@ class Ballot:
         neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
         rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
         return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
+
+
+def layers_of(piece: Piece, graph: Graph) -> set[int | None]:
+    return {graph.calls[number].layer for number in piece.calls} - {None}
 
 
 def per_row(votes: np.ndarray) -> np.ndarray:

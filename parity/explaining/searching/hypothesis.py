@@ -42,6 +42,11 @@ class Hypothesis:
         """Whether a layer has all of it, or none."""
         return self.variant in self.fault.whole
 
+    @property
+    def throughout(self) -> bool:
+        """Whether a model has all of it, or none."""
+        return self.variant in self.fault.throughout
+
 
 @dataclass(frozen=True)
 class Atom:
@@ -90,6 +95,21 @@ def atoms_in(
     if len(here) <= FEW:
         groups |= dict.fromkeys(frozenset([number]) for number in here)
     yield from (Atom(hypothesis, group) for group in groups if group)
+
+
+def in_one_module(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) -> Iterator[Atom]:
+    """Yield where a hypothesis may act in one module of one layer, as what misreads a tensor does.
+
+    Of few calls each is thought of already.
+    """
+    here = hypothesis.calls & frozenset(calls)
+    if len(here) <= FEW or hypothesis.whole or hypothesis.fault.convention:
+        return
+    modules: dict[tuple[str, int | None], set[int]] = {}
+    for number in sorted(here):
+        call = graph.calls[number]
+        modules.setdefault((call.place, call.layer), set()).add(number)
+    yield from (Atom(hypothesis, frozenset(group)) for group in modules.values())
 
 
 def roles(places: Mapping[str, frozenset[int]]) -> Iterator[frozenset[int]]:

@@ -53,6 +53,7 @@ class Explanation:
 class Search(Seen):
     """The search over one piece."""
 
+    narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
     judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
     budget: int = BUDGET
@@ -79,7 +80,8 @@ class Search(Seen):
         self.look_at(map(self.alone, self.atoms), None)
         visible = [atom for atom in self.atoms if self.possible(atom)]
         deep = deep and not self.trial.blind(self.piece.target)
-        found = found or self.singles(visible) or self.of_known(known, taught)
+        found = found or self.singles(visible) or self.in_one_module(visible)
+        found = found or self.of_known(known, taught)
         found = found or (self.sets(visible, known, taught) if deep else [])
         return self.told(self.with_siblings(found, visible))
 
@@ -154,6 +156,18 @@ class Search(Seen):
     def singles(self, visible: Sequence[Atom], *, patient: bool = False) -> list[Atoms]:
         alone = (frozenset([atom]) for atom in visible)
         return [atoms for atoms in alone if self.settles(atoms, patient=patient)]
+
+    def in_one_module(self, visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain a large piece by a bug in one module of one layer, if it shows wherever it is."""
+        shown = {atom.hypothesis for atom in visible}
+        some = [atom for atom in self.narrow if atom.hypothesis in shown]
+        found: list[Atoms] = []
+        for part in in_parts(map(self.alone, some), TOGETHER):
+            if self.spent:
+                break
+            self.look_at(part, None)
+            found += [atoms for atoms in part if self.settles(atoms)]
+        return found
 
     def sets(
         self, visible: Sequence[Atom], known: Sequence[Atom], taught: Sequence[Atoms]

@@ -18,6 +18,7 @@ from lockstep.parity.explaining.said.diagnosis import Named
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
+from lockstep.parity.explaining.searching.undone_in_turn import undone_in_turn
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
 from lockstep.parity.graph.graph import Piece
@@ -53,10 +54,12 @@ class Sample:
     @np.errstate(all="ignore")  # its numbers may be too large to be squared
     def size(self) -> float | None:
         """Return the deviation of fresh random numbers that the port's are like, if any."""
+        if self.tolerance > CLOSEST:
+            return None
         found, own = (float(np.sqrt(np.mean(one**2))) for one in (self.port, self.right))
         product = float(np.sum(self.port * self.right))
         alike = abs(product) / (self.port.size * found * own or math.inf)
-        if self.tolerance > CLOSEST or not alike <= ERRORS / math.sqrt(self.port.size):
+        if not alike <= ERRORS / math.sqrt(self.port.size):
             return None
         for size in sizes(self.inputs):
             if abs(found / size - 1) <= self.tolerance < abs(own / size - 1) / 2:
@@ -93,28 +96,43 @@ def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
         sample = sampled(target, case, case.dumped[piece.target])
         if sample is not None:
             yield target, sample
-    else:
+    if target.op != "linear" or several(piece, case):
         yield from inner_samples(piece, case)
 
 
 def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
-    """Yield the projections that are added to a bottleneck, whose value the port gives away."""
+    """Yield the projections that are a bottleneck or added to one, whose value the port gives away.
+
+    A head is one, if its logits are bounded before they are dumped.
+    """
     for cut in bottlenecks(piece, case.graph, case.dumped):
         added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
         calls = [one for one in added if one.op == "linear"]
-        is_sum = case.graph.calls[cut].op == "add"
-        for call in calls if is_sum else ():
+        last = case.graph.calls[cut]
+        here = {"add": calls, "linear": [last] if cut != piece.target else []}
+        for call in here.get(last.op, ()):
             found = shown(case, piece, cut, call)
-            noise = noise_of(piece, case) if found else 0.0
+            noise = noise_of(piece, case, *found) if found else 0.0
             sample = sampled(call, case, *found, noise=noise, cut=cut) if found else None
             if sample is not None:
                 yield call, sample
 
 
 @np.errstate(all="ignore")  # of broken inputs it may be anything
-def noise_of(piece: Piece, case: Case) -> float:
-    """Return what rounding moves each number of a piece by."""
-    return case.judged[piece.target].noise * rms(case.trial.centre(None).target(piece.target))
+def noise_of(piece: Piece, case: Case, value: np.ndarray, known: np.ndarray) -> float:
+    """Return what rounding moves each number of a piece by, or of a `value` layers before its end,
+    of the tokens that are `known`.
+    """
+    if not several(piece, case):
+        value = case.trial.centre(None).target(piece.target)
+    else:
+        value = value[..., known, :]
+    return case.judged[piece.target].noise * rms(value)
+
+
+def several(piece: Piece, case: Case) -> bool:
+    """Say whether a piece is of several layers."""
+    return len({case.graph.calls[number].layer for number in piece.calls} - {None}) > 1
 
 
 @np.errstate(all="ignore")
@@ -127,7 +145,21 @@ def shown(case: Case, piece: Piece, cut: int, call: Call) -> tuple[np.ndarray, n
         value = case.dumped[cut]
         return value, np.ones(value.shape[-2], bool)
     without = case.trial.centre(None).target(cut, {call.number: call.with_changed(1, nought)})
+    if several(piece, case):
+        return undone_in_turn(case.trial, piece, cut, without, farthest(call, case))
     return undone(case.trial, piece, cut, without)
+
+
+@np.errstate(all="ignore")
+def farthest(call: Call, case: Case) -> np.ndarray:
+    """Return how long an output of fresh random numbers may be, for each token (T,)."""
+    ref = call.inputs[0]
+    if not isinstance(ref, Value):
+        return np.zeros(0)
+    x = case.trial.centre(None).target(ref.number)
+    outputs = case.graph.shapes[call.number][-1]
+    usual = max(sizes(x.shape[-1])) * math.sqrt(outputs)
+    return FARTHEST * usual * np.linalg.norm(x.reshape(-1, x.shape[-1]), axis=-1)
 
 
 def told(call: Call, case: Case, sample: Sample, piece: Piece) -> Named | None:

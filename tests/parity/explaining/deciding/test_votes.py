@@ -1,9 +1,12 @@
 """What moves a value by less than a rounding is decided by the bits that it turns. By law."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.deciding.votes import Votes
+from lockstep.parity.explaining.deciding.votes import Ballot, Votes
+from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, port
 
 NAME = "models/sliding_bfloat16"
@@ -68,3 +71,18 @@ def test_votes_add_up():
     """By hand."""
     assert Votes(1, 2, 3, 4, 5) + Votes(4, 5, 6, 7, 8) == Votes(5, 7, 9, 11, 13)
     assert Votes(3, 1, 9).share == 0.75 and Votes().share == 0
+
+
+@pytest.mark.parametrize(("layers", "voted"), [([0, 0], True), ([0, 1], False), ([None, 1], True)])
+def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them(
+    monkeypatch, layers, voted
+):
+    """By hand: one rounding turns the bits of all later tokens there, and so may any quiet bug."""
+    bug, cast = SimpleNamespace(calls=frozenset([0, 1])), Votes(8, 0, 0, 8)
+    calls = [SimpleNamespace(layer=layer) for layer in layers]
+    trial = SimpleNamespace(graph=SimpleNamespace(calls=calls))
+    ballot = Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {})
+    monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, 0.99 if more else 0.85))
+    monkeypatch.setattr(ballot, "count", lambda *given: cast)
+    assert ballot.vote(bug, Piece(1, (0, 1))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,42 @@
+"""A bug that says how all layers are counted is in all of them, or in none.
+
+Where an adapter is moved out of the model, its layer has none. So has a layer whose adapter was
+lost, and that the others have theirs moved is not shown by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockstep.parity.explaining.deciding.contradiction import contradictions
+from lockstep.parity.explaining.searching.hypothesis import Hypothesis
+from lockstep.parity.explaining.searching.search import Explanation
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+
+def give_up_rules(case: Case) -> None:
+    """Take out the explanations by rules that do not hold in as many wrong pieces as they do."""
+    given_up = {one for one in rules(case) if is_refuted(one, case)}
+    kept = [(piece, [one for one in some if not uses(one, given_up)])
+            for piece, some in case.explained]  # fmt: skip
+    case.open += [piece for piece, some in kept if not some]
+    case.explained = [(piece, some) for piece, some in kept if some]
+
+
+def rules(case: Case) -> set[Hypothesis]:
+    atoms = (atom for _, some in case.explained for one in some for atom in one.atoms)
+    return {atom.hypothesis for atom in atoms if atom.hypothesis.throughout}
+
+
+def is_refuted(rule: Hypothesis, case: Case) -> bool:
+    """Say whether a rule changes as many pieces that need another explanation as it explains."""
+    holds = [any(uses(one, {rule}) for one in some) for _, some in case.explained]
+    others = [piece for (piece, _), held in zip(case.explained, holds, strict=True) if not held]
+    against = contradictions(rule, case.trial, [*others, *case.open], sum(holds))
+    return len(against) >= sum(holds)
+
+
+def uses(one: Explanation, some: set[Hypothesis]) -> bool:
+    return any(atom.hypothesis in some for atom in one.atoms)

@@ -1,0 +1,38 @@
+"""A tensor that is misread in one layer, in a piece of many: the logits alone are dumped."""
+
+import pytest
+
+from lockstep.parity.explaining.searching.hypothesis import FEW, hypotheses, in_one_module
+from lockstep.parity.faults import catalogue
+from tests.parity.explaining.ports import explained, graph_of, port
+
+NAME, LENGTH = "llama/biased_llama3", 12
+
+
+@pytest.mark.parametrize(
+    ("bug", "module"),
+    [("gguf-dims-reversed", "q_proj"), ("strict-false-drops-tensors[matrices of 0]", "o_proj")],
+)
+def test_it_is_named_with_its_layer(bug, module):
+    """By witness: the port is made in another order of sums than the reference."""
+
+    def there(call):
+        return call.layer == 1 and call.place.endswith(module)
+
+    taps = port(NAME, [bug], level="logits", where=there, length=LENGTH)
+    found = explained(NAME, taps, length=LENGTH)
+    (fault,) = found.faults
+    assert (fault.id, fault.layers) == (bug.partition("[")[0], [1])
+    assert fault.also_fits == [] and found.unexplained == []
+
+
+def test_each_module_of_each_layer_is_thought_of_once_where_there_are_many():
+    graph = graph_of(NAME, LENGTH)
+    (one,) = hypotheses([fault for fault in catalogue() if fault.id == "gguf-dims-reversed"], graph)
+    every = range(len(graph.calls))
+    found = [*in_one_module(one, every, graph)]
+    calls = [graph.calls[number] for number in one.calls]
+    assert len(calls) > FEW and len(found) == len({(call.place, call.layer) for call in calls})
+    assert frozenset().union(*(atom.calls for atom in found)) == one.calls
+    few = sorted(one.calls)[:FEW]
+    assert [*in_one_module(one, few, graph)] == []  # each call of few is thought of anyway
