@@ -8,7 +8,9 @@ import numpy as np
 
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.dumps.steps import names_caches
-from lockstep.parity.judging.padding import Padding
+from lockstep.parity.dumps.tracing import names_of
+from lockstep.parity.excerpts.blocks import asks_for_scores, block_of, said_of_blocks
+from lockstep.parity.judging.padding import OVER_KEYS, Padding
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.names import matched, parted
 from lockstep.parity.replaying.cached import caches_behind
@@ -17,6 +19,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
+FUSED = ("cpu", "mlx")  # backends that make no scores
 
 
 def check(
@@ -45,7 +48,7 @@ def check(
     tokens = np.asarray(tokens)
     padding = padding_of(tokens, lengths)
     caches = decode > 0 or names_caches(taps)
-    sides = both_sides(reference, port, tokens, padding, at, caches=caches)
+    sides = both_sides(reference, port, tokens, padding, at, taps, caches=caches)
     result.notes += sides.notes
     for step in range(decode + 1):
         prefix = f"step.{step}/" if step else ""
@@ -65,11 +68,14 @@ def check(
 
 def both_sides(
     reference: Model, port: Any, tokens: np.ndarray, padding: Padding | None, at: str | None,
-    *, caches: bool,
+    taps: Sequence[str] | None, *, caches: bool,
 ) -> Any:  # fmt: skip
     """Return what advances both sides, and judges all tokens or some."""
     if at is None:
-        return AllTokens(Oracle(reference, port.dtype, caches=caches), port, padding)
+        block = block_of(reference, *tokens.shape) if has_no_scores(port, taps) else None
+        oracle = Oracle(reference, port.dtype, caches=caches, block=block)
+        said = () if block is None else (said_of_blocks(reference, block, *tokens.shape),)
+        return AllTokens(oracle, port, padding, said)
     from lockstep.parity.excerpts.checking import SomeTokens
     from lockstep.parity.excerpts.excerpt import excerpt_of
 
@@ -77,6 +83,13 @@ def both_sides(
     excerpt = excerpt_of(at, lengths)
     assert excerpt is not None
     return SomeTokens(reference, port, excerpt, padding)
+
+
+def has_no_scores(port: Any, taps: Sequence[str] | None) -> bool:
+    """Say whether no scores are compared: none are asked for, or a backend makes none."""
+    if getattr(port, "runs_on", "reference") in FUSED:
+        return True
+    return not asks_for_scores(names_of(port.checkpoint, cached=False), taps)
 
 
 @dataclass
@@ -108,7 +121,10 @@ class AllTokens:
                 raise InputError("port", what)
             if oracle.caches:
                 made |= dict(caches_behind(stage.name, self.cache))
-            values = {name: to_numpy(value) for name, value in made.items()}
+            over = OVER_KEYS if oracle.block else ()  # not asked for, and not made by the reference
+            values = {
+                name: to_numpy(value) for name, value in made.items() if not name.endswith(over)
+            }
             taps = oracle.judge(stage, values, prefix, self.padding)
             missing = stage.recorded.taps.keys() ^ values.keys()
             yield stage.name, taps, [prefix + name for name in sorted(missing)]

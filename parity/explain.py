@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from lockstep.parity.capture.ways import ways_of
 from lockstep.parity.chain.chain import Chain
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.excerpts.beginning import as_explained
+from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.caches.compared import read_caches
 from lockstep.parity.explaining.case import Case
@@ -21,6 +23,8 @@ from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle
 from lockstep.parity.explaining.deciding.verdict import decide
+from lockstep.parity.explaining.excerpts.reading import read_some
+from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
@@ -66,13 +70,13 @@ def explain(
     result.weights += weight_findings(model, weights, result)
     dump = dump if isinstance(dump, Dump) else open_dump(dump, words=True)
     result.dump = str(dump.path)
-    dump, tokens, shortened = as_explained(dump, tokens, model.config)
+    dump, tokens, shortened, some = as_explained(dump, tokens, model.config)
     result.conventions += shortened
     known = None if faults is None else [*faults]
     chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, names=names, known=known)
     chain.before(result)
     if dump.shapes:
-        inside(model, dump, tokens, dtype, names, known, result, progress)
+        inside(model, dump, tokens, dtype, names, known, result, progress, some)
     chain.behind(result)
     result.seconds = time.perf_counter() - began
     return result
@@ -87,15 +91,42 @@ def inside(
     faults: Iterable[Fault | Mistake] | None,
     result: Diagnosis,
     progress: Progress,
+    some: Excerpt | None = None,
 ) -> None:
-    """Judge the tensors of a dump."""
-    graph, sides = read_passes(model, dump, tokens, names)
+    """Judge the tensors of a dump; `some` says which tokens of the prompt it has, if not all."""
+    if some is None:
+        graph, sides = read_passes(model, dump, tokens, names)
+    else:
+        read = read_some(model, dump, some, tokens, names)
+        graph, sides = read.graph, read.sides
     shapes = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
     result.dtype, found_out = (dtype, []) if dtype else port_dtype(sides, shapes)
     every = catalogue() if faults is None else faults
     known = ways_of(dump).ordered([one for one in every if isinstance(one, Fault)])
-    diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
+    if some is None:
+        diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
+    else:
+        case = SomeCase(model, read, result.dtype, known)
+        diagnose_some(case, known, result, progress)
+        sides = case.sides
     result.conventions += [*sides.plan, *found_out]
+
+
+def diagnose_some(
+    case: SomeCase, known: Sequence[Fault], result: Diagnosis, progress: Progress
+) -> None:
+    """Judge some tokens: what works token by token, then what attention makes, as far as known."""
+    diagnose(case, result, progress)
+    with closing(TextCase(case, known)) as text:
+        long = too_long(text)
+        result.conventions += [long] if long else []
+        if long or not text.numbers:
+            return
+        rest = Diagnosis()
+        diagnose(text, rest, progress)
+        result.take(rest)
+        result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
+        result.conventions += text.told
 
 
 def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
@@ -112,6 +143,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
+    case.settle()
     explained = winners(case.explained, case.trial)
     chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
     quiet = subtle(case, chosen.values())
@@ -122,7 +154,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.unexplained += contrary(case) + case.cached.open
     result.conventions += case.cached.told
     result.unexplained += [misread(tap, case) for tap in case.misshapen]
-    result.compared = len(case.dumped) + case.cached.unjudged
+    result.compared = len(case.judged) + case.cached.unjudged
     result.steps = len(case.graph.steps)
     result.unmatched = sorted(
         name for tap, name in case.sides.names.items() if tap not in case.graph.taps
@@ -160,7 +192,7 @@ def unexplained(piece: Piece, case: Case) -> Unexplained:
         tap=case.tap(piece),
         own_error=judgement.own_error,
         noise=judgement.noise,
-        shape=shape_of_error(case.trial, piece),
+        shape=shape_of_error(case.trial, piece) + case.doubt(piece),
         op=case.graph.calls[piece.target].op,
         where=whereabouts([piece], case),
     )
@@ -171,8 +203,10 @@ def contrary(case: Case) -> list[Unexplained]:
     found = []
     for tap, value in case.twins.items():
         number = case.graph.taps[tap]
+        if number not in case.judged:
+            continue
         piece = case.graph.piece(number, case.dumped)
-        other = case.trial.over(case.dumped | {number: value})
+        other = case.trial.over(case.trial.dumped | {number: value})
         judged = other.judge(piece)
         if not judged.passed:
             said = f"{shape_of_error(other, piece)}; {case.tap(piece)} is the same value"

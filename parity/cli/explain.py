@@ -18,6 +18,8 @@ EXAMPLE = (
     "  lockstep explain MODEL port.safetensors --tokens 9707,11,1879\n"
     "  lockstep trace MODEL --tokens 9707,11,1879 --decode 4 --backend cpu -o decoded.safetensors\n"
     "  lockstep explain MODEL decoded.safetensors\n"
+    "  lockstep trace MODEL --tokens 9707,11,1879 --positions last:2 -o end.safetensors\n"
+    "  lockstep explain MODEL end.safetensors\n"
     "  lockstep explain MODEL 'run.{rank}.safetensors' --tensor-parallel 2"
 )
 

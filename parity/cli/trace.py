@@ -184,6 +184,7 @@ def described(made: dict[str, Any]) -> str:
     ranks = f", {made['ranks']} ranks" if "ranks" in made else ""
     run = f"{made['backend']} in {made['dtype']}{ranks}"
     line = f"{counted(made['taps'], 'tap')} of {prompt}{steps}, {run} -> {made['file']}"
+    line += f"\n{made['blocks']}" if "blocks" in made else ""
     return line + (resumed(**made["resumed"]) if "resumed" in made else "")
 
 

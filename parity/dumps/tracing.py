@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.dumps.steps import Chosen, Steps, names_caches
 from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.excerpts.blocks import asks_for_scores, block_of, by_blocks, said_of_blocks
 from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
 from lockstep.parity.excerpts.whole_run import WholeRun
 from lockstep.parity.judging.padding import Padding
@@ -45,8 +46,9 @@ def trace_run(
     None all. The run is the one that `generate` makes, and the file appears when it is complete.
     `sketched`: of each tap its sketch is written, some hundred bytes. With `resume` a run that is
     interrupted leaves what it has beside `path`, and the same one, begun again, goes on from
-    there: to the same bits. `files` opens what is written to, a file for each of several ranks
-    where it is one.
+    there: to the same bits. Where `globs` leave scores out that would be large, the reference makes
+    them a block of queries at a time, and the last bits may be others. `files` opens what is
+    written to, a file for each of several ranks where it is one.
     Raises: InputError if no tap that this backend computes has such a name, or no prompt such a
     position, or a batch of unequal prompts is to be sketched, or `resume` is asked of parts of taps
     or sketches, or the file cannot be written, or would have a header that is too long to be read.
@@ -56,6 +58,9 @@ def trace_run(
     rows, batch = prompts_of(tokens)
     padding = Padding(tuple(map(len, rows)))
     excerpt = excerpt_of(at, padding.lengths)
+    told: dict[str, Any] = {}
+    if not resume and excerpt is None:
+        model, told = without_scores(model, padding, globs)
     cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
     about = {
         "model": escape(model.checkpoint.path.name),
@@ -90,7 +95,18 @@ def trace_run(
             raise InputError("taps", f"{what}: its operations are fused")
         about |= with_decoded(file, decoded, batch)
     kind = {"sketched": True} if sketched else {}
-    return {**about, "taps": file.count, "file": str(path), **kind, **steps.said()}
+    return {**about, "taps": file.count, "file": str(path), **kind, **told, **steps.said()}
+
+
+def without_scores(
+    model: Any, padding: Padding, globs: Sequence[str] | None
+) -> tuple[Any, dict[str, Any]]:
+    """Return a model that makes no whole matrix of scores, if that is large and not asked for."""
+    shape = len(padding.lengths), padding.longest
+    count = block_of(model, *shape)
+    if count is None or asks_for_scores(names_of(model.checkpoint, cached=False), globs):
+        return model, {}
+    return by_blocks(model, count), {"blocks": said_of_blocks(model, count, *shape)}
 
 
 def opened(

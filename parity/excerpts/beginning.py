@@ -16,15 +16,10 @@ from lockstep.parity.excerpts.dumped import excerpt_in
 from lockstep.parity.excerpts.excerpt import Excerpt, Shape
 from lockstep.parity.judging.padding import OVER_KEYS
 from lockstep.parity.naming.names import CACHED, step_of, tap_named
-from lockstep.reference.checkpoint.errors import InputError
 
 KNOWN = ("format", "version", "tokens", "batch", "padding", "dtype", "backend", "library",
          "rotary_neighbours", "model", "adapter", "positions")  # fmt: skip
-NOT_EXPLAINED = (
-    "has some tokens of its prompt, but explain computes attention again, from every token before: "
-    "dump the first ones (--positions first:64, no steps), or all tokens of fewer taps; "
-    "`diff --model` judges this file"
-)
+STEPS = ("decoded", "batch_decoded", "step_lengths")
 BY_LENGTH = ("dynamic", "longrope")  # kinds of rope whose angles depend on the length of the text
 
 
@@ -51,15 +46,14 @@ def as_shorter_prompt(dump: Dump, excerpt: Excerpt) -> Dump:
 
 def as_explained(
     dump: Dump, tokens: Sequence[int] | None, config: Any
-) -> tuple[Dump, Sequence[int] | None, list[str]]:
-    """Return a dump that `explain` can judge, the prompt's ids beside it, and what to say of it.
+) -> tuple[Dump, Sequence[int] | None, list[str], Excerpt | None]:
+    """Return a dump that `explain` can judge, the prompt's ids beside it, what to say of it, and
+    which tokens it has, if it has to be judged as one of some tokens.
 
-    `explain` computes attention again, and that needs every token before. So of some tokens it
-    takes the first ones alone, as a shorter prompt, whose text and answer nobody knows.
-    Raises: InputError if a dump has other tokens.
+    The first tokens alone are a shorter prompt, whose text and answer nobody knows.
     """
     if "positions" not in dump.about:
-        return dump, tokens, []
+        return dump, tokens, [], None
     if tokens is not None:
         dump = replace(dump, about={**dump.about, "tokens": json.dumps([*tokens])})
     prompts = dump.batch or ([dump.tokens] if dump.tokens else None)
@@ -67,14 +61,21 @@ def as_explained(
     assert excerpt is not None
     if excerpt.is_whole:
         about = {key: text for key, text in dump.about.items() if key != "positions"}
-        return replace(dump, about=about), tokens, []
+        return replace(dump, about=about), tokens, [], None
     rope = getattr(getattr(config, "rope_scaling", None), "kind", None)
-    if not is_shorter_prompt(excerpt, dump, rope):
-        raise InputError(dump.path, NOT_EXPLAINED)
-    about = {key: text for key, text in dump.about.items() if key in KNOWN}
+    known = {key: text for key, text in dump.about.items() if key in KNOWN}
     count, longest = max(excerpt.counts), excerpt.longest
+    if not is_shorter_prompt(excerpt, dump, rope):
+        ends = len(excerpt.rows) == 1 and excerpt.rows[0][-1] == longest - 1
+        said = f"of the prompt these are judged: {excerpt.told}"
+        return dump if ends else replace(dump, about=known | fed_of(dump)), tokens, [said], excerpt
     said = f"the first {count} of {longest} tokens are judged, as a prompt of their own"
-    return as_shorter_prompt(replace(dump, about=about), excerpt), None, [said]
+    return as_shorter_prompt(replace(dump, about=known), excerpt), None, [said], None
+
+
+def fed_of(dump: Dump) -> dict[str, str]:
+    """Return what a dump says of its steps."""
+    return {key: text for key, text in dump.about.items() if key in STEPS}
 
 
 def shortened(said: list[Any], excerpt: Excerpt) -> list[Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from lockstep.parity.explaining.caches.found import Cached
 from lockstep.parity.explaining.deciding.contradiction import Beside, contradictions
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
+from lockstep.parity.explaining.dumped import Dumped
 from lockstep.parity.explaining.searching.atom_sets import widest
 from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
@@ -56,8 +58,8 @@ class Case:
         self.faults = {one.id: one for one in faults}
         self.misshapen: list[str] = []
         self.twins: dict[str, np.ndarray] = {}  # a value's second tap, where that says otherwise
-        self.dumped = self.values()
         self.read = Tensors(model.checkpoint)
+        self.dumped = self.values()
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
         self.trial.unseen = unseen_rows(sides, graph)
         fill_up(self.trial, sides.last, (self.dumped, self.twins))
@@ -71,9 +73,9 @@ class Case:
         self.atoms: dict[int, list[Atom]] = {}
         self.beside = Beside(self.trial, self.right)
 
-    def values(self) -> dict[int, np.ndarray]:
-        """Read what the dump has of each value of the graph."""
-        found: dict[int, np.ndarray] = {}
+    def values(self) -> MutableMapping[int, np.ndarray]:
+        """Look at what the dump has of each value of the graph; it is read again when needed."""
+        found: dict[int, str] = {}
         for tap, number in self.graph.taps.items():
             if tap not in self.sides.names or tap in self.sides.caches:
                 continue
@@ -81,19 +83,34 @@ class Case:
             if value.shape != self.graph.shapes[number] or value.dtype.kind in "iubc":
                 self.misshapen.append(tap)
             elif number not in found:
-                found[number] = value
-            elif not np.array_equal(value, found[number], equal_nan=True):
+                found[number] = tap
+            elif not np.array_equal(value, self.again(found[number], number), equal_nan=True):
                 self.twins[tap] = value
         if not found and not self.sides.caches:
             raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
-        return found
+        return Dumped(self.sides, self.graph, found)
+
+    def again(self, tap: str, number: int) -> np.ndarray:
+        """Read a tap once more; what was moved in it is counted once."""
+        return replace(self.sides, moved=Counter()).read(tap, self.graph.shapes[number])
 
     def sort(self, progress: Progress) -> None:
         """Tell the pieces that are right from those that are wrong."""
-        for piece in self.graph.pieces(self.dumped):
+        for piece in filter(self.decides, self.graph.pieces(self.dumped)):
             judgement = self.judged[piece.target] = self.trial.judge(piece)
             (self.right if judgement.passed else self.wrong).append(piece)
             progress(self.tap(piece))
+
+    def decides(self, piece: Piece) -> bool:
+        """Say whether a piece can be judged by what is known."""
+        return True
+
+    def doubt(self, piece: Piece) -> str:
+        """Return what has to be said with a piece that is wrong and has no name."""
+        return ""
+
+    def settle(self) -> None:
+        """Take out of what is open what may be right all the same."""
 
     def search(self, progress: Progress) -> None:
         """Explain the wrong pieces, those of few candidates first: they teach what to try next.

@@ -36,7 +36,8 @@ class Graph:
     file, `unused` are those beside them that no layer needs. `rewritten` keeps calls as bugs leave
     them, for whoever rewrites the same ones again. `steps` are the tokens that a later call of the
     port begins with, which went on from its cache; none if it read the whole text at once. `pads`
-    (B, L) are the tokens that only fill up a row of a batch; None if there are none.
+    (B, L) are the tokens that only fill up a row of a batch; None if there are none. `targets` are
+    the values that may be judged, None if all are: of some tokens alone, not all can be.
     """
 
     calls: tuple[Call, ...]
@@ -49,6 +50,7 @@ class Graph:
     rewritten: dict[Any, Call | None] = field(default_factory=dict, repr=False, compare=False)
     steps: tuple[int, ...] = ()
     pads: np.ndarray | None = field(default=None, repr=False, compare=False)
+    targets: frozenset[int] | None = None
 
     @cached_property
     def taps(self) -> dict[str, int]:
@@ -89,8 +91,11 @@ class Graph:
         return found
 
     def pieces(self, dumped: Collection[int]) -> list[Piece]:
-        """Return the piece of every dumped value, in the order of computation."""
-        return [self.piece(number, dumped) for number in sorted(dumped)]
+        """Return the piece of every dumped value that may be judged, in computation's order."""
+        return [self.piece(number, dumped) for number in sorted(dumped) if self.judges(number)]
+
+    def judges(self, number: int) -> bool:
+        return self.targets is None or number in self.targets
 
     def kind(self, piece: Piece) -> tuple[str, ...]:
         """Return what like pieces of different layers share: the modules that they go through."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.excerpts.blocks import Blocks
 from lockstep.parity.judging.judge import Judgement, judge
 from lockstep.parity.judging.metrics import difference, distance, rms
 from lockstep.parity.judging.padding import Padding, rows_named
@@ -33,18 +34,23 @@ class Oracle:
     """The reference model with its recorder and its replays; `dtype` is that of the port.
 
     One oracle follows one sequence: the prefill and, with the same cache, the steps after it. With
-    `caches` what these hold behind a layer are taps too.
+    `caches` what these hold behind a layer are taps too. With `block` scores are made of so many
+    queries at a time, and cannot be judged.
     """
 
-    def __init__(self, model: Model, dtype: str, *, caches: bool = False):
-        self.dtype, self.caches = dtype_named(dtype), caches
-        self.recorder = Recorder(model.ops)
+    def __init__(self, model: Model, dtype: str, *, caches: bool = False, block: int | None = None):
+        self.dtype, self.caches, self.block = dtype_named(dtype), caches, block
+
+        def blocked(ops: Any) -> Any:
+            return ops if block is None else Blocks(ops, block)
+
+        self.recorder = Recorder(blocked(model.ops))
         self.model = Model(
             model.checkpoint, dtype=model.dtype, ops=self.recorder, adapters=model.adapters
         )
         self.cache = self.model.make_cache()
-        self.centre = Replay(exact(model.ops, self.dtype), FLOAT64)
-        self.ways = [Replay(ops, kind) for ops, kind in ways(self.dtype)]
+        self.centre = Replay(blocked(exact(model.ops, self.dtype)), FLOAT64)
+        self.ways = [Replay(blocked(ops), kind) for ops, kind in ways(self.dtype)]
         self.first: list[np.ndarray] = []  # made before the layers: any layer may ask for it
         self.logits: np.ndarray | None = None
 

@@ -7,13 +7,14 @@ told by what the port computes from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Call, Piece
 
+Values = Mapping[int, np.ndarray]
 BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"
 
 
@@ -25,14 +26,14 @@ def read_as_meant(trial: Trial, *, later: bool = False) -> Iterator[str]:
     """
     graph, dumped = trial.graph, trial.dumped
     for call in graph.calls:
-        if call.op != "scale" or call.number not in dumped:
+        if call.op != "scale" or call.number not in dumped or not graph.judges(call.number):
             continue
         piece = graph.piece(call.number, dumped)
         right = trial.centre(None).target(call.number)
         meant = readings(dumped[call.number], call.options["by"])
         if trial.judge(piece).passed or not near(meant[0], right):
             continue
-        scaled = min(({**dumped, call.number: one} for one in meant), key=closeness(trial, call))
+        scaled = min((dumped | {call.number: one} for one in meant), key=closeness(trial, call))
         told = follows(trial, scaled, call.number)
         if later if told is None else told:
             dumped[call.number] = scaled[call.number]
@@ -46,11 +47,11 @@ def readings(before: np.ndarray, by: float) -> list[np.ndarray]:
     return [(wide * np.float64(one)).astype(kind) for one in (by, kind.type(by))]
 
 
-def closeness(trial: Trial, call: Call) -> Callable[[dict[int, np.ndarray]], float]:
+def closeness(trial: Trial, call: Call) -> Callable[[Values], float]:
     """Return a measure of a reading: how far, in noises, what the port computed next is from it."""
     takers = takers_of(call.number, trial)
 
-    def distance(scaled: dict[int, np.ndarray]) -> float:
+    def distance(scaled: Values) -> float:
         other = trial.over(scaled)
         return sum(other.look(piece, {}).raw(0, None) for piece in takers)
 
@@ -63,7 +64,7 @@ def near(found: np.ndarray, right: np.ndarray) -> bool:
         return bool(np.allclose(found, right, rtol=2**-6, atol=1e-6 * np.abs(right).max()))
 
 
-def follows(trial: Trial, scaled: dict[int, np.ndarray], number: int) -> bool | None:
+def follows(trial: Trial, scaled: Values, number: int) -> bool | None:
     """Say whether what the port computed next is nearer to what follows from the scaled value.
 
     None if no value tells.
@@ -78,7 +79,7 @@ def follows(trial: Trial, scaled: dict[int, np.ndarray], number: int) -> bool | 
 
 def takers_of(number: int, trial: Trial) -> list[Piece]:
     """Return the pieces that are computed from a dumped value, in order."""
-    pieces = (trial.graph.piece(target, trial.dumped) for target in sorted(trial.dumped))
+    pieces = trial.graph.pieces(trial.dumped)
     return [piece for piece in pieces if takes(piece, number, trial)]
 
 

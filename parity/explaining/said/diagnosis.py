@@ -87,6 +87,21 @@ class Diagnosis(Reported):
     stages: list[dict[str, Any]] = field(default_factory=list)
     steps: int = 0  # that were decoded after the prompt
 
+    def take(self, other: Diagnosis) -> None:
+        """Add what was found in another part of the same dump; a bug that is in both is one."""
+        merged = {one.id: one for one in self.faults}
+        for one in other.faults:
+            merged[one.id] = merged[one.id].joined(one) if one.id in merged else one
+        self.faults = [*merged.values()]
+        self.weights += [one for one in other.weights if one not in self.weights]
+        self.conventions += [one for one in other.conventions if one not in self.conventions]
+        self.unexplained += other.unexplained
+        taps = {tap.name: tap for tap in self.taps}
+        taps |= {tap.name: tap for tap in other.taps
+                 if tap.name not in taps or tap.status != "ok"}  # fmt: skip
+        self.compared += other.compared - (len(self.taps) + len(other.taps) - len(taps))
+        self.taps = [*taps.values()]
+
     def stage(self, name: str, compared: int, *, right: bool) -> None:
         """Note that a stage of the way from text to choices was judged, by one look or by two."""
         before = next((one for one in self.stages if one["stage"] == name), None)

@@ -39,3 +39,17 @@ def figures(case: Case, number: int, right: np.ndarray, *, after: bool) -> Tap:
         place=None if own.passed or index is None else place_of(index, axis, case.graph.steps),
         histogram=far.histogram,
     )
+
+
+def own_figures(case: Case, number: int) -> Tap:
+    """Return how a tap was judged by itself, where nothing is known of the oracle's own run."""
+    own, call = case.judged[number], case.graph.calls[number]
+    return Tap(
+        name=next(tap for tap in call.taps if tap in case.sides.names),
+        op=call.op,
+        shape=case.graph.shapes[number],
+        status="ok" if own.passed else "diverged",
+        own_error=own.own_error,
+        noise=own.noise,
+        ratio=own.ratio,
+    )

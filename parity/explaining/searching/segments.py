@@ -163,7 +163,8 @@ class Segments:
         trial, many = self.trial, len(values)
         dumped = {
             number: np.broadcast_to(value, (many, *value.shape[1:]))
-            for number, value in trial.dumped.items() if number in self.taken
+            for number in sorted(self.taken & trial.dumped.keys())
+            for value in [trial.dumped[number]]
         } | {cut: values}  # fmt: skip
         ops = exact(trial.ops, trial.dtype)
         return States(values, sets, Evaluator(trial.graph, ops, FLOAT64, dumped, trial.read, 1))

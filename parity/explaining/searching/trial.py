@@ -38,7 +38,7 @@ class Trial:
     graph: Graph
     ops: Any
     dtype: np.dtype
-    dumped: dict[int, np.ndarray]
+    dumped: Any  # a mapping of arrays by number, to which others can be joined by `|`
     read: Read
     centres: dict[int | None, Evaluator] = field(default_factory=dict)
     rounding: dict[int | None, list[Evaluator]] = field(default_factory=dict)
@@ -46,6 +46,7 @@ class Trial:
     routers: dict[int, list[Call]] = field(default_factory=dict)
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
+    own: Sequence[Mapping[int, np.ndarray]] = ()  # `dumped`, as each way makes what a port lacks
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
@@ -54,15 +55,19 @@ class Trial:
 
     def ways(self, rows: int | None) -> list[Evaluator]:
         if rows not in self.rounding:
+            every = ways(self.dtype)
             self.rounding[rows] = [
-                self.evaluator(namespace, dtype, rows) for namespace, dtype in ways(self.dtype)
+                Evaluator(self.graph, namespace, dtype, dumped, self.read, rows)
+                for (namespace, dtype), dumped in zip(
+                    every, self.own or [self.dumped] * len(every), strict=True
+                )
             ]
         return self.rounding[rows]
 
     def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
         return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows)
 
-    def over(self, dumped: dict[int, np.ndarray]) -> Trial:
+    def over(self, dumped: Mapping[int, np.ndarray]) -> Trial:
         """Return the same trial of another dump."""
         return Trial(self.graph, self.ops, self.dtype, dumped, self.read, unseen=self.unseen)
 

@@ -42,7 +42,8 @@ class Wide:
 
     @classmethod
     def of(cls, trial: Trial, piece: Piece, candidates: Sequence[Atom]) -> Wide:
-        tokens = np.arange(trial.graph.shapes[piece.target][1])
+        axis = trial.graph.token_axes[piece.target][0]
+        tokens = np.arange(trial.graph.shapes[piece.target][axis])
         unseen = trial.unseen.get(piece.target)
         tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
         few = FewTokens(trial, piece, spread_out(tokens), candidates)

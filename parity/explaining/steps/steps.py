@@ -7,7 +7,7 @@ value is judged as in a prefill; a bug of the cache is wrong in the rows of step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,23 @@ def read_passes(
 ) -> tuple[Graph, Joined]:
     """Return the graph of all that a dump holds, its steps too, and where each tap of it is."""
     fed = fed_to(dump, tokens)
-    positions = None if fed.pads is None else positions_of(fed.pads)
+    graph = graph_of(model, fed, None if fed.pads is None else positions_of(fed.pads))
+    sides = joined(aligned(dump, shapes_in_prompt(graph, fed), names), graph, fed)
+    return with_caches(graph, sides.caches), sides
+
+
+def graph_of(model: Model, fed: Fed, positions: np.ndarray | None) -> Graph:
+    """Return the graph of all that was fed, at these positions (B, T); None counts from 0."""
     graph = record(model, fed.tokens, positions, steps=fed.steps)
-    graph = graph if fed.pads is None else padded(graph, fed.pads)
-    prompt = {
+    return graph if fed.pads is None else padded(graph, fed.pads)
+
+
+def shapes_in_prompt(graph: Graph, fed: Fed) -> dict[str, Shape]:
+    """Return the shape of each tap in the pass of the prompt."""
+    return {
         tap: fed.shape_of_prompt(graph.shapes[number], graph.token_axes[number])
         for tap, number in graph.taps.items()
     }
-    sides = joined(aligned(dump, prompt, names), graph, fed)
-    return with_caches(graph, sides.caches), sides
 
 
 def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
@@ -253,7 +261,9 @@ def unseen_rows(sides: Joined, graph: Graph) -> dict[int, np.ndarray]:
     return {number: graph.pads | (rows & (number in last)) for number in every}
 
 
-def fill_up(trial: Trial, last: Iterable[str], values: Sequence[dict[Any, np.ndarray]]) -> None:
+def fill_up(
+    trial: Trial, last: Iterable[str], values: Sequence[MutableMapping[Any, np.ndarray]]
+) -> None:
     """Let tokens that the port did not compute be what follows from its own values.
 
     `last` are taps of the prompt's last token, `values` those by number, and second ones by tap.

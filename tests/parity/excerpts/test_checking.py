@@ -174,15 +174,16 @@ def test_every_operation_is_known_to_be_of_single_tokens_or_of_many():
     assert not of_many & BY_TOKEN
 
 
-def test_explain_takes_the_first_tokens_and_refuses_others(dense, tmp_path):
+def test_explain_takes_the_first_tokens_as_a_prompt_and_others_as_some(dense, tmp_path):
     model = reference.load(dense)
     port = planted(dense, silu=ops.gelu_tanh)
     first = traced(dense, tmp_path / "first", port, at="first:4")
     found = explain(model, first)
     assert [one.id for one in found.faults] == ["act-silu-vs-gelu"]
     assert any("the first 4 of 8 tokens" in line for line in found.conventions)
-    with pytest.raises(InputError, match="--positions first:"):
-        explain(model, traced(dense, tmp_path / "last", port, at="last:4"))
+    found = explain(model, traced(dense, tmp_path / "last", port, at="last:4"))
+    assert [one.id for one in found.faults] == ["act-silu-vs-gelu"]
+    assert "of the prompt these are judged: 4 of 8 tokens: 4..7" in found.conventions
 
 
 @pytest.fixture

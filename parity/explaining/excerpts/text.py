@@ -1,0 +1,222 @@
+"""What attention makes in a dump of some tokens, judged in the whole text.
+
+The keys and values of the other tokens are the oracle's own. So as long as nothing is wrong before
+them a bug of attention shows as in any dump; where something is, nobody knows what the port had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.cli.output import counted
+from lockstep.parity.excerpts.oracle import BY_TOKEN, OF_ALL
+from lockstep.parity.explaining.caches.taps import kept_in, with_caches
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.excerpts.others import Others, Patched
+from lockstep.parity.explaining.excerpts.reading import SomeRead, stands
+from lockstep.parity.explaining.steps.steps import graph_of, told_of
+from lockstep.parity.faults.fault import Fault
+from lockstep.parity.graph import Evaluator, Graph, Value
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.noise import ways
+from lockstep.parity.noise.exact import FLOAT64, exact
+from lockstep.reference.model import Model
+from lockstep.reference.precision import dtype_named
+
+LARGEST = 1 << 28  # bytes of the largest value in float64, such as the scores of a layer
+OTHER_SLOTS = "do not hold each token in its order, and are not judged"
+ROUTER = "top_k_routing"
+BEFORE = (
+    "{count} {are} not decided, such as {first}: attention takes what the port has of tokens "
+    "that are not in the dump, and {wrong} is wrong before it"
+)
+CACHES = ". With the caches in the dump (--taps '*,*.cached_*') attention can be told"
+LONG = (
+    "{count} {are} not decided, such as {first}: attention is computed again over all {tokens} "
+    "tokens, and one value would take {size:.1f} GB. With fewer tokens in the prompt it can be told"
+)
+DOUBT = ", if it does not come from tokens that are not in the dump"
+TURNED = (
+    "{count} {are} not decided, such as {first}: a router may have sent tokens that are not in the "
+    "dump to other experts"
+)
+
+
+def by_token(piece: Piece, graph: Graph) -> bool:
+    """Say whether a piece works token by token, wherever these stand."""
+    return all(graph.calls[number].op in BY_TOKEN for number in piece.calls)
+
+
+def targets_of(graph: Graph, dumped: Collection[int], *, alone: bool) -> frozenset[int]:
+    """Return the values whose pieces work token by token, or the others."""
+    return frozenset(
+        piece.target for piece in graph.pieces(dumped) if by_token(piece, graph) == alone
+    )
+
+
+class SomeCase(Case):
+    """A dump of some tokens, as a text of these alone: what works token by token is judged."""
+
+    def __init__(self, model: Model, read: SomeRead, dtype: str, faults: Sequence[Fault]):
+        self.source, self.of_all = read, dict[int, np.ndarray]()
+        super().__init__(model, read.graph, read.sides, dtype, faults)
+        targets = targets_of(self.graph, self.dumped, alone=True)
+        self.graph = self.trial.graph = replace(self.graph, targets=targets)
+
+    def values(self) -> MutableMapping[int, np.ndarray]:
+        """Read the values of these tokens, those in caches of all tokens too."""
+        found = super().values()
+        self.of_all = held_of_all(self.source)
+        for number, value in self.of_all.items():
+            found.setdefault(number, gathered(value, self.graph, number, self.source))
+        numbers = self.graph.taps
+        used = {tap: name for tap, name in self.source.caches.items()
+                if numbers.get(tap) in self.of_all}  # fmt: skip
+        told = told_of(self.source.caches.keys() - used.keys(), OTHER_SLOTS)
+        names = {**self.sides.names, **used}
+        self.sides = replace(self.sides, names=names, told=(*self.sides.told, *told))
+        return found
+
+
+def held_of_all(read: SomeRead) -> dict[int, np.ndarray]:
+    """Return the keys and values that the dump has of all tokens, in their order, by number."""
+    found, count = {}, sum(read.whole.lengths)
+    for tap, part in kept_in(read.graph).items():
+        batch, heads, _, width = read.graph.shapes[part.number]
+        if tap in read.caches:
+            value = read.sides.dump.read(read.caches[tap])
+            if value.shape == (batch, heads, count, width) and value.dtype.kind not in "iubc":
+                found[part.number] = value
+    return found
+
+
+def gathered(value: np.ndarray, graph: Graph, number: int, read: SomeRead) -> np.ndarray:
+    """Return the rows of these tokens of a value of the whole text."""
+    axis = graph.token_axes[number][0]
+    some = np.zeros(graph.shapes[number], value.dtype)
+    for row, (here, there) in enumerate(read.places):
+        np.moveaxis(some[row], axis - 1, 0)[here] = np.moveaxis(value[row], axis - 1, 0)[there]
+    return some
+
+
+class TextCase(Case):
+    """The same dump in the whole text: what needs other tokens is judged, where it can be."""
+
+    def __init__(self, some: SomeCase, faults: Sequence[Fault]):
+        self.some, read, self.files = some, some.source, ExitStack()
+        fed = read.whole
+        graph = graph_of(some.model, fed, None if fed.pads is None else stands(fed))
+        graph = with_caches(graph, read.caches)
+        targets = targets_of(graph, some.dumped, alone=False) | some.of_all.keys()
+        sides = replace(some.sides, last=frozenset(), lengths=fed.lengths)
+        self.hidden: dict[int, Piece] = {}
+        self.behind: dict[int, int | None] = {}  # what is wrong before each of these
+        super().__init__(some.model, replace(graph, targets=targets), sides, some.dtype, faults)
+        others = [(space, kind) for space, kind in ways(self.trial.dtype)]
+        self.trial.own = [self.text_by(*way) for way in others]
+        self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
+
+    def close(self) -> None:
+        self.files.close()
+
+    def values(self) -> Any:
+        """Return what the text holds, by number: computed when it is asked for."""
+        pieces = self.graph.pieces(self.some.dumped)
+        taken = {n for one in pieces for call in one.calls for n in self.graph.sources(call)}
+        made = taken & self.some.dumped.keys() | {one.target for one in pieces}
+        self.numbers = sorted(made)
+        return self.text_by(exact(self.model.ops, dtype_named(self.dtype)), FLOAT64)
+
+    def text_by(self, ops: Any, dtype: np.dtype) -> Patched:
+        """Return what the text holds, as the oracle computes the other tokens in one way."""
+        known, numbers = self.some.of_all, {*self.numbers}
+        layers = {n for tap, n in self.graph.taps.items() if tap.rpartition(".")[2].isdigit()}
+        behind = max(numbers, default=0)
+        needed = sorted((numbers | {n for n in layers if n < behind}) - known.keys())
+        file = self.files.enter_context(TemporaryFile())  # noqa: SIM115 - `close` closes it
+        run = Others(Evaluator(self.graph, ops, dtype, {}, self.read), needed, file)
+        return Patched(self.numbers, self.some.dumped, known, run, self.graph.token_axes,
+                       self.some.source.places)  # fmt: skip
+
+    def unseen(self, number: int) -> np.ndarray:
+        """Return the tokens (B, T) of a value that the dump does not have."""
+        if number in self.some.of_all:
+            pads = self.graph.pads
+            return np.zeros(self.some.source.whole.tokens.shape, bool) if pads is None else pads
+        found = np.ones(self.some.source.whole.tokens.shape, bool)
+        mine = self.some.trial.unseen.get(number)
+        for row, (here, there) in enumerate(self.some.source.places):
+            found[row, there] = False if mine is None else np.broadcast_to(mine, (
+                len(found), mine.shape[1]))[row, here]  # fmt: skip
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many bytes the largest value takes that has to be computed, in float64."""
+        needed = self.graph.needed(self.numbers, self.some.of_all)
+        return max((8 * prod(self.graph.shapes[number]) for number in needed), default=0)
+
+    def decides(self, piece: Piece) -> bool:
+        """Say whether nothing is wrong in what other tokens bring into a piece."""
+        known = self.some.of_all
+        before = self.graph.needed(self.keys(piece), known)
+        if piece.target in known:  # of all tokens, held against what the oracle makes of them
+            before = self.graph.needed([piece.target], ())
+        wrong = sorted(one.target for one in (*self.some.wrong, *self.wrong))
+        found = next((number for number in wrong if number in before), None)
+        if found not in (None, piece.target):
+            self.hidden[piece.target], self.behind[piece.target] = piece, found
+        return found is None
+
+    def keys(self, piece: Piece) -> set[int]:
+        """Return the keys and values that a piece takes, but for those that the dump has of all."""
+        calls = (self.graph.calls[number] for number in piece.calls)
+        refs = [call.inputs[place] for call in calls for place in OF_ALL.get(call.op, ())]
+        return {ref.number for ref in refs if isinstance(ref, Value)} - self.some.of_all.keys()
+
+    def doubt(self, piece: Piece) -> str:
+        return DOUBT if self.keys(piece) else ""
+
+    def settle(self) -> None:
+        """Take what is unexplained behind a router out: it may be of other tokens' experts."""
+        calls, graph = self.graph.calls, self.graph
+        turned = [
+            piece for piece in self.open
+            if any(calls[n].op == ROUTER for n in graph.needed(piece.calls, self.some.of_all))
+        ]  # fmt: skip
+        self.hidden |= {piece.target: piece for piece in turned}
+        self.open = [piece for piece in self.open if piece.target not in self.hidden]
+
+    @property
+    def told(self) -> Iterator[str]:
+        """What could not be decided, a line for each reason."""
+        reasons = dict[str, list[Piece]]()
+        for target, piece in sorted(self.hidden.items()):
+            wrong = self.behind.get(target)
+            reason = TURNED if wrong is None else BEFORE
+            reasons.setdefault(reason, []).append(piece)
+        for reason, pieces in reasons.items():
+            wrong = self.behind.get(pieces[0].target)
+            name = "" if wrong is None else self.tap(self.graph.piece(wrong, ()))
+            line = said(reason, [self.tap(piece) for piece in pieces], wrong=name)
+            yield line + CACHES * (reason == BEFORE and not self.some.of_all)
+
+
+def said(reason: str, taps: Sequence[str], **more: object) -> str:
+    are = "is" if len(taps) == 1 else "are"
+    return reason.format(count=counted(len(taps), "tap"), first=taps[0], are=are, **more)
+
+
+def too_long(case: TextCase) -> str | None:
+    """Return a line if the whole text is too long to be computed, None if it is not."""
+    if not case.numbers or case.size <= LARGEST:
+        return None
+    taps = [case.tap(piece) for piece in case.graph.pieces(case.dumped)]
+    return said(LONG, taps, tokens=sum(case.sides.lengths), size=case.size / 1e9)
