@@ -88,7 +88,7 @@ def test_surroundings_do_not_matter(tmp_path, demo):
 
 
 def test_optimised_python_and_strict_warnings_change_nothing(plain):
-    for flags in (["-OO"], ["-W", "error"], ["-X", "dev"]):
+    for flags in (["-OO"], ["-X", "dev", "-W", "error"]):
         command = [LOCKSTEP[0], *flags, *LOCKSTEP[1:], "check", plain, "--tokens", "1,2"]
         found = subprocess.run(command, capture_output=True, text=True)
         assert found.returncode == 0, (flags, found.stderr)

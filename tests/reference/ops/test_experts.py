@@ -74,7 +74,10 @@ def test_packed_stacks(backend, bits):
     """By loop on the exact values of the codes."""
     shapes = [(64, 32), (64, 32), (32, 64)]
     made = [
-        [packed_matrix(bits * 10 + e, *shape, bits=bits, group=32) for e in range(3)]
+        [
+            packed_matrix(bits * 10 + e, *shape, bits=bits, group=32, dtype=DTYPES["bfloat16"])
+            for e in range(3)
+        ]
         for shape in shapes
     ]
     packed = [stacked([one for one, _ in stack]) for stack in made]

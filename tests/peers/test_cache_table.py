@@ -1,0 +1,8 @@
+"""Every row of the table of docs/caches.md is what is measured; the light tests hold some."""
+
+from lockstep.reference.stores.kinds import KINDS
+from tests.reference.caches.test_docs_page import check_rows
+
+
+def test_every_row_is_what_is_measured():
+    check_rows([*KINDS])
