@@ -45,11 +45,10 @@ def in_kernel(
     """Attend in machine code, one query at a time or many; None where there is none for it."""
     if not kernels.available():
         return None
-    from lockstep.fast.kernels import attend, attend_codes, attend_prompt
-
     if isinstance(keys, HeldCodes):
+        attend_codes = kernels.module("attend_codes")
         return attend_codes.attended(queries, keys, values, mask, scale=scale)
-    kernel = attend if queries.shape[2] == 1 else attend_prompt
+    kernel = kernels.module("attend" if queries.shape[2] == 1 else "attend_prompt")
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
     found = kernel.attended(wide, held, kept, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)
