@@ -17,18 +17,22 @@ Paths = tuple[str, ...]
 class Joined:
     """One matrix with the rows of several, and one bias or none.
 
-    `parts` are the weights and biases by their names, which are views of it, and `columns` where
-    each one's outputs stand.
+    `paths` are those of the modules, `parts` their weights and biases by their names, which are
+    views of it, and `columns` where each one's outputs stand.
     """
 
+    paths: Paths
     weight: Any
     bias: Any
     parts: tuple[tuple[str, Any], ...]
     columns: tuple[slice, ...]
 
-    def serves(self, weights: Mapping[str, Any]) -> bool:
-        """Tell whether a model still has these parts, and not others in their place."""
-        return all(weights.get(name) is part for name, part in self.parts)
+    def serves(self, weights: Mapping[str, Any], adapters: Mapping[str, Any]) -> bool:
+        """Tell whether a model still has these parts, no others in their place and none adapted."""
+        for name, part in self.parts:
+            if weights.get(name) is not part:
+                return False
+        return not adapters or adapters.keys().isdisjoint(self.paths)
 
 
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:
@@ -64,7 +68,7 @@ def join(weights: Mapping[str, Any], paths: Paths) -> Joined | None:
         view = of_arrays(lambda arrays, part=part: arrays[0][part], [weight])
         parts.append((f"{path}.weight", view))
         parts.append((f"{path}.bias", None if bias is None else bias[part]))
-    return Joined(weight, bias, tuple(parts), columns)
+    return Joined(paths, weight, bias, tuple(parts), columns)
 
 
 def alike(tensors: Sequence[Any]) -> bool:

@@ -1,6 +1,7 @@
 """Which keys a query may see, said as briefly as a fused kernel can use it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,12 @@ class Seen:
     kind: str
     mask: np.ndarray
 
-    @property
+    @cached_property
+    def of_last(self) -> np.ndarray:
+        """Which keys the last query of each row sees, (B, S), side by side: made once a step."""
+        return np.ascontiguousarray(self.mask[:, 0, -1])
+
+    @cached_property
     def blind(self) -> bool:
         return self.kind == "some" and not self.mask.any(axis=-1).all()
 

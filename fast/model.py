@@ -1,6 +1,6 @@
 """A model that is ready to run fast: the interface of `reference.model`, weights on the device."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
+from lockstep.fast.joined import Joined, Paths
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
 from lockstep.fast.streaming.experts import StreamedExperts
@@ -168,10 +169,16 @@ class Model:
             last=batch.last,
             trace=trace,
             adapters=self.adapters.modules,
-            joined=self.joined,
+            joined=self.serving(),
             streamed=self.streamed,
+            heads_at_once=self.backend.heads_at_once if self.ops is self.backend.ops else None,
         )
         yield from self.architecture.stages(run, batch.tokens)
+
+    def serving(self) -> Mapping[Paths, Joined]:
+        """Return the joined matrices that stand for what this model multiplies by."""
+        weights, adapters = self.weights, self.adapters.modules
+        return {paths: one for paths, one in self.joined.items() if one.serves(weights, adapters)}
 
     def run(self, **facts: Any) -> Run:
         """Return the forward pass that a model's file is given; ranks have one of their own."""

@@ -31,8 +31,9 @@ class Run:
     last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
-    joined: Mapping[Paths, Joined]  # one matrix for several modules, by their paths
+    joined: Mapping[Paths, Joined]  # one matrix for several modules, none of them adapted
     streamed: StreamedExperts | None  # experts that are read as they are visited
+    heads_at_once: Callable[..., Any] | None  # a backend's way to norm and turn heads in one go
 
     @property
     def lengths(self) -> RowIndex:
@@ -79,14 +80,14 @@ class Run:
     def linears(self, x: Array, *paths: str) -> list[Array]:
         """Apply several projections to one input, in one product if their matrices lie in one."""
         joined = self.joined.get(paths)
-        adapted = any([self.adapters.get(path) is not None for path in paths])
-        if joined is None or adapted or not joined.serves(self.weights):
+        if joined is None:
             return [self.linear(x, path) for path in paths]
         y = self.ops.linear(x, joined.weight, joined.bias)
         parts = [y[..., columns] for columns in joined.columns]
-        if self.trace is not None:  # whoever keeps one of them must not keep all
-            parts = [part.copy() for part in parts]
-        return [self.tap(path, part) for path, part in zip(paths, parts, strict=True)]
+        if self.trace is None:
+            return parts
+        # Whoever keeps one of them must not keep all.
+        return [self.tap(path, part.copy()) for path, part in zip(paths, parts, strict=True)]
 
     def projected(self, x: Array, weight: Any, bias: Any, path: str) -> Array:
         """Multiply by a matrix and add its bias, and what an adapter makes of it."""
@@ -122,6 +123,28 @@ class Run:
         """Apply the norm stored at `path` and tap it."""
         gain, eps = self.weights[f"{path}.weight"], self.config.rms_norm_eps
         return self.tap(path, self.ops.rms_norm(x, gain, eps=eps))
+
+    def turned_heads(
+        self, queries: Array, keys: Array, path: str, frequencies: Frequencies
+    ) -> tuple[Array, Array]:
+        """Norm the heads of queries (B, L, H, D) and keys, turn them, and tap all four.
+
+        In one operation, if the backend has one for them and nobody listens. They come back as
+        (B, H, L, D).
+        """
+        found = None
+        if self.trace is None and self.heads_at_once is not None:
+            gains = [self.weights[f"{path}.{one}_norm.weight"] for one in "qk"]
+            factor, eps = self.config.rope_scaling.attention_factor, self.config.rms_norm_eps
+            found = self.heads_at_once(
+                queries, keys, gains, self.positions, frequencies, eps=eps, factor=factor
+            )
+        if found is not None:
+            return found
+        queries = self.ops.heads_first(self.rms_norm(queries, f"{path}.q_norm"))
+        keys = self.ops.heads_first(self.rms_norm(keys, f"{path}.k_norm"))
+        queries = self.rope(queries, f"{path}.q_rope", frequencies)
+        return queries, self.rope(keys, f"{path}.k_rope", frequencies)
 
     def layer_norm(self, x: Array, path: str) -> Array:
         """Apply the norm with a mean and a bias that is stored at `path`, and tap it."""

@@ -67,6 +67,12 @@ class CpuBackend:
 
         return join_all(weights, always_here)
 
+    def heads_at_once(self, *given: Any, eps: float, factor: float) -> Any:
+        """Norm and turn heads in one go, as `Run.turned_heads` asks for; None without a kernel."""
+        if not kernels.available():
+            return None
+        return kernels.module("heads").normalized_and_turned(*given, eps=eps, factor=factor)
+
     def cast(self, tensor: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
             return tensor.astype(self.dtype, copy=False)

@@ -25,6 +25,7 @@ class MlxBackend:
     affine = affine_mlx
     turbo = turbo_mlx
     zeros = staticmethod(mx.zeros)
+    heads_at_once = None  # its graph is put together before anything runs
 
     def __init__(self, dtype: str, device: str | None):
         if device is not None:

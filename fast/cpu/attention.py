@@ -43,11 +43,9 @@ def in_kernel(
     """Attend in machine code, one query at a time or many; None where there is none for it."""
     if not kernels.available():
         return None
-    from lockstep.fast.kernels import attend, attend_prompt
-
     if isinstance(keys, HeldCodes):
         return over_codes(queries, keys, values, mask, scale)
-    kernel = attend if queries.shape[2] == 1 else attend_prompt
+    kernel = kernels.module("attend" if queries.shape[2] == 1 else "attend_prompt")
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
     found = kernel.attended(wide, held, kept, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)
@@ -57,11 +55,9 @@ def over_codes(
     queries: Queries, keys: HeldCodes, values: HeldCodes, mask: Seen, scale: float
 ) -> Queries | None:
     """Attend to codes: a few queries to each as it is read, many to blocks that are decoded."""
-    from lockstep.fast.kernels import attend_codes, attend_decoded
-
     if queries.shape[2] <= FEW:
-        found = attend_codes.attended(queries, keys, values, mask, scale=scale)
+        found = kernels.module("attend_codes").attended(queries, keys, values, mask, scale=scale)
         if found is not None:
             return found
-    found = attend_decoded.attended(queries, keys, values, mask, scale=scale)
+    found = kernels.module("attend_decoded").attended(queries, keys, values, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)

@@ -10,8 +10,7 @@ def geglu(gate: Hidden, up: Hidden) -> Hidden:
     Differs from `reference.ops.geglu`: as `gelu_tanh` does.
     """
     if kernels.available() and gate.shape == up.shape:
-        from lockstep.fast.kernels.activate import activated
-
+        activated = kernels.module("activate").activated
         found = activated(gate, up, gelu=True)
         if found is not None:
             return found

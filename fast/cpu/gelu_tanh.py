@@ -16,8 +16,7 @@ def gelu_tanh(x: Hidden) -> Hidden:
     added to a tanh that is close to -1, so large negative values have few right digits.
     """
     if kernels.available():
-        from lockstep.fast.kernels.activate import activated
-
+        activated = kernels.module("activate").activated
         found = activated(x.astype(np.float32, copy=False), None, gelu=True)
         if found is not None:
             return found.astype(x.dtype, copy=False)

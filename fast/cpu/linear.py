@@ -41,19 +41,16 @@ def multiplied(x: Inputs, weight: Weight, bias: Bias | None, *, digits: int | No
 
 def by_pairs(x: Array, weight: Weight) -> Array | None:
     """Multiply bfloat16 by bfloat16, if Numba is installed and the processor has products of it."""
-    if x.dtype.name != "bfloat16" or not kernels.available():
-        return None
-    from lockstep.fast.kernels.by_pairs import product_of_pairs
-
-    return product_of_pairs(x, weight)
+    if x.dtype == np.float32 or x.dtype.name != "bfloat16" or not kernels.available():
+        return None  # in this order: a name is slow to ask for
+    return kernels.module("by_pairs").product_of_pairs(x, weight)
 
 
 def by_kernel(x: Array, weight: Weight, digits: int | None) -> Array | None:
     """Multiply in machine code, if Numba is installed and there is a kernel for the format."""
     if not kernels.available():
         return None
-    from lockstep.fast.kernels.product import product
-
+    product = kernels.module("product").product
     return product(x, weight) if digits is None else product(x, weight, digits=digits)
 
 

@@ -11,9 +11,7 @@ def rms_norm(x: Hidden, gain: Gain, *, eps: float) -> Hidden:
     a dot product, and the vector is multiplied by the reciprocal root.
     """
     if kernels.available():
-        from lockstep.fast.kernels.normalize import normalized
-
-        found = normalized(x, gain, eps=eps)
+        found = kernels.module("normalize").normalized(x, gain, eps=eps)
         if found is not None:
             return found
     wide = x.astype(np.float32, copy=False)

@@ -11,10 +11,11 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     without Numba the pair is one complex number, turned by one product.
     """
     if kernels.available():
-        from lockstep.fast.kernels.turn import turned
-
         wide = x.astype(np.float32, copy=False)
+        turned = kernels.module("turn").turned
         found = turned(wide, positions, frequencies, factor=factor)
+        if found is not None and x.dtype == found.dtype:
+            return found
         if found is not None:
             with np.errstate(over="ignore"):
                 return found.astype(x.dtype, copy=False)

@@ -10,8 +10,7 @@ def silu(x: Hidden) -> Hidden:
     Differs from `reference.ops.silu`: -inf is kept from the product instead of mended after it.
     """
     if kernels.available():
-        from lockstep.fast.kernels.activate import activated
-
+        activated = kernels.module("activate").activated
         found = activated(x.astype(np.float32, copy=False), None, gelu=False)
         if found is not None:
             return found.astype(x.dtype, copy=False)

@@ -13,8 +13,7 @@ def swiglu(gate: Hidden, up: Hidden) -> Hidden:
     if gate.shape != up.shape:
         raise ValueError(f"swiglu: up.shape={up.shape}, but should be {gate.shape} as gate has")
     if kernels.available():
-        from lockstep.fast.kernels.activate import activated
-
+        activated = kernels.module("activate").activated
         found = activated(gate, up, gelu=False)
         if found is not None:
             return found

@@ -8,6 +8,7 @@ same with NumPy alone.
 
 import sys
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 
@@ -20,3 +21,12 @@ def available() -> bool:
         return False
     settings: Any = config  # which has its settings from the environment
     return not settings.DISABLE_JIT and sys.byteorder == "little"
+
+
+@cache
+def module(name: str) -> Any:
+    """Return a module of this package, for operations that are called hundreds of times a token.
+
+    An import statement in them would take as long as some of their kernels.
+    """
+    return import_module(f"lockstep.fast.kernels.{name}")

@@ -22,7 +22,9 @@ def attended(
     rows = readable(queries, keys, values, mask, unit=WIDTH) if length == 1 else None
     if rows is None:
         return None
-    seen = np.broadcast_to(mask.mask, (batch, 1, 1, held))[:, 0, 0].copy()
+    seen = mask.of_last
+    if seen.shape != (batch, held):
+        seen = np.broadcast_to(seen, (batch, held)).copy()
     out = np.empty((batch, heads, 1, width), np.float32)
     products = 2 * batch * heads * held * width
     places = batch * heads
@@ -42,11 +44,14 @@ def readable(
     held = keys.shape[2]
     alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
     fits = width % unit == 0 and heads % keys.shape[1] == 0 and alike
-    narrow = any(array.dtype != np.float32 for array in (queries, keys, values))
-    if narrow or not (fits and length and held and usable()) or mask.blind:
+    wide = queries.dtype == keys.dtype == values.dtype == np.float32
+    if not (wide and fits and length and held and usable()) or mask.blind:
         return None
-    first, second = (one if one.strides[3] == BYTES else one.copy() for one in (keys, values))
-    return first, second
+    return lying(keys), lying(values)
+
+
+def lying(heads: Keys) -> Keys:
+    return heads if heads.strides[3] == BYTES else heads.copy()
 
 
 @kernel

@@ -5,6 +5,7 @@ are summed in sixteen lanes, a lane of codes with one scale, and a sum becomes a
 Tokens that have no digits, and rows of which a scale is not finite, are left to floats.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -53,12 +54,28 @@ def fits(of: Constants, columns: int) -> bool:
     return stretch is not None and columns % stretch == 0 and possible()
 
 
+@dataclass(frozen=True)
+class Few:
+    """What all products of few tokens with a format have alike.
+
+    `of` are its numbers with how far the codes of its sets of levels lie `apart`; `order` are those
+    that say how activations lie; a token's digits and what goes with them take so many `octets`.
+    """
+
+    of: Constants
+    order: Constants
+    zero: int
+    octets: int
+
+
 @cache
-def in_three(of: Constants) -> Constants:
-    """Return a format's numbers with how far the codes of its sets of levels lie apart."""
+def few_of(of: Constants, columns: int) -> Few:
     numbers = of.numbers
     apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
-    return Constants(format=of.format, **({"apart": apart, "turn": 1} | numbers))
+    three = Constants(format=of.format, **({"apart": apart, "turn": 1} | numbers))
+    sets = columns // (MANY * numbers["shared"])
+    octets = EXACT * columns + 4 * NUMBERS * sets + LINE
+    return Few(three, order_of(of), numbers["zero"], octets)
 
 
 @cache
@@ -66,12 +83,6 @@ def order_of(of: Constants) -> Constants:
     """Return how activations lie that go with a format: what many formats share."""
     names = ("span", "near", "vectors", "shared")
     return Constants(format="three digits", **{name: of.numbers[name] for name in names})
-
-
-def room_for(of: Constants, tokens: int, columns: int) -> np.ndarray:
-    """Return room for the digits of so many tokens, and what goes with them."""
-    sets = columns // (MANY * of.numbers["shared"])
-    return np.empty(LINE + tokens * (EXACT * columns + 4 * NUMBERS * sets + LINE), np.uint8)
 
 
 @inlined
@@ -88,7 +99,11 @@ def parts_of(of, room, token, columns):
 
 
 def cut_few(of, zero, room, x):
-    """Write the digits of all tokens of x (M, K), once for all rows."""
+    """Write the digits of all tokens of x (M, K), once for all rows.
+
+    As yet nothing is to be done again.
+    """
+    room[-1] = 0
     for token in range(len(x)):
         cut_token(of, zero, room, x, token)
 
@@ -153,10 +168,11 @@ def digits_added(codes, room, at, low, middle, high):
 
 
 @kernel(before=cut_few)
-def multiply_few(block, order, zero, room, x, of, matrix, y, again):
+def multiply_few(block, order, zero, room, x, of, matrix, y):
     """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N).
 
-    What is not finite there, or has no digits and is NaN therefore, is to be done `again` (1).
+    What is not finite there, or has no digits and is NaN therefore, is to be done again: the last
+    octet of the room says so.
     """
     columns = x.shape[1]
     for token in range(len(x)):
@@ -166,7 +182,7 @@ def multiply_few(block, order, zero, room, x, of, matrix, y, again):
             if room[mark]:
                 result = whole_dot(of, room, begin, whole, number, matrix, row, columns)
             if not np.isfinite(result):
-                again[0] = True
+                room[-1] = 1
             y[token, row] = result
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import kernel
+from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, fma, multiplied, splat, total
 from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.rows import BYTES, fitting
@@ -13,12 +13,12 @@ def normalized(x: Hidden, gain: Gain, *, eps: float) -> Hidden | None:
     """Normalise the vectors along the last axis; None if they are not float32 in whole lanes."""
     if not fitting(x, gain):
         return None
-    width = x.shape[-1]
+    shape, width, size = x.shape, x.shape[-1], x.size
     heads = x.shape[-2] if x.ndim > 3 else 1
+    x = x.reshape(size // (heads * width), heads, width)
     out = np.empty(x.shape, np.float32)
-    shape = (x.size // (heads * width), heads, width)
-    normalize(x.size, x.size // width, x.reshape(shape), gain, np.float32(eps), out.reshape(shape))
-    return out
+    normalize(size, size // width, x, gain, np.float32(eps), out)
+    return out.reshape(shape)
 
 
 @kernel
@@ -29,11 +29,22 @@ def normalize(place, x, gain, eps, out):
     """
     heads, width = x.shape[1:]
     start = (place // heads * x.strides[0] + place % heads * x.strides[1]) // BYTES
+    scale = splat(unit_scale(x, start, width, eps))
+    for index in range(0, width, WIDTH):
+        store(out, place * width + index, gained(x, start, index, scale, gain))
+
+
+@inlined
+def unit_scale(x, start, width, eps):
+    """Return what gives the vector that begins at `start` unit root mean square."""
     lanes = splat(np.float32(0))
     for index in range(0, width, WIDTH):
         some = floats(x, start + index)
         lanes = fma(some, some, lanes)
-    root = np.float32(1) / np.sqrt(total(lanes) / np.float32(width) + eps)
-    for index in range(0, width, WIDTH):
-        some = multiplied(floats(x, start + index), splat(root))
-        store(out, place * width + index, multiplied(some, floats(gain, index)))
+    return np.float32(1) / np.sqrt(total(lanes) / np.float32(width) + eps)
+
+
+@inlined
+def gained(x, start, index, scale, gain):
+    """Return sixteen numbers of a vector, scaled and with their gains."""
+    return multiplied(multiplied(floats(x, start + index), scale), floats(gain, index))

@@ -9,7 +9,7 @@ import numpy as np
 from lockstep.fast.kernels.by_digits import multiply_digits
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
-from lockstep.fast.kernels.few import fits, in_three, multiply_few, order_of, room_for
+from lockstep.fast.kernels.few import few_of, fits, multiply_few
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
@@ -34,37 +34,50 @@ def product(x: Array, weight: Weight, *, digits: int = EXACT) -> Array | None:
     to unpack, and BLAS is as quick.
     """
     plain = isinstance(weight, np.ndarray) and weight.dtype == np.float32 and len(x) < FOUR
-    nothing = 0 in (*x.shape, weight.shape[0])
-    form = None if plain or nothing or not usable() else stored(weight)
-    if form is None:
+    form = None if plain or not usable() else stored(weight)
+    if form is None or not x.size or not len(form[1][0]):
         return None
-    of, matrix = form
-    out = empty_on_a_line(len(x), weight.shape[0])
-    if len(x) >= FOUR and "zero" in of.numbers and possible():
-        in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
-        return out
+    return by_many(x, *form, digits) if len(x) >= FOUR else by_few(x, *form)
+
+
+def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
+    """Multiply fewer tokens than four, as whole numbers if codes lie for that.
+
+    As floats is then done what of each token is not finite otherwise, for it alone.
+    """
+    rows = len(matrix[0])
+    out = np.empty((len(x), rows), np.float32)
+    sizes = x.size * rows, -(-rows // ROWS)
     sorted_x = interleaved(x, of.numbers.get("parts", 1))
-    if len(x) < FOUR and fits(of, x.shape[1]):
-        few_in_whole_numbers(sorted_x, of, matrix, out)
-    else:
-        either = multiply if len(x) >= FOUR else multiply_alone
-        either(*sizes(sorted_x, out), of, sorted_x, matrix, out)
+    if not fits(of, x.shape[1]):
+        multiply_alone(*sizes, of, sorted_x, matrix, out)
+        return out
+    few = few_of(of, x.shape[1])
+    room = np.empty(LINE + len(x) * few.octets + 1, np.uint8)
+    multiply_few(*sizes, few.order, few.zero, room, sorted_x, few.of, matrix, out)
+    if room[-1]:
+        mend(sorted_x, of, matrix, out)
     return out
 
 
-def few_in_whole_numbers(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None:
-    """Do the same for fewer tokens than four, sorted already: as floats is done what of each token
-    is not finite otherwise, for it alone.
-    """
-    room, again = room_for(of, *x.shape), np.zeros(1, np.bool_)
-    order, zero = order_of(of), of.numbers["zero"]
-    multiply_few(*sizes(x, out), order, zero, room, x, in_three(of), matrix, out, again)
-    if again[0]:
-        for token, lost in enumerate(~np.isfinite(out)):
-            if lost.any():
-                rows = slice(None) if lost.all() else lost
-                parts = tuple(part[rows] for part in matrix)
-                out[token, rows] = by_fours(x[token : token + 1], of, parts)[0]
+def mend(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None:
+    """Do as floats what is not finite in `out`, of activations that are sorted already."""
+    for token, lost in enumerate(~np.isfinite(out)):
+        if lost.any():
+            rows = slice(None) if lost.all() else lost
+            parts = tuple(part[rows] for part in matrix)
+            out[token, rows] = by_fours(x[token : token + 1], of, parts)[0]
+
+
+def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> Array:
+    """Multiply four tokens and more: codes as whole numbers, if the processor can."""
+    out = empty_on_a_line(len(x), len(matrix[0]))
+    if "zero" in of.numbers and possible():
+        in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
+    else:
+        sorted_x = interleaved(x, of.numbers.get("parts", 1))
+        multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
+    return out
 
 
 def in_whole_numbers(

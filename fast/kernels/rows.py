@@ -11,11 +11,8 @@ BYTES = 4  # of a float32
 
 def fitting(*arrays: Array) -> bool:
     """Whether all are float32, of whole lanes that lie side by side, and kernels may be started."""
-    whole = (
-        array.dtype == np.float32
-        and array.size
-        and array.shape[-1] % WIDTH == 0
-        and array.strides[-1] == BYTES
-        for array in arrays
-    )
-    return all(whole) and usable()
+    for array in arrays:
+        whole = array.size and array.shape[-1] % WIDTH == 0 and array.strides[-1] == BYTES
+        if not whole or array.dtype != np.float32:
+            return False
+    return usable()

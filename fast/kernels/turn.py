@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import kernel
+from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, multiplied, subtracted
 from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.rows import BYTES, fitting
@@ -17,36 +17,46 @@ def turned(
     """Turn heads (B, H, L, D) to their positions; None if D / 2 is not float32 in whole lanes."""
     if not fitting(x) or x.shape[-1] % (2 * WIDTH) or len(positions) != len(x):
         return None
-    speeds = np.asarray(frequencies, np.float64)
-    known = positions.shape, positions.tobytes(), positions.dtype, speeds.shape, speeds.tobytes()
-    cosines, sines = turns(*known, float(factor))
     out = np.empty(x.shape, np.float32)
-    turn(2 * x.size, x.size // x.shape[-1], x, cosines, sines, out)
+    angles = turns_at(positions, frequencies, factor)
+    turn(2 * x.size, x.size // x.shape[-1], x, angles, out)
     return out
 
 
+def turns_at(positions: Positions, frequencies: Frequencies, factor: float) -> Array:
+    """Return factor * cos and then sin of each position's angles, (2, B, L, D/2)."""
+    speeds = np.asarray(frequencies, np.float64)
+    known = positions.shape, positions.tobytes(), positions.dtype, speeds.shape, speeds.tobytes()
+    return turns(*known, float(factor))
+
+
 @lru_cache(maxsize=4)  # all layers of a step turn alike; there are two kinds of layers at most
-def turns(shape, positions, dtype, widths, frequencies, factor) -> tuple[Array, Array]:
-    """Return factor * cos and sin of each position's angles, (B, L, D/2), from arrays as bytes."""
+def turns(shape, positions, dtype, widths, frequencies, factor) -> Array:
+    """Do it for arrays as bytes."""
     places = np.frombuffer(positions, dtype).reshape(shape)
     speeds = np.frombuffer(frequencies).reshape(widths)
     angles = places[:, :, None] * speeds[..., None, :]
-    return tuple((factor * part(angles)).astype(np.float32) for part in (np.cos, np.sin))
+    return np.stack([factor * np.cos(angles), factor * np.sin(angles)]).astype(np.float32)
 
 
 @kernel
-def turn(place, x, cosines, sines, out):
+def turn(place, x, turns, out):
     """Write a head of x (B, H, L, D), whose last axis is contiguous, turned, to `out`."""
     heads, length, width = x.shape[1:]
     half = width // 2
     row, head, token = place // (heads * length), place // length % heads, place % length
     start = (row * x.strides[0] + head * x.strides[1] + token * x.strides[2]) // BYTES
-    angle = (row * length + token) * half
     for index in range(0, half, WIDTH):
         first, second = floats(x, start + index), floats(x, start + half + index)
-        cosine, sine = floats(cosines, angle + index), floats(sines, angle + index)
-        to = place * width + index
-        low = subtracted(multiplied(first, cosine), multiplied(second, sine))
-        high = added(multiplied(first, sine), multiplied(second, cosine))
-        store(out, to, low)
-        store(out, to + half, high)
+        angle = (row * length + token) * half + index
+        write_pair(first, second, turns, angle, out, place * width + index, half)
+
+
+@inlined
+def write_pair(first, second, turns, angle, out, to, half):
+    """Turn sixteen pairs, and write the halves of each so far apart."""
+    cosine, sine = floats(turns, angle), floats(turns, turns.size // 2 + angle)
+    low = subtracted(multiplied(first, cosine), multiplied(second, sine))
+    high = added(multiplied(first, sine), multiplied(second, cosine))
+    store(out, to, low)
+    store(out, to + half, high)

@@ -7,30 +7,24 @@ hides (`.scores`, `.probs`, `mlp.act_fn`) has no tap here.
 from collections.abc import Iterator
 
 from lockstep.fast.run import Run
-from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
+from lockstep.fast.shapes import Array, Hidden, Tokens
 
 
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
     paths = (f"{path}.{one}_proj" for one in "qkv")
     queries, keys, values = run.linears(x, *paths)  # (B, L, H*D), (B, L, G*D), (B, L, G*D)
-    queries = normed_heads(run, queries, f"{path}.q_norm", config.num_attention_heads)
-    keys = normed_heads(run, keys, f"{path}.k_norm", config.num_key_value_heads)  # (B, G, L, D)
+    queries = ops.split_heads(queries, heads=config.num_attention_heads)  # (B, L, H, D)
+    keys = ops.split_heads(keys, heads=config.num_key_value_heads)  # (B, L, G, D)
     values = ops.heads_first(ops.split_heads(values, heads=config.num_key_value_heads))
 
-    queries = run.rope(queries, f"{path}.q_rope", frequencies)
-    keys = run.rope(keys, f"{path}.k_rope", frequencies)
+    queries, keys = run.turned_heads(queries, keys, path, frequencies)  # (B, H, L, D), (B, G, L, D)
     keys, values = run.cache.update(ops, layer, keys, values)  # (B, G, S, D)
 
     scale = config.head_dim**-0.5
     context = ops.attention(queries, keys, values, mask, scale=scale, masked_row="uniform")
     context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
     return run.linear(context, f"{path}.o_proj")
-
-
-def normed_heads(run: Run, x: Hidden, path: str, heads: int) -> Queries:
-    split = run.ops.split_heads(x, heads=heads)  # (B, L, H, D)
-    return run.ops.heads_first(run.rms_norm(split, path))
 
 
 def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
@@ -37,7 +38,7 @@ class BlockTensor:
     blocks: Any
     format: str
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The logical shape: the bytes of a row counted as weights."""
         weights, size = BLOCKS[self.format]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 
@@ -25,7 +26,7 @@ class QuantizedTensor:
     group_size: int
     mode: str
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The logical (rows, columns) of the matrix."""
         return *self.packed.shape[:-1], self.packed.shape[-1] * 32 // self.bits

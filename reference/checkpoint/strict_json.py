@@ -21,7 +21,7 @@ from lockstep.reference.checkpoint.files import read_whole
 
 # Every legal integer of a checkpoint fits 64 bits, which is 20 digits, and a sign.
 INT_CHARS = 21
-ODD_INTEGER = re.compile(rb"-0(?![0-9])|[0-9]{20}")  # one that `_integer` may refuse, or a float
+ZEROS = bytes.maketrans(b"123456789", b"000000000")
 FLOAT_CHARS = 64
 # The match always succeeds at a quote, terminated or not, so that the scan stays linear.
 STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
@@ -66,12 +66,11 @@ def parse_json(
     text = _decode(data, path, subject)
     bare = STRING.sub(b"", data)
     _check_complexity(bare, path, subject, limits)
-    odd = ODD_INTEGER.search(bare) is not None  # else int alone does, and far faster
     try:
         return json.loads(
             text,
             object_pairs_hook=partial(_object, path, on_duplicate),
-            parse_int=partial(_integer, path) if odd else None,
+            parse_int=partial(_integer, path) if _has_odd_integers(bare) else None,
             parse_float=partial(_float, path),
             parse_constant=partial(_constant, path),
         )
@@ -111,6 +110,11 @@ def _object(path: Path, on_duplicate: Callable[[str, Pairs], str], pairs: Pairs)
                 raise InputError(path, on_duplicate(key, pairs))
             seen.add(key)
     return result
+
+
+def _has_odd_integers(bare: bytes) -> bool:
+    """Whether there is one that `_integer` may refuse, or a float like it; else int alone does."""
+    return b"-0" in bare or b"0" * 20 in bare.translate(ZEROS)
 
 
 def _integer(path: Path, digits: str) -> int:

@@ -138,7 +138,8 @@ def _check_merges(merges: object, vocabulary: dict[str, Any], path: Path) -> Non
 
 def _are_merges(merges: list[Any], tokens: Container[str]) -> bool:
     """Whether these are pairs of tokens that make a token: all at a time, too."""
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    texts = set(map(type, merges)) == {str}
+    pairs = [merge.split(" ") for merge in merges] if texts else merges
     if set(map(type, pairs)) - {list} or set(map(len, pairs)) - {2}:
         return False
     left, right = (list(map(itemgetter(side), pairs)) for side in (0, 1))

@@ -155,3 +155,14 @@ def test_what_blas_multiplies_stays_apart(tmp_path, monkeypatch):
     assert load(tmp_path / "packed", backend="cpu").joined != {}
     monkeypatch.setattr(kernels, "available", lambda: False)
     assert load(tmp_path / "packed", backend="cpu").joined == {}
+
+
+def test_it_serves_only_what_it_holds():
+    """By hand: not where a part was replaced, nor where a module of it is adapted."""
+    weights = named(*(matrix("MLX", rows) for rows in (4, 2, 3)))
+    [joined] = join_all(weights, lambda weight: True).values()
+    adapter = object()
+    assert joined.serves(weights, {}) and joined.serves(weights, {"lm_head": adapter})
+    assert not joined.serves(weights, {"lm_head": adapter, QKV[1]: adapter})
+    assert not joined.serves(weights | {f"{QKV[2]}.weight": matrix("MLX", 3)}, {})
+    assert not joined.serves(weights | {f"{QKV[0]}.bias": normal(0, 4)}, {})
