@@ -107,6 +107,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
+    random = [one for one in random if not case.explained_after_all(one[0])]
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
