@@ -140,6 +140,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
     give_up_rules(case)
+    random = [one for one in random if not case.explained_after_all(one[0])]
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)

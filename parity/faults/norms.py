@@ -134,29 +134,27 @@ def routed_by_normed(call: Call, graph: Graph) -> Call | None:
 @rewrite("linear", r"router\.proj")
 def unnormed_scores(call: Call, graph: Graph) -> Call | None:
     """Project what the router is given as it is."""
-    scale = graph.source(call, 0)
-    gain = graph.source(scale, 0)
-
-    def unnormed(ops, x, weights):
-        return ops.scale(ops.gain(x, weights), by=scale.options["by"])
-
-    source = graph.source(gain, 0)
-    return call.with_input(0, Derived(unnormed, (source.inputs[0], gain.inputs[1])))
+    return call.with_input(0, given(call, graph))
 
 
 @rewrite("linear", r"router\.proj")
 def normed_scores(call: Call, graph: Graph) -> Call | None:
     """Project what the router is given, and normalise its scores."""
+    eps = normed_before(call, graph).options["eps"]
+    raw = call.with_input(0, given(call, graph))
+    return raw.followed(lambda ops, x: ops.unit_norm(x, eps=eps))
+
+
+def normed_before(call: Call, graph: Graph) -> Call:
+    return graph.source(graph.source(graph.source(call, 0), 0), 0)
+
+
+def given(call: Call, graph: Graph) -> Derived:
+    """Return what a router is given, times its gain, whatever is wrong with that, and its scale."""
     scale = graph.source(call, 0)
-    gain = graph.source(scale, 0)
-    norm = graph.source(gain, 0)
-
-    def unnormed(ops, x, weights):
-        return ops.scale(ops.gain(x, weights), by=scale.options["by"])
-
-    raw = Derived(unnormed, (norm.inputs[0], gain.inputs[1]))
-    eps = norm.options["eps"]
-    return call.with_input(0, raw).followed(lambda ops, x: ops.unit_norm(x, eps=eps))
+    first = normed_before(call, graph).inputs[0]
+    gained = again(graph.source(scale, 0), first)
+    return Derived(lambda ops, x: ops.scale(x, by=scale.options["by"]), (gained,))
 
 
 def borrowed(place: str, owner: str) -> Rewrite:

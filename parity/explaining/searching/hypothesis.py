@@ -165,11 +165,14 @@ def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
 def with_each_other(
     calls: dict[int, Call], wrong: Mapping[int, tuple[Hypothesis, ...]], graph: Graph
 ) -> dict[int, Call]:
-    """Let calls that do what others do again do it with the bugs of these, but for their own."""
+    """Let calls that do what others do again do it with the bugs of these, but for those that let
+    them do it: they say how.
+    """
 
     def beside(number: int, call: Call) -> Iterator[tuple[int, tuple[Hypothesis, ...]]]:
         for other in sorted({one.number for ref in call.inputs for one in agains(ref)}):
-            rest = tuple(bug for bug in wrong.get(other, ()) if bug not in wrong[number])
+            own = [bug for bug in wrong[number] if other in {*borrowed(bug, [number], graph)}]
+            rest = tuple(bug for bug in wrong.get(other, ()) if bug not in own)
             if rest:
                 yield other, rest
 

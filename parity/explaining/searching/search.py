@@ -232,7 +232,10 @@ class Search(Seen):
         found = self.stage(solutions, self.distinct(shown, 0, 1), 1, 0, deepest=1)
         if found or solutions != [frozenset()]:
             return found
-        return Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
+        before = self.trial.count
+        found = Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
+        self.start += self.trial.count - before  # its work has a limit of its own
+        return found
 
     def at_once(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain all tokens together, with at least one bug that lets a token see later ones.
@@ -273,7 +276,7 @@ class Search(Seen):
             found = found or (self.finished(beam, candidates) if rows is None else [])
             if found:
                 return found[:BEAM]
-            if not beam or self.spent:
+            if not beam or self.spent or depth == deepest:
                 break
             wide = depth == 0 and len(candidates) <= PAIRS
             beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
@@ -323,13 +326,14 @@ class Search(Seen):
             if atom not in atoms
         }
         fits = {}
+        had = {self.fit(atoms, skip, rows) for atoms in beam}
         for some in in_parts(larger, TOGETHER):
             if self.spent:
                 break
             for last in {None, rows}:
                 self.look_at((one for one in some if in_rows(one, rows) == last), last)
             fits |= {atoms: self.fit(atoms, skip, rows) for atoms in some}
-        possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR]
+        possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR and fit not in had]
         best: dict[Atoms, None] = {}
         for measure in range(3):
             errors = {atoms: fits[atoms][measure] for atoms in possible}

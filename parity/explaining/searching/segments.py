@@ -9,10 +9,12 @@ makes nothing better as long as the MLP behind it is wrong as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
 
@@ -101,15 +103,19 @@ class Segments:
 
     def through(self, states: States, before: int, cut: int) -> States:
         """Return what the bugs up to a bottleneck make of it, each value once."""
-        found: dict[bytes, tuple[np.ndarray, Atoms]] = {}
+        found: dict[bytes, tuple[int, np.ndarray, Atoms, tuple[Alike, ...]]] = {}
         few = self.by_count(states, before)
         for some in self.choices(states, before, cut):
-            for here in few[: MOST - len(some)]:
-                for value, atoms in self.carried(here, cut, some):
-                    found.setdefault(signature(value), (value, atoms))
-        kept = sorted(found.values(), key=lambda entry: count(entry[1]))[:STATES]
-        values = np.concatenate([value for value, _ in kept] or [states.values[:0]])
-        return self.from_here(values, [atoms for _, atoms in kept], cut)
+            for bugs, here in enumerate(few[: MOST - len(some)]):
+                values = self.carried(here, cut, some)
+                counts = (bugs + more_in(here, some)).tolist()
+                for place, key in enumerate(signatures(values)):
+                    if key not in found:
+                        value = values[place : place + 1]
+                        found[key] = counts[place], value, here.sets[place], some
+        kept = sorted(found.values(), key=itemgetter(0))[:STATES]
+        values = np.concatenate([value for _, value, _, _ in kept] or [states.values[:0]])
+        return self.from_here(values, [with_more(had, some) for _, _, had, some in kept], cut)
 
     def arrived(
         self, states: States, before: int, total: int, near: tuple[np.ndarray, float]
@@ -122,27 +128,17 @@ class Segments:
                 here = self.holding(states, before, some) if total == len(some) else few[-1]
             else:
                 here = few[total - len(some)]
-            for _, atoms in self.carried(here, self.piece.target, some, near):
-                found.setdefault(atoms)
+            values = self.carried(here, self.piece.target, some)
+            for place in close_to(values, *near):
+                found.setdefault(with_more(here.sets[place], some))
         return found
 
-    def carried(
-        self,
-        states: States,
-        cut: int,
-        some: Sequence[Alike],
-        near: tuple[np.ndarray, float] | None = None,
-    ) -> Iterator[tuple[np.ndarray, Atoms]]:
-        """Yield the values of the next bottleneck with some bugs more, and all bugs up to there.
-
-        Of those `near` a value alone, if that is given, and how far they may be off.
-        """
+    def carried(self, states: States, cut: int, some: Sequence[Alike]) -> np.ndarray:
+        """Return the next bottleneck (N, ...) with some bugs more: of each state, or of none."""
         values = self.values(states, cut, some) if states.sets else None
         if values is None or len(values) != len(states.sets) or values.ndim < 3:
-            return
-        places = range(len(values)) if near is None else close_to(values, *near)
-        for place in places:
-            yield values[place : place + 1], with_more(states.sets[place], some)
+            return np.empty((0, 1, 1))
+        return values
 
     def values(self, states: States, cut: int, some: Sequence[Alike]) -> np.ndarray | None:
         """Compute a bottleneck from each state of the one before, with some bugs between them."""
@@ -178,10 +174,7 @@ class Segments:
 
     def holding(self, states: States, before: int, some: Sequence[Alike]) -> States:
         """Return the states in which some bugs all are already."""
-        held = np.logical_and.reduce(
-            [np.logical_or.reduce([states.having(one.hypothesis) for one in alike.members])
-             for alike in some]
-        )  # fmt: skip
+        held = np.logical_and.reduce([alike.held_by(states) for alike in some])
         return self.some(states, before, held)
 
     def some(self, states: States, before: int, kept: np.ndarray) -> States:
@@ -211,12 +204,13 @@ class Segments:
         """Return the bugs between two bottlenecks, those that do the same to the first together."""
         parts = {Atom(one.hypothesis, one.calls & frozenset(between)): None for one in self.atoms}
         start = States(np.zeros((1, 1)), [frozenset()], self.trial.centre(1))
-        found = {signature(start.run.target(cut)): Alike([])}
+        found = {key: Alike([]) for key in signatures(start.run.target(cut))}
         right = next(iter(found))
         for part in parts:
             value = self.values(start, cut, [Alike([part])]) if part.calls else None
             if value is not None and len(value) == 1:
-                found.setdefault(signature(value), Alike([])).members.append(part)
+                (key,) = signatures(value)
+                found.setdefault(key, Alike([])).members.append(part)
         return [alike for key, alike in found.items() if key != right]
 
 
@@ -230,6 +224,10 @@ class Alike:
     def usual(self) -> Atom:
         return self.members[0]
 
+    def held_by(self, states: States) -> np.ndarray:
+        """Return which sets (N,) hold one of them."""
+        return np.logical_or.reduce([states.having(one.hypothesis) for one in self.members])
+
     def beside(self, known: Collection[Hypothesis]) -> Atom:
         """Return the one that is there already, elsewhere; else the first."""
         return next((one for one in self.members if one.hypothesis in known), self.usual)
@@ -242,6 +240,12 @@ def with_more(atoms: Atoms, some: Iterable[Alike]) -> Atoms:
         atom = alike.beside(known)
         known[atom.hypothesis] = known.get(atom.hypothesis, frozenset()) | atom.calls
     return frozenset(Atom(hypothesis, calls) for hypothesis, calls in known.items())
+
+
+def more_in(states: States, some: Iterable[Alike]) -> np.ndarray:
+    """Return how many bugs each set (N,) has more with some more: those that it does not hold."""
+    new = (~alike.held_by(states) for alike in some)
+    return sum(new, np.zeros(len(states.sets), int))
 
 
 def went_on(states: States, here: Sequence[Alike]) -> Iterator[tuple[Alike, ...]]:
@@ -261,7 +265,7 @@ def order(one: Hypothesis) -> tuple[int, str]:
 @np.errstate(all="ignore")  # a broken port may hold anything
 def close_to(values: np.ndarray, port: np.ndarray, most: float) -> np.ndarray:
     """Return the rows (N, ...) that are so near to a value, relative to their own size."""
-    rows = values.reshape(len(values), -1)
+    rows = values.reshape(len(values), math.prod(values.shape[1:]))
     off = np.sqrt(np.square(rows - port.reshape(1, -1)).mean(axis=1))
     return np.flatnonzero(off <= most * np.sqrt(np.square(rows).mean(axis=1)))
 
@@ -283,11 +287,14 @@ def bottlenecks(piece: Piece, graph: Graph, dumped: Collection[int]) -> list[int
     ]  # fmt: skip
 
 
-def signature(value: np.ndarray) -> bytes:
-    """Return what two equal values share, but for their last digits."""
+def signatures(values: np.ndarray) -> list[bytes]:
+    """Return what two equal values, of many (N, ...), share, but for their last digits."""
     with np.errstate(all="ignore"):  # a broken port may hold anything
-        size = float(np.sqrt(np.square(value).mean()))
-        return f"{size:.6g}".encode() + (np.round(value / size, DIGITS) + 0.0).tobytes()
+        rows = values.reshape(len(values), math.prod(values.shape[1:]))
+        sizes = np.sqrt(np.square(rows).mean(axis=1))
+        rounded = np.round(rows / sizes[:, None], DIGITS) + 0.0
+        pairs = zip(sizes.tolist(), rounded, strict=True)
+        return [f"{size:.6g}".encode() + row.tobytes() for size, row in pairs]
 
 
 def size(atoms: Iterable[Atom]) -> int:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, in_parts
+from lockstep.parity.explaining.searching.earned import parts
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.look import FAR
@@ -79,10 +80,12 @@ class Wide:
             larger = dict.fromkeys(
                 atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
             )
+            larger |= dict.fromkeys(less for atoms in beam for less in parts(atoms) if less)
             self.measure(larger)
             beam = self.best(larger, BEAM if depth else FIRST)
             if not beam or self.count > self.most or self.errors[beam[0]][0] <= self.enough:
                 break
+        self.measure(less for atoms in beam for less in parts(atoms) if less)
         near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
         return distinct(near, NEAREST)
 

@@ -1,6 +1,6 @@
 """Sets of bugs computed for a few tokens, and the wide search over them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -9,8 +9,9 @@ import pytest
 
 from lockstep.parity.explaining.searching import search as narrow
 from lockstep.parity.explaining.searching import wide as module
+from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
-from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.wide import Wide, spread_out
@@ -23,6 +24,7 @@ from tests.parity.explaining.ports import graph_of, model_of, port
 MODEL = "models/untied_float32"
 LAYER, PROJECTION = "model.layers.0", "model.layers.0.self_attn.o_proj"
 TOKENS = np.array([0, 7, 19])
+HERE = frozenset([1])
 SOME = (
     "mask-polarity-inverted",  # counts the rows of a mask
     "head-merge-without-transpose",  # mixes tokens behind attention
@@ -123,6 +125,28 @@ def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
     bugs = ["mask-bool-added", "v-taken-from-k", "norm-applied-twice", "rope-sign-flipped"]
     search = search_of([*bugs, "act-silu-vs-gelu[gelu (tanh) for silu]"])
     assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
+
+
+def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.MonkeyPatch):
+    """By hand: alone it comes nearest; beside the two that it stood for it is one too many."""
+    decoy, one, two = (Atom(Hypothesis(None, id, "", 0, HERE), HERE) for id in "xab")  # pyright: ignore[reportArgumentType]
+    left = {
+        frozenset([decoy]): 0.5, frozenset([decoy, one]): 0.4, frozenset([decoy, one, two]): 0.08,
+        frozenset([one, two]): 0.0,
+    }  # fmt: skip
+
+    def measure(self: Wide, some: Iterable[Atoms]) -> None:
+        self.errors |= {atoms: (left.get(atoms, 0.9),) * 4 for atoms in some}
+
+    monkeypatch.setattr(Wide, "measure", measure)
+    monkeypatch.setattr(Wide, "enough", 0.0)
+    monkeypatch.setattr(Wide, "most", 1000)
+    for name in ("BEAM", "FIRST"):
+        monkeypatch.setattr(module, name, 1)
+    wide = Wide(SimpleNamespace(), [decoy, one, two])  # pyright: ignore[reportArgumentType]
+    for deepest in (3, 4):  # at the end as on the way
+        assert wide.nearest([frozenset()], deepest)[0] == frozenset([one, two])
+        wide.errors.clear()
 
 
 def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):

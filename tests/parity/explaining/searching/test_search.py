@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.parity.explaining.searching import search as module
 from lockstep.parity.explaining.searching.atom_sets import distinct, widest
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.graph import record
+from lockstep.parity.graph import Evaluator, record
 from tests.parity.explaining.ports import graph_of, model_of, port
 
 
@@ -89,6 +90,25 @@ def test_what_does_a_call_again_is_the_same_object_each_time():
     assert len(graph.rewritten) == kept
 
 
+def test_what_is_done_again_has_a_bug_that_acts_on_both_calls():
+    """By law: scores of what was not normalised are those without the norm, in swapped layers."""
+    name = "gemma4/sparse"
+    model, graph = model_of(name), graph_of(name)
+    proj = graph.taps["model.layers.0.router.proj"]
+    some = {(h.id, h.variant): h for h in hypotheses(catalogue(), graph)}
+    swapped = some["layers-swapped", "layer i has i + 1"]
+    aside = some["norm-wrong-side-of-projection", "of the router, its scores dumped before"]
+    without = some["norm-result-discarded", ""]
+    norm = frozenset({graph.taps["model.layers.0.router.norm"]}) & without.calls
+    run = Evaluator(graph, model.ops, np.dtype(np.float64), {}, Tensors(model.checkpoint))
+    one, other, right = (
+        run.target(proj, rewritten([Atom(swapped, swapped.calls), *more], graph))
+        for more in ([Atom(aside, frozenset({proj}))], [Atom(without, norm)], [])
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert norm and not np.allclose(one, right)
+
+
 def test_two_bugs_that_undo_each_other_are_left_out_together():
     """By law: a gain of 1 + w, less 1 again, is the right gain."""
     name = "models/untied_float32"
@@ -150,6 +170,42 @@ def test_what_showed_nothing_yet_is_tried_on_what_all_but_explains_a_piece():
         object.__setattr__(atom.hypothesis, "fault", SimpleNamespace(coarse=False))
     found = [Search.finished(search, beam, [loud]) for beam in (near, none)]  # pyright: ignore[reportArgumentType]
     assert found == [[true], []]
+
+
+def test_work_of_segments_leaves_the_search_its_own(monkeypatch: pytest.MonkeyPatch):
+    """By hand: they compute more than the search may, and find nothing."""
+    search, _ = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
+
+    def sets(close: float) -> list[frozenset[Atom]]:
+        search.trial.count += 2 * search.budget
+        return []
+
+    monkeypatch.setattr(module, "Segments", lambda *_: SimpleNamespace(sets=sets))
+    assert search.first([frozenset()], []) == []
+    assert search.trial.count >= 2 * search.budget and not search.spent
+
+
+def test_the_deepest_sets_of_a_stage_are_the_last(monkeypatch: pytest.MonkeyPatch):
+    """By hand: none is computed that nobody would look at."""
+    search, both = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
+    grown = iter([[both]])
+    monkeypatch.setattr(search, "accepts", lambda *_: False)
+    monkeypatch.setattr(search, "grown", lambda *_, keep: next(grown))
+    assert search.stage([frozenset()], search.atoms, 1, 0, deepest=1) == []
+
+
+def test_a_set_that_a_bug_more_leaves_as_it_was_is_not_gone_on_from():
+    """By hand: beside a mask that masks nothing, its number does nothing; a scale does."""
+    (missing,), (number,), (scale,) = sets("missing", "number", "scale")
+    for atom in (missing, number, scale):
+        object.__setattr__(atom.hypothesis, "fault", SimpleNamespace(acausal=False))
+    fits = {frozenset([missing, scale]): (1.0, 1.0, 1.0)}
+    search = SimpleNamespace(
+        alone=lambda atom: frozenset([atom]), large=lambda some, *_: some, spent=False,
+        fit=lambda atoms, *_: fits.get(atoms, (3.0, 2.0, 2.0)), look_at=lambda some, rows: None,
+    )  # fmt: skip
+    found = Search.grown(search, [frozenset([missing])], [number, scale], None, 0, 8)  # pyright: ignore[reportArgumentType]
+    assert found == [frozenset([missing, scale])]
 
 
 def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():

@@ -10,7 +10,15 @@ import pytest
 from lockstep.parity.explaining.case import moved
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses
 from lockstep.parity.explaining.searching.search import Search
-from lockstep.parity.explaining.searching.segments import Segments, bottlenecks, close_to, signature
+from lockstep.parity.explaining.searching.segments import (
+    Alike,
+    Segments,
+    States,
+    bottlenecks,
+    close_to,
+    more_in,
+    signatures,
+)
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
@@ -79,8 +87,20 @@ def test_one_bug_on_each_side():
 def test_values_are_one_that_differ_in_their_last_digits_alone():
     """By hand."""
     one = np.array([1.0, -2.0, 0.0])
-    assert signature(one) == signature(one * (1 + 1e-12)) != signature(one * 1.001)
-    assert signature(one) != signature(one[::-1])
+    same, near, far, turned = signatures(np.stack([one, one * (1 + 1e-12), one * 1.001, one[::-1]]))
+    assert same == near and len({same, far, turned}) == 3
+    assert signatures(np.stack([one])[:0]) == []
+
+
+def test_a_bug_that_is_there_already_is_none_more():
+    """By hand: of three sets one holds the bug, and one what does the same."""
+    here = frozenset([1])
+    one, like, other = (Atom(Hypothesis(None, id, "", 0, here), here) for id in "abc")  # pyright: ignore[reportArgumentType]
+    sets = [frozenset([one]), frozenset([like, other]), frozenset([other])]
+    states = States(np.zeros((3, 1)), sets, None)  # pyright: ignore[reportArgumentType]
+    assert more_in(states, [Alike([one, like])]).tolist() == [0, 0, 1]
+    assert more_in(states, [Alike([one, like]), Alike([other])]).tolist() == [1, 0, 1]
+    assert more_in(states, []).tolist() == [0, 0, 0]
 
 
 def test_an_explanation_moves_to_the_same_calls_of_another_layer():

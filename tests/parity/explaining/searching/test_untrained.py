@@ -1,11 +1,13 @@
 """Projections that were never loaded are known by their size and by nothing else. By law."""
 
 import warnings
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching.untrained import Sample, comes_from
+from lockstep.parity.explaining.searching.untrained import Sample, comes_from, told
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
@@ -117,6 +119,26 @@ def test_random_numbers_are_named_beside_bugs_that_like_pieces_have():
         assert ids(found) == names
         tap = "model.layers.1.self_attn.o_proj"
         assert (tap in {one.tap for one in found.unexplained}) == (len(names) == 1)
+
+
+def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
+    """By hand: a layer is read so, and has what another one shows."""
+    bug = "norm-applied-twice"
+
+    def read_wrongly(case):
+        for piece in case.wrong:
+            if case.tap(piece) == "model.layers.1":
+                call = case.graph.calls[piece.target]
+                yield piece, told(call, case, SimpleNamespace(size=0.02), piece)
+
+    module = import_module("lockstep.parity.explain")  # the package has a function of that name
+    monkeypatch.setattr(module, "untrained", read_wrongly)
+    known = [one for one in catalogue() if one.id in (bug, "strict-false-drops-tensors")]
+    found = explained(NAME, port(NAME, [bug], level="layers"), known)
+    assert ids(found) == {bug}
+    assert "model.layers.1" in found.faults[0].taps
+    random = explained(NAME, layers_with(drawn(0.2)), known)
+    assert ids(random) == {"strict-false-drops-tensors"} and not random.unexplained
 
 
 @pytest.mark.parametrize(("spare", "named"), [(3, False), (4, True)])
