@@ -27,6 +27,9 @@ PRODUCT := .venv/.product-$(HERE)
 TOOLS := .venv/.tools-$(HERE)
 PEERS := .venv/.peers-$(HERE)
 LLAMA_CPP := .venv/.llama-cpp-$(HERE)
+# Nothing where the compiler knows no such flag: on ARM, and in old compilers, which know no AMX.
+WITHOUT_AMX = $(shell $${CXX:-c++} -mno-amx-int8 -E -x c++ /dev/null >/dev/null 2>&1 \
+    && echo -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -89,10 +92,12 @@ $(PEERS): $(TOOLS)
 	@$(PIP) install --quiet --group peers
 	@touch $@
 
-# Its part for pictures is left out. pip keeps the wheel, so another folder need not build it again.
+# Its part for pictures is left out, and so are its products by AMX, which end the process on the
+# tiny models here. pip keeps the wheel, so another folder need not build it again.
 $(LLAMA_CPP): $(PEERS)
 	@echo 'lockstep: building llama.cpp (about three minutes on two cores)'
-	@CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" $(PIP) install --quiet --group llama-cpp
+	@CMAKE_ARGS="-DLLAVA_BUILD=OFF $(WITHOUT_AMX) $$CMAKE_ARGS" \
+	    $(PIP) install --quiet --group llama-cpp
 	@touch $@
 
 $(BIN)/python:

@@ -1,4 +1,4 @@
-"""Attention over codes as they are held, on the device: nothing is decoded for a few queries."""
+"""A few queries over affine and TurboQuant's codes as held, on the device: nothing is decoded."""
 
 import mlx.core as mx
 

@@ -22,9 +22,7 @@ def attended(
     rows = readable(queries, keys, values, mask, unit=WIDTH) if length == 1 else None
     if rows is None:
         return None
-    seen = mask.of_last
-    if seen.shape != (batch, held):
-        seen = np.broadcast_to(seen, (batch, held)).copy()
+    seen = in_full(mask.of_last, (batch, held))
     out = np.empty((batch, heads, 1, width), np.float32)
     products = 2 * batch * heads * held * width
     places = batch * heads
@@ -48,6 +46,11 @@ def readable(
     if not (wide and fits and length and held and usable()) or mask.blind:
         return None
     return lying(keys), lying(values)
+
+
+def in_full(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return which keys are seen as a kernel reads them: one row of a mask may stand for all."""
+    return np.ascontiguousarray(seen if seen.shape == shape else np.broadcast_to(seen, shape))
 
 
 def lying(heads: Keys) -> Keys:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep.fast.caches.held_codes import FEW, HeldCodes
 from lockstep.fast.kernels.attend import start_of, weighed
-from lockstep.fast.kernels.code_rows import answered, asked, recent, stored
+from lockstep.fast.kernels.code_rows import answered, asked, recent, stored, together
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total
 from lockstep.fast.kernels.memory import floats, store
@@ -26,8 +26,8 @@ def attended(
     TurboQuant's keys are compared as they are, turned: <R q, R k> is <q, k>.
     """
     batch, heads, length, width = queries.shape
-    fits = length <= FEW and keys.shape == values.shape and keys.shape[::3] == (batch, width)
-    if not fits or heads % keys.shape[1] or width % WIDTH or mask.blind or not usable():
+    fits = length <= FEW and together(queries, keys, values, unit=WIDTH)
+    if not fits or mask.blind or not usable():
         return None
     if queries.dtype != np.float32 or keys.like.dtype != np.float32:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 from lockstep.fast.caches import turbo_cpu
 from lockstep.fast.caches.held_codes import HeldCodes
 from lockstep.fast.kernels.attend_prompt import BLOCK, FOUR, Averages
-from lockstep.fast.kernels.code_rows import recent
+from lockstep.fast.kernels.code_rows import recent, together
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Array, Keys, Queries
@@ -23,7 +23,8 @@ def attended(
     All is computed in float32, whatever the dtype. Of other codes than TurboQuant's a block is
     rounded to the cache's dtype as it is decoded.
     """
-    if not together(queries, keys, values) or mask.blind or not usable():
+    fits = queries.shape[2] and together(queries, keys, values, unit=FOUR)
+    if not fits or mask.blind or not usable():
         return None
     wide = queries.astype(np.float32, copy=False)
     averages = Averages(queries.shape, mask, keys.shape[2], scale)
@@ -31,13 +32,6 @@ def attended(
     averages.sums = turned_back(averages.sums, values)
     add_recent(averages, wide, keys, values)
     return averages.result()
-
-
-def together(queries: Queries, keys: HeldCodes, values: HeldCodes) -> bool:
-    """Whether these belong to each other, and heads are of a width that the kernel reads."""
-    batch, heads, length, width = queries.shape
-    alike = keys.shape == values.shape and keys.shape[::3] == (batch, width)
-    return bool(alike and length) and width % FOUR == 0 and heads % keys.shape[1] == 0
 
 
 def add_codes(averages: Averages, asked: Array, keys: HeldCodes, values: HeldCodes) -> None:

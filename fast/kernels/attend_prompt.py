@@ -8,18 +8,31 @@ what a query has of the blocks before is put right whenever its largest score ri
 
 import numpy as np
 
-from lockstep.fast.kernels.attend import readable, start_of
+from lockstep.fast.kernels.attend import in_full, readable, start_of
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel
-from lockstep.fast.kernels.lanes import WIDTH, added, fma, larger, multiplied, splat, subtracted
+from lockstep.fast.kernels.lanes import (
+    WIDTH,
+    added,
+    fma,
+    larger,
+    magnitude,
+    multiplied,
+    splat,
+    subtracted,
+    where_below,
+)
 from lockstep.fast.kernels.memory import floats, scalar, store
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
 FOUR = 4  # keys, or numbers of a head, that one look at the queries or weights serves
-BLOCK = 512  # keys that pass by at a time, counted from the first: so chunks change no bit
+# Keys that pass by at a time, counted from the first: so chunks of two tokens and more, over
+# floats, change no bit.
+BLOCK = 512
 LEAST = np.float32(np.finfo(np.float32).min)  # in place of -inf, from which nothing is taken away
+TINY = np.float32(2**-149)  # below it is 0 alone
 NONE_TOLD = np.zeros((0, 0, 0), bool)
 
 
@@ -48,7 +61,8 @@ class Averages:
 
     def __init__(self, shape: tuple[int, ...], mask: Seen, held: int, scale: float) -> None:
         self.held, self.scale = held, np.float32(scale)
-        self.seen = np.ascontiguousarray(mask.mask[:, 0]) if mask.kind == "some" else NONE_TOLD
+        every = (shape[0], shape[2], held)
+        self.seen = in_full(mask.mask[:, 0], every) if mask.kind == "some" else NONE_TOLD
         self.sums = np.zeros(shape, np.float32)
         self.known = np.zeros((*shape[:3], 2), np.float32)
         self.known[..., 0] = LEAST
@@ -70,8 +84,12 @@ class Averages:
         )  # fmt: skip
 
     def result(self) -> Queries:
-        """Return the averages, once all keys have passed by; each query saw one at least."""
-        return np.divide(self.sums, self.known[..., 1:], out=self.sums)
+        """Return the averages, once all keys have passed by; each query saw one at least.
+
+        NaN where no score that a query saw is above minus infinity, as by NumPy's way.
+        """
+        with np.errstate(invalid="ignore"):
+            return np.divide(self.sums, self.known[..., 1:], out=self.sums)
 
 
 @kernel
@@ -197,12 +215,20 @@ def weighed(scores, known, row, head, first, many, columns):
         store(scores, key * WIDTH, some)
         total = added(total, some)
     for index in range(len(columns)):
-        store(columns, index * WIDTH, multiplied(floats(columns, index * WIDTH), share))
+        store(columns, index * WIDTH, shared(floats(columns, index * WIDTH), share))
     store(state, 0, top)
     store(state, WIDTH, total)
     for one in range(many):
         known[row, head, first + one, 0] = state[0, one]
         known[row, head, first + one, 1] = state[1, one]
+
+
+@inlined
+def shared(sums, share):
+    """Return `share` of the sums: none of one that overflowed, if the share is 0. NaN stays."""
+    some, none = multiplied(sums, share), splat(np.float32(0))
+    bounded = where_below(subtracted(none, magnitude(sums)), LEAST, none, some)
+    return where_below(share, TINY, bounded, some)
 
 
 @inlined

@@ -12,7 +12,7 @@ from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.formats import affine, int8, turbo
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.product import interleaved
-from lockstep.fast.shapes import Array
+from lockstep.fast.shapes import Array, Queries
 from lockstep.reference.stores.codecs import AffineCodes, TurboCodes, affine_group, whole_group
 
 
@@ -24,6 +24,13 @@ class Rows:
     matrix: tuple[Array, ...]
     room: int
     parts: int
+
+
+def together(queries: Queries, keys: HeldCodes, values: HeldCodes, *, unit: int) -> bool:
+    """Whether these belong to each other, and heads are of whole `unit`s."""
+    batch, heads, _, width = queries.shape
+    alike = keys.shape == values.shape and keys.shape[::3] == (batch, width)
+    return alike and width % unit == 0 and heads % keys.shape[1] == 0
 
 
 def stored(held: HeldCodes) -> Rows | None:

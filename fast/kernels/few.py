@@ -73,8 +73,7 @@ def few_of(of: Constants, columns: int) -> Few:
     numbers = of.numbers
     apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
     three = Constants(format=of.format, **({"apart": apart, "turn": 1} | numbers))
-    sets = columns // (MANY * numbers["shared"])
-    octets = EXACT * columns + 4 * NUMBERS * sets + LINE
+    _, octets = octets_of(numbers["shared"], columns)
     return Few(three, order_of(of), numbers["zero"], octets)
 
 
@@ -85,14 +84,23 @@ def order_of(of: Constants) -> Constants:
     return Constants(format="three digits", **{name: of.numbers[name] for name in names})
 
 
+def octets_of(shared, columns):
+    """Return how many octets a token's numbers take, and how many all that it has."""
+    numbers = 4 * NUMBERS * (columns // (MANY * shared))
+    return numbers, EXACT * columns + numbers + LINE
+
+
+inlined_octets_of = inlined(octets_of)
+
+
 @inlined
 def parts_of(of, room, token, columns):
     """Return where a token's digits begin, its numbers, whole and not, and where its mark is.
 
     The mark says whether the token has digits. All begins where a line of the cache does.
     """
-    numbers = 4 * NUMBERS * (columns // (MANY * of.shared))
-    begin = -room.ctypes.data % LINE + token * (EXACT * columns + numbers + LINE)
+    numbers, octets = inlined_octets_of(of.shared, columns)
+    begin = -room.ctypes.data % LINE + token * octets
     behind = begin + EXACT * columns
     whole = room[behind : behind + numbers].view(np.int32)
     return begin, whole, whole.view(np.float32), behind + numbers

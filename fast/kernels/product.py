@@ -45,16 +45,14 @@ def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
 
     As floats is then done what of each token is not finite otherwise, for it alone.
     """
-    rows = len(matrix[0])
-    out = np.empty((len(x), rows), np.float32)
-    sizes = x.size * rows, -(-rows // ROWS)
+    out = np.empty((len(x), len(matrix[0])), np.float32)
     sorted_x = interleaved(x, of.numbers.get("parts", 1))
     if not fits(of, x.shape[1]):
-        multiply_alone(*sizes, of, sorted_x, matrix, out)
+        multiply_alone(*sizes(x, out), of, sorted_x, matrix, out)
         return out
     few = few_of(of, x.shape[1])
     room = np.empty(LINE + len(x) * few.octets + 1, np.uint8)
-    multiply_few(*sizes, few.order, few.zero, room, sorted_x, few.of, matrix, out)
+    multiply_few(*sizes(x, out), few.order, few.zero, room, sorted_x, few.of, matrix, out)
     if room[-1]:
         mend(sorted_x, of, matrix, out)
     return out

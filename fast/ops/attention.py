@@ -12,20 +12,21 @@ def attention(
 ) -> Queries:
     """Attend in one kernel: no score matrix is ever written where the device has one.
 
-    Keys and values may be what a cache holds as codes.
+    Keys and values may be what a cache holds as codes. Of no queries, or over no keys: zeros.
     Differs from `reference.ops.attention`: on a GPU scores and probabilities stay in float32
-    inside, on a CPU the query is scaled and rounded first; a masked NaN in the values does spoil
+    inside, on a CPU the query is scaled and rounded first, but over affine and TurboQuant's codes
+    up to 16 queries are float32 throughout on every device; a masked NaN in the values does spoil
     the result.
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
+    if not queries.size or not keys.shape[2]:  # MLX may never end, or end the whole process
+        return mx.zeros((*queries.shape[:-1], values.shape[-1]), queries.dtype)
     if isinstance(keys, HeldCodes):
         out = attended(queries, keys, values, mask, scale=scale)
         if out is not None:
             return out
         keys, values = keys.decoded(), values.decoded()
-    if not keys.shape[2]:  # MLX's softmax over no keys may never end
-        return mx.zeros((*queries.shape[:-1], values.shape[-1]), queries.dtype)
     form = {"all": None, "causal": "causal"}.get(mask.kind, "some")
     if form == "some":
         form = mx.array(mask.mask)

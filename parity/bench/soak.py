@@ -52,9 +52,8 @@ class Soaked:
     tenths: list[float] = field(default_factory=list)  # the memory after each tenth of the time
 
     def note_tenth(self, tenth: float) -> None:
-        """Note the memory if another tenth, of so many seconds, is over."""
-        count = len(self.tenths)
-        if count < 10 and self.seconds >= tenth * (count + 1):
+        """Note the memory once for each tenth, of so many seconds, that is newly over."""
+        while len(self.tenths) < 10 and self.seconds >= tenth * (len(self.tenths) + 1):
             self.tenths.append(self.memory_end)
             self.memory_start = self.tenths[0]
 

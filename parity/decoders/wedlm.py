@@ -13,7 +13,7 @@ from lockstep.parity.decoders.request import Request, decoding
 
 if TYPE_CHECKING:
     from lockstep.reference.checkpoint.checkpoint import Checkpoint
-    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
+    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions, Variant
     from lockstep.reference.scheduling.diffusion_window import Step
     from lockstep.reference.scheduling.sampling_options import SamplingOptions
 
@@ -137,15 +137,16 @@ def decoder(options: Namespace) -> Wedlm:
     if (getattr(options, "cache", None) or "").startswith("rotating"):
         raise InputError("--decoder wedlm", DROPPED)
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
-    chosen = diffusion_of(options, mask_of(options.mask_id, checkpoint))
-    return Wedlm(chosen, sampling_for(options, chosen), steps=bool(options.steps))
+    mask, sampling = mask_of(options.mask_id, checkpoint), sampling_for(options)
+    chosen = diffusion_of(options, mask, sampling.heat)
+    return Wedlm(chosen, sampling, steps=bool(options.steps))
 
 
-def diffusion_of(options: Namespace, mask: int) -> DiffusionOptions:
-    """Return the settings, those of the variant where none are given."""
-    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions, variant_named
+def diffusion_of(options: Namespace, mask: int, heat: float) -> DiffusionOptions:
+    """Return the settings, those of the variant where none are given; `heat` is the sampler's."""
+    from lockstep.reference.scheduling.diffusion_options import DiffusionOptions
 
-    way = variant_named(options.wedlm or VARIANTS[0])
+    way = way_of(options)
     threshold = way.threshold if options.threshold is None else options.threshold
     penalty = options.penalty or way.penalty
     return DiffusionOptions(
@@ -155,15 +156,21 @@ def diffusion_of(options: Namespace, mask: int) -> DiffusionOptions:
         threshold=None if threshold == float("inf") else threshold,
         position_penalty=first(options.position_penalty, way.position_penalty),
         penalty=penalty,
-        temperature=options.temperature if penalty == "tempered" else 1.0,
+        temperature=heat if penalty == "tempered" else 1.0,
     )
+
+
+def way_of(options: Namespace) -> Variant:
+    from lockstep.reference.scheduling.diffusion_options import variant_named
+
+    return variant_named(options.wedlm or VARIANTS[0])
 
 
 def first(given: float | None, own: float) -> float:
     return own if given is None else given
 
 
-def sampling_for(options: Namespace, chosen: DiffusionOptions) -> SamplingOptions:
+def sampling_for(options: Namespace) -> SamplingOptions:
     """Return the sampler's settings, by the variant's own rules unless others are asked for.
 
     Raises: InputError for penalties of earlier tokens: what is earlier has no order here.
@@ -172,7 +179,7 @@ def sampling_for(options: Namespace, chosen: DiffusionOptions) -> SamplingOption
     from lockstep.reference.checkpoint.errors import InputError
 
     asked = Namespace(**vars(options))
-    asked.semantics = options.semantics or chosen.variant.semantics
+    asked.semantics = options.semantics or way_of(options).semantics
     found = sampling_of(asked)
     if found.looks_back:
         what = "takes no penalties of earlier tokens: they are filled in out of order"

@@ -76,10 +76,11 @@ def unsure(token: int, entropy: float) -> np.ndarray:
 def written(options: Namespace) -> Wedlm:
     """Let the decoder write, and return it: it knows what each step did."""
     options.window = 4 if options.window is None else options.window
-    decoder = Wedlm(diffusion_of(options, MASK), SamplingOptions(), steps=True)
+    greedy = SamplingOptions()
+    decoder = Wedlm(diffusion_of(options, MASK, greedy.heat), greedy, steps=True)
     model = Scripted()
     request = Request(
-        model, list(PROMPT), options.max_tokens, (), SamplingOptions(), iter(()), model.make_cache()
+        model, list(PROMPT), options.max_tokens, (), greedy, iter(()), model.make_cache()
     )
     list(decoder.tokens(request))
     return decoder
@@ -89,7 +90,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="python -m lockstep.parity.demo.wedlm", description=__doc__)
     add_arguments(parser)
     parser.add_argument("--max-tokens", metavar="N", type=whole, default=8)
-    parser.set_defaults(temperature=0.0)
     decoder = written(parser.parse_args(arguments))
     counts = decoder.counts()
     print(decoder.table())

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -77,7 +78,8 @@ def add(digest: Any, tensor: Any) -> None:
     if hasattr(tensor, "dtype") and hasattr(tensor, "shape") and not hasattr(tensor, "__dict__"):
         digest.update(np.ascontiguousarray(to_host(tensor)).reshape(-1).view(np.uint8).data)
         return
-    for key, value in sorted(vars(tensor).items()):
+    for key in sorted(field.name for field in fields(tensor)):  # not what was asked of it, and kept
+        value = getattr(tensor, key)
         if hasattr(value, "shape"):
             add(digest, value)
         else:

@@ -53,6 +53,11 @@ class SamplingOptions:
         return semantics_named(self.semantics)
 
     @property
+    def heat(self) -> float:
+        """What logits are divided by: the temperature, or the engine's coldest; 0 is greedy."""
+        return max(self.temperature, self.rules.coldest) if self.temperature else 0.0
+
+    @property
     def looks_back(self) -> bool:
         """Whether a penalty is set, so that earlier tokens matter."""
         return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)

@@ -58,8 +58,7 @@ class Stages:
         rules = options.rules
         match name:
             case "temperature":
-                heat = options.temperature
-                return left if heat == 0 else self.temperature(left, max(heat, rules.coldest))
+                return self.temperature(left, options.heat) if options.heat else left
             case "top_k":
                 return self.top_k(left, options.top_k, ties=rules.top_k_ties)
             case "top_p":

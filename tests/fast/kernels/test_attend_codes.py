@@ -12,6 +12,7 @@ from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.held_codes import FEW, HeldCodes
 from lockstep.fast.cpu import attention, causal_mask
 from lockstep.fast.kernels import attend_codes, kernel
+from lockstep.fast.masks import Seen
 from lockstep.reference.ops import attention as attention_by_definition
 from lockstep.reference.stores.codecs import codec_named
 from lockstep.reference.stores.coded import Coded
@@ -180,6 +181,25 @@ def test_mlx_attends_to_codes_as_to_what_they_decode_to(kind, width, new, monkey
     made = mlx.host(mlx.ops.attention(mlx.put(queries), keys, values, mask, **how))
     assert_close(made, right, kind="sum")
     assert len(decoded) == (2 if kind == "int8" else 0)
+
+
+@pytest.mark.parametrize(("rows", "new", "count"), [(0, 1, 10), (2, 0, 10), (2, 1, 0)])
+@pytest.mark.parametrize("kind", ["affine4", "turbo4", "turbo2-mse"])
+def test_mlx_makes_nothing_of_no_texts_queries_or_keys(kind, rows, new, count):
+    """By definition zeros; MLX's own products would end the process or raise."""
+    mlx = backend_named("mlx", dtype="float32", device=None)
+    keys, values = (cut(side, rows, count) for side in held(kind, 9, 1, width=64, backend=mlx))
+    mask = Seen("some", np.ones((rows, 1, new, count), bool))
+    queries, how = mlx.put(normal(7, rows, HEADS, new, 64)), {"scale": SCALE, "masked_row": "nan"}
+    found = mlx.host(mlx.ops.attention(queries, keys, values, mask, **how))
+    np.testing.assert_array_equal(found, np.zeros((rows, HEADS, new, 64), np.float32))
+
+
+def cut(side, rows, count):
+    """Return the first tokens of the first texts, and no recent one if there is to be none."""
+    codes = [part[:rows, :, :count] for part in side.codes]
+    late = None if side.recent is None else side.recent[:rows, :, :count]
+    return replace(side, codes=codes, recent=late)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])

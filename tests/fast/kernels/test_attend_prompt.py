@@ -6,6 +6,7 @@ import pytest
 from lockstep.fast import kernels
 from lockstep.fast.cpu import attention, causal_mask
 from lockstep.fast.kernels import attend_prompt, helpers, kernel
+from lockstep.fast.masks import Seen
 from tests.draws import normal
 from tests.tolerances import assert_close
 
@@ -113,6 +114,42 @@ def test_what_is_not_finite_is_that_of_numpys_way(bad, monkeypatch):
     np.testing.assert_array_equal(np.isnan(found), np.isnan(plain))
     assert np.isnan(found[0, 0, 5]).all()
     assert np.isnan(found).sum() == 32
+
+
+def test_a_mask_of_one_row_is_that_of_all():
+    """By loop: the second row is not looked up behind the end of the mask."""
+    queries, keys, values = drawn(20, 30)
+    seen = causal(20, 30, 4).mask
+    behind = np.stack([seen[:1], np.zeros_like(seen[:1])])  # what a kernel would find there
+    assert_close(
+        in_kernel(queries, keys, values, Seen("some", behind[0])),
+        by_loop(queries, keys, values, seen),
+        kind="sum",
+    )
+
+
+def test_scores_that_overflow_leave_nothing_to_divide_by():
+    """By definition: a softmax of minus infinities is NaN, and nothing is warned of."""
+    queries, keys = (np.full((1, 1, 4, 32), number, np.float32) for number in (1e25, -1e25))
+    found = in_kernel(queries, keys, normal(2, 1, 1, 4, 32), triangle_of(4))
+    assert np.isnan(found).all()
+
+
+def triangle_of(length):
+    places = np.arange(length)[None]
+    return causal_mask(places, places, window=None)
+
+
+@pytest.mark.parametrize(("among", "right"), [(1, 1), (np.inf, 1), (np.nan, np.nan)])
+def test_what_weighs_nothing_does_not_overflow(among, right):
+    """By hand: the first block overflows, then a key outweighs it; a NaN is still told."""
+    queries, keys, values = drawn(20, 600)
+    queries[:], keys[:], values[:] = 1, 0, 1
+    keys[:, :, 550, 0] = 320
+    values[:, :, :512] = 2e36
+    values[:, :, 7] *= among
+    found = in_kernel(queries, keys, values, causal(20, 600), scale=1)
+    np.testing.assert_array_equal(found, np.full(queries.shape, right, np.float32))
 
 
 def test_how_many_cores_work_changes_no_bit(monkeypatch):

@@ -128,13 +128,16 @@ def test_memory_that_grows_is_not_right():
 
 
 def test_memory_is_noted_once_a_tenth():
-    """By hand: of a run of 20 seconds, whose answers come when they come."""
+    """By hand: of a run of 20 seconds, whose answers come when they come; or of no time at all."""
     found = Soaked()
     for second, memory in ((1, 90), (3, 100), (3, 101), (7, 105), (19, 107), (25, 108), (99, 109)):
         found.seconds, found.memory_end = second, memory
         found.note_tenth(2.0)
-    assert found.tenths == [100, 105, 107, 108, 109]
+    assert found.tenths == [100, 105, 105, *[107] * 6, 108]
     assert found.memory_start == 100
+    short = Soaked(memory_end=90)
+    short.note_tenth(0.0)
+    assert short.tenths == [90] * 10
 
 
 def test_the_command(capsys, tmp_path):

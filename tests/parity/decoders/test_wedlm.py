@@ -73,6 +73,12 @@ def test_every_option_reaches_the_decoder(written):
     assert all(len(step["filled"]) == 1 for step in found["trace"][:-1])
 
 
+@pytest.mark.parametrize(("engine", "heat"), [("vllm", 0.01), ("transformers", 0.001)])
+def test_the_entropy_is_taken_at_the_temperature_of_the_draw(written, engine, heat):
+    cold = ("--penalty", "tempered", "--temperature", 0.001, "--max-tokens", 2)
+    assert written(*cold, "--semantics", engine)["decoder"]["temperature"] == heat
+
+
 def test_one_seed_gives_one_text_on_every_backend(written):
     hot = ("--temperature", 0.9, "--top-p", 0.9, "--max-tokens", 16, "--window", 5)
     texts = {

@@ -1,5 +1,6 @@
 """Caches in files: a run that goes on from one is the run that never stopped. By law, by loop."""
 
+import hashlib
 import json
 import shutil
 
@@ -8,12 +9,14 @@ import pytest
 
 from lockstep import fast, reference
 from lockstep.parity.prompt_cache import load_cache, reused, save_cache
-from lockstep.parity.prompt_cache.identity import identity
+from lockstep.parity.prompt_cache.identity import add, identity
 from lockstep.parity.prompt_cache.layout import expected
 from lockstep.parity.prompt_cache.saving import write
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from lockstep.reference.stores.kinds import KINDS, QUANTISED, ROTATING, TURBO_BITS, UNBIASED
+from tests.draws import packed_matrix
 from tests.parity.conftest import DEMO, MODELS
 from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, holds_codes, host
 
@@ -176,6 +179,21 @@ def test_any_changed_weight_is_another_model(name, tmp_path, monkeypatch):
                 changed += 1
         path.write_bytes(data)
     assert changed == 12 and identity(reference.load(folder)) == whole
+
+
+@pytest.mark.parametrize("of", ["groups", "blocks"])
+def test_what_was_asked_of_a_tensor_changes_no_digest(of):
+    """By law: a shape that a tensor keeps once it is known is none of its bytes."""
+    tensor = BlockTensor(np.zeros((4, 36), np.uint8), "Q4_0")
+    if of == "groups":
+        tensor, _ = packed_matrix(1, 4, 64, bits=4, group=32)
+    digests = set()
+    for _ in range(2):
+        digest = hashlib.sha256()
+        add(digest, tensor)
+        digests.add(digest.digest())
+        assert tensor.shape == (4, 64)
+    assert len(digests) == 1
 
 
 def places_of(file):

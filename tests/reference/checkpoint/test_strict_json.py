@@ -82,6 +82,20 @@ def test_refused(case: str, refuses: Refuses) -> None:
     refuses(lambda: parse(data), core)
 
 
+DIGITS = "1234567890123456789012"
+
+
+@pytest.mark.parametrize("text", [DIGITS[:21], f"-{DIGITS[:20]}", f'"{DIGITS}"', f'"-{DIGITS}"'])
+def test_integers_up_to_21_characters_and_all_strings_are_read(text: str) -> None:
+    assert parse(f"[{text}]".encode()) == json.loads(f"[{text}]")
+
+
+@pytest.mark.parametrize("text", [DIGITS, f"-{DIGITS[:21]}"])
+def test_integers_of_22_characters_are_refused(text: str, refuses: Refuses) -> None:
+    core = f"integer of 22 digits is out of range ('{text}')"
+    refuses(lambda: parse(f"[{text}]".encode()), core)
+
+
 @pytest.mark.parametrize("unit", [b"[", b'{"a":', b'[{"a":'])
 def test_deep_nesting_never_recurses(unit: bytes, refuses: Refuses) -> None:
     limits = JsonLimits(size=10**7, entries=10**6, depth=64)
