@@ -32,7 +32,7 @@ class Joined:
         for name, part in self.parts:
             if weights.get(name) is not part:
                 return False
-        return not adapters or adapters.keys().isdisjoint(self.paths)
+        return not any(adapters.get(path) is not None for path in self.paths)
 
 
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:
