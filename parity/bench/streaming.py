@@ -58,9 +58,9 @@ def disk_rate(files: list[Path]) -> float:
     """Return bytes a second of reads at random places, one after another."""
     forget(files)
     file, rng, read = max(files, key=lambda file: file.stat().st_size), np.random.default_rng(1), 0
-    descriptor, pieces = os.open(file, os.O_RDONLY), file.stat().st_size // PIECE
+    descriptor, pieces = os.open(file, os.O_RDONLY), max(1, file.stat().st_size // PIECE)
     began = time.perf_counter()
-    while time.perf_counter() - began < SECONDS and pieces:
+    while time.perf_counter() - began < SECONDS:
         read += len(os.pread(descriptor, PIECE, PIECE * int(rng.integers(pieces))))
     rate = read / (time.perf_counter() - began)
     os.close(descriptor)
