@@ -28,7 +28,7 @@ from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_lon
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
-from lockstep.parity.explaining.searching.untrained import untrained, untrained_beside
+from lockstep.parity.explaining.searching.untrained import Random, untrained, untrained_beside
 from lockstep.parity.explaining.steps.steps import read_passes
 from lockstep.parity.explaining.steps.whereabouts import whereabouts
 from lockstep.parity.explaining.whole_runs import whole_runs
@@ -120,13 +120,13 @@ def diagnose_some(
     with closing(TextCase(case, known)) as text:
         long = too_long(text)
         result.conventions += [long] if long else []
-        if long or not text.numbers:
-            return
-        rest = Diagnosis()
-        diagnose(text, rest, progress)
-        result.take(rest)
-        result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
-        result.conventions += text.told
+        if text.numbers and not long:
+            rest = Diagnosis()
+            diagnose(text, rest, progress)
+            result.take(rest)
+            result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
+            result.conventions += text.told
+        result.unexplained += text.not_alike()
 
 
 def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
@@ -139,16 +139,15 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
-    give_up_rules(case)
-    random = [one for one in random if not case.explained_after_all(one[0])]
+    give_up_rules(case, [one.piece for one in random])
+    random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
-    case.settle()
     explained = winners(case.explained, case.trial)
     chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
     quiet = subtle(case, chosen.values())
-    found = [*(one for _, one in random), *(named(bug, case) for bug in chosen.values())]
+    found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
@@ -164,8 +163,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.taps, result.counterfactual = whole_runs(case, chosen)
 
 
-def but_for(named: list[tuple[Piece, Named]], pieces: list[Piece]) -> list[Piece]:
-    return [piece for piece in pieces if all(piece is not one for one, _ in named)]
+def but_for(random: list[Random], pieces: list[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if all(piece is not one.piece for one in random)]
 
 
 def file(found: list[Named], case: Case, result: Diagnosis) -> None:
@@ -202,12 +201,12 @@ def unexplained(piece: Piece, case: Case) -> Unexplained:
 def contrary(case: Case) -> list[Unexplained]:
     """Report second dumps of a value, such as `logits` next to `lm_head`, that alone are wrong."""
     found = []
-    for tap, value in case.twins.items():
+    for tap in case.twins:
         number = case.graph.taps[tap]
         if number not in case.judged:
             continue
         piece = case.graph.piece(number, case.dumped)
-        other = case.trial.over(case.trial.dumped | {number: value})
+        other = case.trial.over({number: case.twin(tap)})
         judged = other.judge(piece)
         if not judged.passed:
             said = f"{shape_of_error(other, piece)}; {case.tap(piece)} is the same value"

@@ -105,10 +105,12 @@ def prompt_in(dump: Dump, tokens: list[int]) -> list[int]:
 
 
 def rows_of_prompt(dump: Dump) -> int:
-    """Return how many tokens a prompt's tensors are of, 0 if that does not show.
+    """Return how many tokens a prompt has by its tensors, 0 if that does not show.
 
     It shows in what is of one token in step 1, and of more in the prompt, and else the same.
     """
+    if "positions" in dump.about:  # of some tokens
+        return 0
     found = [0]
     for name, shape in dump.shapes.items():
         step, path = parted(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +74,13 @@ class Case:
         self.beside = Beside(self.trial, self.right)
 
     def values(self) -> MutableMapping[int, np.ndarray]:
+        """Return what the dump has. Raises: InputError if that is nothing."""
+        found = self.held()
+        if not found and not self.sides.caches:
+            raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
+        return found
+
+    def held(self) -> MutableMapping[int, np.ndarray]:
         """Look at what the dump has of each value of the graph; it is read again when needed."""
         found: dict[int, str] = {}
         for tap, number in self.graph.taps.items():
@@ -86,8 +93,6 @@ class Case:
                 found[number] = tap
             elif not np.array_equal(value, self.again(found[number], number), equal_nan=True):
                 self.twins[tap] = value
-        if not found and not self.sides.caches:
-            raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
         return Dumped(self.sides, self.graph, found)
 
     def again(self, tap: str, number: int) -> np.ndarray:
@@ -101,6 +106,10 @@ class Case:
             (self.right if judgement.passed else self.wrong).append(piece)
             progress(self.tap(piece))
 
+    def twin(self, tap: str) -> np.ndarray:
+        """Return a value's second tap, as it is judged."""
+        return self.twins[tap]
+
     def decides(self, piece: Piece) -> bool:
         """Say whether a piece can be judged by what is known."""
         return True
@@ -108,9 +117,6 @@ class Case:
     def doubt(self, piece: Piece) -> str:
         """Return what has to be said with a piece that is wrong and has no name."""
         return ""
-
-    def settle(self) -> None:
-        """Take out of what is open what may be right all the same."""
 
     def search(self, progress: Progress) -> None:
         """Explain the wrong pieces, those of few candidates first: they teach what to try next.
@@ -170,12 +176,9 @@ class Case:
         return bool(explanations)
 
     def explained_after_all(self, piece: Piece) -> bool:
-        """Say whether a piece that was read as random numbers is explained by bugs of others.
-
-        Where a projection's output is in the dump, its matrix is seen, and nothing else is asked.
+        """Say whether bugs explain a piece that was read as random numbers: one of any, or several
+        of those that explain others.
         """
-        if self.graph.calls[piece.target].op == "linear":
-            return False
         sets = [one.atoms for _, some in self.explained for one in some]
         known = Counter({atom.hypothesis for atoms in sets for atom in atoms})
         if known and self.explain(piece, known, deep=False):
@@ -220,6 +223,11 @@ class Case:
                 if not (one.whole and self.beside(atom))
             ]
         return self.atoms[piece.target]
+
+    def forget(self, given_up: Collection[Hypothesis]) -> None:
+        """Think of some hypotheses no more."""
+        self.hypotheses = [one for one in self.hypotheses if one not in given_up]
+        self.atoms.clear()  # made again from what is left
 
     def calls(self, piece: Piece) -> frozenset[int]:
         """Return the calls of a piece, and those that a bug of several calls brings into it."""

@@ -101,6 +101,10 @@ class Graph:
         """Return what like pieces of different layers share: the modules that they go through."""
         return tuple(self.calls[number].place for number in piece.calls)
 
+    def several(self, piece: Piece) -> bool:
+        """Say whether a piece is of several layers."""
+        return len({self.calls[number].layer for number in piece.calls} - {None}) > 1
+
     def input_shape(self, call: Call, index: int) -> Shape:
         """Return the shape of a value that goes into a call, before anything is rewritten.
 

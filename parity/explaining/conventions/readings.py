@@ -33,10 +33,11 @@ def read_as_meant(trial: Trial, *, later: bool = False) -> Iterator[str]:
         meant = readings(dumped[call.number], call.options["by"])
         if trial.judge(piece).passed or not near(meant[0], right):
             continue
-        scaled = min((dumped | {call.number: one} for one in meant), key=closeness(trial, call))
+        scaled = min(({call.number: one} for one in meant), key=closeness(trial, call))
         told = follows(trial, scaled, call.number)
         if later if told is None else told:
-            dumped[call.number] = scaled[call.number]
+            for one in (dumped, *trial.own):
+                one[call.number] = scaled[call.number]
             trial.forget()
             yield BEFORE.format(tap=call.taps[0], by=call.options["by"])
 

@@ -6,19 +6,25 @@ lost, and that the others have theirs moved is not shown by it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import contradictions
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.explaining.searching.search import Explanation
+from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 
-def give_up_rules(case: Case) -> None:
-    """Take out the explanations by rules that do not hold in as many wrong pieces as they do."""
-    given_up = {one for one in rules(case) if is_refuted(one, case)}
+def give_up_rules(case: Case, random: Sequence[Piece] = ()) -> None:
+    """Take out the rules that do not hold in as many pieces as they do, and what they explain.
+
+    Pieces that were read as `random` numbers are among those in which a rule does not hold.
+    """
+    given_up = {one for one in rules(case) if is_refuted(one, case, random)}
+    case.forget(given_up)
     kept = [(piece, [one for one in some if not uses(one, given_up)])
             for piece, some in case.explained]  # fmt: skip
     case.open += [piece for piece, some in kept if not some]
@@ -30,11 +36,14 @@ def rules(case: Case) -> set[Hypothesis]:
     return {atom.hypothesis for atom in atoms if atom.hypothesis.throughout}
 
 
-def is_refuted(rule: Hypothesis, case: Case) -> bool:
-    """Say whether a rule changes as many pieces that need another explanation as it explains."""
+def is_refuted(rule: Hypothesis, case: Case, random: Sequence[Piece]) -> bool:
+    """Say whether a rule changes as many pieces that are right or need another explanation, as it
+    explains.
+    """
     holds = [any(uses(one, {rule}) for one in some) for _, some in case.explained]
     others = [piece for (piece, _), held in zip(case.explained, holds, strict=True) if not held]
-    against = contradictions(rule, case.trial, [*others, *case.open], sum(holds))
+    asked = [*others, *case.open, *random, *case.right]
+    against = contradictions(rule, case.trial, asked, sum(holds))
     return len(against) >= sum(holds)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.explaining.conventions.rounding import bits, convention_of
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.graph import Call, Evaluator, Graph
+from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 
 ENOUGH = 8  # votes that must be cast
@@ -104,7 +104,7 @@ class Ballot:
             return Votes()
         run, faithful = self.convention(piece, None)
         enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
-        if faithful < FAITHFUL and len(layers_of(piece, self.trial.graph)) < 2:
+        if faithful < FAITHFUL and not self.trial.graph.several(piece):
             run, faithful = self.convention(piece, hypothesis)
         return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
 
@@ -133,10 +133,6 @@ class Ballot:
         neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
         rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
         return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
-
-
-def layers_of(piece: Piece, graph: Graph) -> set[int | None]:
-    return {graph.calls[number].layer for number in piece.calls} - {None}
 
 
 def per_row(votes: np.ndarray) -> np.ndarray:

@@ -7,9 +7,9 @@ tokens is noise, as it is in the port. It goes to a temporary file, a value at a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import IO
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class Others:
                     self.made[one] = self.written(self.run.target(one))
         return self.made[number]
 
+    def value(self, number: int) -> np.ndarray:
+        """Return any value, computed from those that are written."""
+        return self.made[number] if number in self.made else self.run.target(number)
+
     def written(self, value: np.ndarray) -> np.ndarray:
         """Put a value behind the others in the file, and return it as it lies there."""
         start, kind = self.file.seek(0, 2), np.float64 if value.itemsize == 8 else np.float32
@@ -50,10 +54,11 @@ class Others:
 
 
 @dataclass
-class Patched(Mapping[int, Any]):
+class Patched(MutableMapping[int, np.ndarray]):
     """Values of the whole text by number: the port's where it has tokens, the oracle's elsewhere.
 
-    `some` are the port's of its tokens alone, `known` those that it has of all.
+    `some` are the port's of its tokens alone, `known` those that it has of all, `own` are whole
+    values put in the place of these.
     """
 
     numbers: Sequence[int]
@@ -62,17 +67,30 @@ class Patched(Mapping[int, Any]):
     others: Others
     axes: Sequence[tuple[int, ...]]
     places: Sequence[Row]
+    own: dict[int, np.ndarray] = field(default_factory=dict)
     kept: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict)
 
     def __getitem__(self, number: int) -> np.ndarray:
+        if number in self.own:
+            return self.own[number]
         if number in self.known:
             return self.known[number]
         if number not in self.kept:
-            self.kept[number] = self.patched(number)
+            self.kept[number] = self.patched(number, self.some[number])
             while sum(one.nbytes for one in self.kept.values()) > KEPT and len(self.kept) > 1:
                 self.kept.popitem(last=False)
         self.kept.move_to_end(number)
         return self.kept[number]
+
+    def __setitem__(self, number: int, value: np.ndarray) -> None:
+        self.own[number] = value
+
+    def __delitem__(self, number: int) -> None:
+        raise TypeError("a text keeps what it has")
+
+    def __or__(self, other: Mapping[int, np.ndarray]) -> Patched:
+        """Return the same values, but for some."""
+        return replace(self, own=self.own | dict(other), kept=OrderedDict())
 
     def __contains__(self, number: object) -> bool:
         return number in self.numbers
@@ -83,9 +101,9 @@ class Patched(Mapping[int, Any]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def patched(self, number: int) -> np.ndarray:
+    def patched(self, number: int, mine: np.ndarray) -> np.ndarray:
         """Put a value together: a copy of the oracle's, with the port's rows in it."""
-        value, mine = np.array(self.others[number]), self.some[number]
+        value = np.array(self.others[number])
         axis = self.axes[number][0]
         for row, (here, there) in enumerate(self.places):
             own = np.moveaxis(value[row], axis - 1, 0)

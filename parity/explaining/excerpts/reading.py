@@ -63,7 +63,7 @@ def read_some(
     some, positions = fed_alone(whole, places, max(excerpt.counts))
     graph = graph_of(model, some, positions)
     sides, caches, told = parts_of(aligned(dump, shapes_in_prompt(graph, some), names))
-    sides = joined(sides, graph, some)
+    sides = joined(sides, graph, some, beside=caches)
     sides = replace(sides, told=(*sides.told, *told))
     return SomeRead(with_caches(graph, caches), sides, whole, places, caches)
 

@@ -17,21 +17,24 @@ import numpy as np
 
 from lockstep.parity.cli.output import counted
 from lockstep.parity.excerpts.oracle import BY_TOKEN, OF_ALL
-from lockstep.parity.explaining.caches.taps import kept_in, with_caches
+from lockstep.parity.explaining.caches.taps import with_caches
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.excerpts.caches import held_of_all
 from lockstep.parity.explaining.excerpts.others import Others, Patched
 from lockstep.parity.explaining.excerpts.reading import SomeRead, stands
-from lockstep.parity.explaining.steps.steps import graph_of, told_of
+from lockstep.parity.explaining.routing.flips import unsure_tokens
+from lockstep.parity.explaining.said.diagnosis import Unexplained
+from lockstep.parity.explaining.steps.steps import graph_of
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Evaluator, Graph, Value
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import judge
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
 LARGEST = 1 << 28  # bytes of the largest value in float64, such as the scores of a layer
-OTHER_SLOTS = "do not hold each token in its order, and are not judged"
 ROUTER = "top_k_routing"
 BEFORE = (
     "{count} {are} not decided, such as {first}: attention takes what the port has of tokens "
@@ -43,10 +46,8 @@ LONG = (
     "tokens, and one value would take {size:.1f} GB. With fewer tokens in the prompt it can be told"
 )
 DOUBT = ", if it does not come from tokens that are not in the dump"
-TURNED = (
-    "{count} {are} not decided, such as {first}: a router may have sent tokens that are not in the "
-    "dump to other experts"
-)
+UNLIKE = "other numbers than {tap}, which is the same value"
+TURNED = f"{DOUBT}, which a router may have sent to other experts by rounding alone"
 
 
 def by_token(piece: Piece, graph: Graph) -> bool:
@@ -65,36 +66,23 @@ class SomeCase(Case):
     """A dump of some tokens, as a text of these alone: what works token by token is judged."""
 
     def __init__(self, model: Model, read: SomeRead, dtype: str, faults: Sequence[Fault]):
-        self.source, self.of_all = read, dict[int, np.ndarray]()
-        super().__init__(model, read.graph, read.sides, dtype, faults)
+        self.source, (self.of_all, told) = read, held_of_all(read)
+        sides = replace(read.sides, told=(*read.sides.told, *told))
+        super().__init__(model, read.graph, sides, dtype, faults)
         targets = targets_of(self.graph, self.dumped, alone=True)
         self.graph = self.trial.graph = replace(self.graph, targets=targets)
 
-    def values(self) -> MutableMapping[int, np.ndarray]:
+    def held(self) -> MutableMapping[int, np.ndarray]:
         """Read the values of these tokens, those in caches of all tokens too."""
-        found = super().values()
-        self.of_all = held_of_all(self.source)
-        for number, value in self.of_all.items():
-            found.setdefault(number, gathered(value, self.graph, number, self.source))
+        found = super().held()
+        for number in self.of_all.keys() - found.keys():
+            found[number] = gathered(self.of_all[number], self.graph, number, self.source)
         numbers = self.graph.taps
         used = {tap: name for tap, name in self.source.caches.items()
                 if numbers.get(tap) in self.of_all}  # fmt: skip
-        told = told_of(self.source.caches.keys() - used.keys(), OTHER_SLOTS)
         names = {**self.sides.names, **used}
-        self.sides = replace(self.sides, names=names, told=(*self.sides.told, *told))
+        self.sides = replace(self.sides, names=names)
         return found
-
-
-def held_of_all(read: SomeRead) -> dict[int, np.ndarray]:
-    """Return the keys and values that the dump has of all tokens, in their order, by number."""
-    found, count = {}, sum(read.whole.lengths)
-    for tap, part in kept_in(read.graph).items():
-        batch, heads, _, width = read.graph.shapes[part.number]
-        if tap in read.caches:
-            value = read.sides.dump.read(read.caches[tap])
-            if value.shape == (batch, heads, count, width) and value.dtype.kind not in "iubc":
-                found[part.number] = value
-    return found
 
 
 def gathered(value: np.ndarray, graph: Graph, number: int, read: SomeRead) -> np.ndarray:
@@ -116,9 +104,10 @@ class TextCase(Case):
         graph = with_caches(graph, read.caches)
         targets = targets_of(graph, some.dumped, alone=False) | some.of_all.keys()
         sides = replace(some.sides, last=frozenset(), lengths=fed.lengths)
-        self.hidden: dict[int, Piece] = {}
-        self.behind: dict[int, int | None] = {}  # what is wrong before each of these
+        self.hidden: dict[int, tuple[Piece, int]] = {}  # by its target, with what is wrong before
         super().__init__(some.model, replace(graph, targets=targets), sides, some.dtype, faults)
+        numbers = graph.taps
+        self.twins = {tap: x for tap, x in some.twins.items() if numbers[tap] not in some.judged}
         others = [(space, kind) for space, kind in ways(self.trial.dtype)]
         self.trial.own = [self.text_by(*way) for way in others]
         self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
@@ -132,7 +121,8 @@ class TextCase(Case):
         taken = {n for one in pieces for call in one.calls for n in self.graph.sources(call)}
         made = taken & self.some.dumped.keys() | {one.target for one in pieces}
         self.numbers = sorted(made)
-        return self.text_by(exact(self.model.ops, dtype_named(self.dtype)), FLOAT64)
+        self.text = self.text_by(exact(self.model.ops, dtype_named(self.dtype)), FLOAT64)
+        return self.text
 
     def text_by(self, ops: Any, dtype: np.dtype) -> Patched:
         """Return what the text holds, as the oracle computes the other tokens in one way."""
@@ -144,6 +134,19 @@ class TextCase(Case):
         run = Others(Evaluator(self.graph, ops, dtype, {}, self.read), needed, file)
         return Patched(self.numbers, self.some.dumped, known, run, self.graph.token_axes,
                        self.some.source.places)  # fmt: skip
+
+    def twin(self, tap: str) -> np.ndarray:
+        return self.text.patched(self.graph.taps[tap], self.twins[tap])
+
+    def not_alike(self) -> Iterator[Unexplained]:
+        """Yield values that are in the dump twice, with other numbers, and were not judged."""
+        for tap, value in self.twins.items():
+            number = self.graph.taps[tap]
+            other = self.some.dumped[number]
+            found = judge(value, other.astype(np.float64), [other], self.trial.dtype)
+            if number not in self.judged and not found.passed:
+                said = UNLIKE.format(tap=self.tap(self.graph.piece(number, ())))
+                yield Unexplained(self.sides.names[tap], found.own_error, found.noise, said)
 
     def unseen(self, number: int) -> np.ndarray:
         """Return the tokens (B, T) of a value that the dump does not have."""
@@ -165,14 +168,11 @@ class TextCase(Case):
 
     def decides(self, piece: Piece) -> bool:
         """Say whether nothing is wrong in what other tokens bring into a piece."""
-        known = self.some.of_all
-        before = self.graph.needed(self.keys(piece), known)
-        if piece.target in known:  # of all tokens, held against what the oracle makes of them
-            before = self.graph.needed([piece.target], ())
+        before = self.before(piece)
         wrong = sorted(one.target for one in (*self.some.wrong, *self.wrong))
         found = next((number for number in wrong if number in before), None)
         if found not in (None, piece.target):
-            self.hidden[piece.target], self.behind[piece.target] = piece, found
+            self.hidden[piece.target] = piece, found
         return found is None
 
     def keys(self, piece: Piece) -> set[int]:
@@ -182,31 +182,43 @@ class TextCase(Case):
         return {ref.number for ref in refs if isinstance(ref, Value)} - self.some.of_all.keys()
 
     def doubt(self, piece: Piece) -> str:
+        if self.turned(piece):
+            return TURNED
         return DOUBT if self.keys(piece) else ""
 
-    def settle(self) -> None:
-        """Take what is unexplained behind a router out: it may be of other tokens' experts."""
-        calls, graph = self.graph.calls, self.graph
-        turned = [
-            piece for piece in self.open
-            if any(calls[n].op == ROUTER for n in graph.needed(piece.calls, self.some.of_all))
-        ]  # fmt: skip
-        self.hidden |= {piece.target: piece for piece in turned}
-        self.open = [piece for piece in self.open if piece.target not in self.hidden]
+    def before(self, piece: Piece) -> set[int]:
+        """Return what the oracle computes of other tokens, for a piece to take or to equal."""
+        if piece.target in self.some.of_all:
+            return self.graph.needed([piece.target], ())
+        return self.graph.needed(self.keys(piece), self.some.of_all)
+
+    def turned(self, piece: Piece) -> bool:
+        """Say whether rounding may have sent tokens that a piece looks at to other experts."""
+        calls = [self.graph.calls[number] for number in sorted(self.before(piece))]
+        routers = [call for call in calls if call.op == ROUTER]
+        unsure = unsure_tokens(piece.target, routers, self.of_others, self.graph)
+        if unsure is None:
+            return False
+        absent = np.ones(self.some.source.whole.tokens.shape, bool)
+        for row, (_, there) in enumerate(self.some.source.places):
+            absent[row, there] = False
+        absent &= True if self.graph.pads is None else ~self.graph.pads
+        seen = ~self.unseen(piece.target)
+        return bool((np.maximum.accumulate(unsure & absent, axis=-1) & seen).any())
+
+    def of_others(self, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return a value of the oracle's own runs: in float64, and in each way of rounding."""
+        centre, *spread = (one.others.value(number) for one in (self.text, *self.trial.own))
+        return centre, spread
 
     @property
     def told(self) -> Iterator[str]:
-        """What could not be decided, a line for each reason."""
-        reasons = dict[str, list[Piece]]()
-        for target, piece in sorted(self.hidden.items()):
-            wrong = self.behind.get(target)
-            reason = TURNED if wrong is None else BEFORE
-            reasons.setdefault(reason, []).append(piece)
-        for reason, pieces in reasons.items():
-            wrong = self.behind.get(pieces[0].target)
-            name = "" if wrong is None else self.tap(self.graph.piece(wrong, ()))
-            line = said(reason, [self.tap(piece) for piece in pieces], wrong=name)
-            yield line + CACHES * (reason == BEFORE and not self.some.of_all)
+        """What could not be decided."""
+        if self.hidden:
+            first = min(self.hidden)
+            wrong = self.tap(self.graph.piece(self.hidden[first][1], ()))
+            taps = [self.tap(piece) for _, (piece, _) in sorted(self.hidden.items())]
+            yield said(BEFORE, taps, wrong=wrong) + CACHES * (not self.some.of_all)
 
 
 def said(reason: str, taps: Sequence[str], **more: object) -> str:

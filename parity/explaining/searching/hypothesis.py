@@ -47,6 +47,11 @@ class Hypothesis:
         """Whether a model has all of it, or none."""
         return self.variant in self.fault.throughout
 
+    @property
+    def undivided(self) -> bool:
+        """Whether no part of it is thought of: a part of a convention is a bug."""
+        return self.throughout or self.fault.convention
+
 
 @dataclass(frozen=True)
 class Atom:
@@ -80,8 +85,8 @@ def atoms_in(
     `early` are the calls that the first token shows; a bug may be in those alone, or in the rest.
     """
     here = hypothesis.calls & frozenset(calls)
-    if hypothesis.fault.convention and here:  # a part of a convention is a bug
-        yield Atom(hypothesis, here)
+    if hypothesis.undivided:
+        yield from [Atom(hypothesis, here)] if here else []
         return
     places, layers = grouped(here, graph)
     if hypothesis.whole:
@@ -103,7 +108,7 @@ def in_one_module(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) 
     Of few calls each is thought of already.
     """
     here = hypothesis.calls & frozenset(calls)
-    if len(here) <= FEW or hypothesis.whole or hypothesis.fault.convention:
+    if len(here) <= FEW or hypothesis.whole or hypothesis.undivided:
         return
     modules: dict[tuple[str, int | None], set[int]] = {}
     for number in sorted(here):

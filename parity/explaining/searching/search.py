@@ -36,6 +36,7 @@ MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 TOGETHER = 64  # sets that are looked at before the budget is asked again
 BUDGET = 8000  # computations of a value, until a piece is left unexplained
+IN_ONE_MODULE = 8000  # computations for bugs that are in one module of one layer
 ALL_TOKENS = 3  # times as many where no token can be looked at before the others
 
 Attempt = Callable[[list[Atoms], Sequence[Atom]], list[Atoms]]
@@ -77,7 +78,9 @@ class Search(Seen):
         found = self.as_taught(taught) or self.among(known)
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
+        before = self.trial.count
         self.look_at(map(self.alone, self.atoms), None)
+        self.start += self.trial.count - before  # each bug is looked at once, however many
         visible = [atom for atom in self.atoms if self.possible(atom)]
         deep = deep and not self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
@@ -162,11 +165,13 @@ class Search(Seen):
         shown = {atom.hypothesis for atom in visible}
         some = [atom for atom in self.narrow if atom.hypothesis in shown]
         found: list[Atoms] = []
+        before = self.trial.count
         for part in in_parts(map(self.alone, some), TOGETHER):
-            if self.spent:
+            if self.trial.count - before > IN_ONE_MODULE:
                 break
             self.look_at(part, None)
             found += [atoms for atoms in part if self.settles(atoms)]
+        self.start += self.trial.count - before  # its work has a limit of its own
         return found
 
     def sets(
@@ -333,6 +338,7 @@ class Search(Seen):
             for last in {None, rows}:
                 self.look_at((one for one in some if in_rows(one, rows) == last), last)
             fits |= {atoms: self.fit(atoms, skip, rows) for atoms in some}
+        had = set() if self.patient else had  # alone, what others show may move nothing
         possible = [atoms for atoms, fit in fits.items() if fit[0] < FAR and fit not in had]
         best: dict[Atoms, None] = {}
         for measure in range(3):

@@ -243,9 +243,17 @@ def with_more(atoms: Atoms, some: Iterable[Alike]) -> Atoms:
 
 
 def more_in(states: States, some: Iterable[Alike]) -> np.ndarray:
-    """Return how many bugs each set (N,) has more with some more: those that it does not hold."""
-    new = (~alike.held_by(states) for alike in some)
-    return sum(new, np.zeros(len(states.sets), int))
+    """Return how many bugs each set (N,) has more with some more: those that it does not hold.
+
+    Two parts of a bug are one.
+    """
+    none = np.zeros(len(states.sets), bool)
+    added: dict[Hypothesis, np.ndarray] = {}
+    for alike in some:
+        bugs = [one.hypothesis for one in alike.members]
+        held = [alike.held_by(states), *(added.get(bug, none) for bug in bugs)]
+        added[bugs[0]] = added.get(bugs[0], none) | ~np.logical_or.reduce(held)
+    return sum(added.values(), none.astype(int))
 
 
 def went_on(states: States, here: Sequence[Alike]) -> Iterator[tuple[Alike, ...]]:

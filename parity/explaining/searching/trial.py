@@ -46,7 +46,7 @@ class Trial:
     routers: dict[int, list[Call]] = field(default_factory=dict)
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
-    own: Sequence[Mapping[int, np.ndarray]] = ()  # `dumped`, as each way makes what a port lacks
+    own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
@@ -67,9 +67,12 @@ class Trial:
     def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
         return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows)
 
-    def over(self, dumped: Mapping[int, np.ndarray]) -> Trial:
-        """Return the same trial of another dump."""
-        return Trial(self.graph, self.ops, self.dtype, dumped, self.read, unseen=self.unseen)
+    def over(self, changed: Mapping[int, np.ndarray]) -> Trial:
+        """Return the same trial of a dump with some other values."""
+        return Trial(
+            self.graph, self.ops, self.dtype, self.dumped | changed, self.read,
+            unseen=self.unseen, own=[one | changed for one in self.own],
+        )  # fmt: skip
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""

@@ -71,22 +71,25 @@ def led_back(
 def nudges(value: np.ndarray) -> np.ndarray:
     """Return nothing, and a little of each number alone: (N + 1, 1, N)."""
     width = value.shape[-1]
-    little = NUDGE * float(np.sqrt(np.mean(value**2)))
+    little = NUDGE * (float(np.sqrt(np.mean(value**2))) or 1.0)
     return little * np.vstack([np.zeros(width), np.eye(width)])[:, None]
 
 
 def continued(trial: Trial, piece: Piece, cut: int, values: np.ndarray) -> np.ndarray | None:
     """Return what the rest of a piece makes of many values (M, T, N) at once."""
-    taken = frozenset().union(*map(trial.graph.sources, piece.calls)) & trial.dumped.keys()
-    dumped = {number: spread(trial.dumped[number], len(values)) for number in taken}
-    run = Evaluator(
-        trial.graph, trial.centre(None).ops, FLOAT64, dumped | {cut: values}, trial.read
-    )
+    dumped = dumped_for(trial, piece, len(values)) | {cut: values}
+    run = Evaluator(trial.graph, trial.centre(None).ops, FLOAT64, dumped, trial.read)
     try:
         ends = run.target(piece.target)
     except ValueError:  # such as a router's choice, made for one row of a batch
         return None
     return ends if len(ends) == len(values) and prod(ends.shape) == values.size else None
+
+
+def dumped_for(trial: Trial, piece: Piece, many: int) -> dict[int, np.ndarray]:
+    """Return the port's values that a piece is computed from, for many runs at once."""
+    taken = frozenset().union(*map(trial.graph.sources, piece.calls)) & trial.dumped.keys()
+    return {number: spread(trial.dumped[number], many) for number in taken}
 
 
 def spread(value: np.ndarray, many: int) -> np.ndarray:

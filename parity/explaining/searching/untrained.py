@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from lockstep.parity.explaining.said.diagnosis import Named
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
-from lockstep.parity.explaining.searching.undone_in_turn import undone_in_turn
+from lockstep.parity.explaining.searching.undone_in_turn import InTurn
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
 from lockstep.parity.graph.graph import Piece
@@ -67,16 +67,31 @@ class Sample:
         return None
 
 
-def untrained(case: Case) -> Iterator[tuple[Piece, Named]]:
-    """Yield the wrong pieces that are a projection by fresh random numbers, and what to say."""
+class Random(NamedTuple):
+    """A wrong piece that was read as a projection by fresh random numbers, and what to say.
+
+    `seen` says whether the projection's output is in the dump.
+    """
+
+    piece: Piece
+    named: Named
+    seen: bool
+
+
+def untrained(case: Case) -> Iterator[Random]:
+    """Yield the wrong pieces that are a projection by fresh random numbers, or hold one."""
     for piece in case.wrong:
-        found = (told(call, case, sample, piece) for call, sample in samples(piece, case))
-        one = next(filter(None, found), None)
+        found = (
+            Random(piece, one, call.number == piece.target)
+            for call, sample in samples(piece, case)
+            if (one := told(call, case, sample, piece)) is not None
+        )
+        one = next(found, None)
         if one is not None:
-            yield piece, one
+            yield one
 
 
-def untrained_beside(case: Case) -> Iterator[tuple[Piece, Named]]:
+def untrained_beside(case: Case) -> Iterator[Random]:
     """Yield such pieces of those that nothing explains, beside what explains like pieces."""
     for piece in case.open:
         target = case.graph.calls[piece.target]
@@ -86,7 +101,7 @@ def untrained_beside(case: Case) -> Iterator[tuple[Piece, Named]]:
         named = (told(target, case, sample, piece) for sample in found if sample is not None)
         one = next(filter(None, named), None)
         if one is not None:
-            yield piece, one
+            yield Random(piece, one, seen=True)
 
 
 def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
@@ -96,7 +111,7 @@ def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
         sample = sampled(target, case, case.dumped[piece.target])
         if sample is not None:
             yield target, sample
-    if target.op != "linear" or several(piece, case):
+    if target.op != "linear" or case.graph.several(piece):
         yield from inner_samples(piece, case)
 
 
@@ -105,13 +120,14 @@ def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
 
     A head is one, if its logits are bounded before they are dumped.
     """
+    in_turn = InTurn(case.trial, piece) if case.graph.several(piece) else None
     for cut in bottlenecks(piece, case.graph, case.dumped):
         added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
         calls = [one for one in added if one.op == "linear"]
         last = case.graph.calls[cut]
         here = {"add": calls, "linear": [last] if cut != piece.target else []}
         for call in here.get(last.op, ()):
-            found = shown(case, piece, cut, call)
+            found = shown(case, piece, cut, call, in_turn)
             noise = noise_of(piece, case, *found) if found else 0.0
             sample = sampled(call, case, *found, noise=noise, cut=cut) if found else None
             if sample is not None:
@@ -123,30 +139,28 @@ def noise_of(piece: Piece, case: Case, value: np.ndarray, known: np.ndarray) -> 
     """Return what rounding moves each number of a piece by, or of a `value` layers before its end,
     of the tokens that are `known`.
     """
-    if not several(piece, case):
+    if not case.graph.several(piece):
         value = case.trial.centre(None).target(piece.target)
     else:
         value = value[..., known, :]
     return case.judged[piece.target].noise * rms(value)
 
 
-def several(piece: Piece, case: Case) -> bool:
-    """Say whether a piece is of several layers."""
-    return len({case.graph.calls[number].layer for number in piece.calls} - {None}) > 1
-
-
 @np.errstate(all="ignore")
-def shown(case: Case, piece: Piece, cut: int, call: Call) -> tuple[np.ndarray, np.ndarray] | None:
+def shown(
+    case: Case, piece: Piece, cut: int, call: Call, in_turn: InTurn | None
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Return what the port has of a value in a piece, and of which tokens (T,) that is known.
 
-    Fresh random numbers are small, so it is looked for near to what it is without the projection.
+    A piece of several layers is led back `in_turn`. Fresh random numbers are small, so it is looked
+    for near to what it is without the projection.
     """
     if cut == piece.target:
         value = case.dumped[cut]
         return value, np.ones(value.shape[-2], bool)
     without = case.trial.centre(None).target(cut, {call.number: call.with_changed(1, nought)})
-    if several(piece, case):
-        return undone_in_turn(case.trial, piece, cut, without, farthest(call, case))
+    if in_turn is not None:
+        return in_turn.undone(cut, without, farthest(call, case))
     return undone(case.trial, piece, cut, without)
 
 
@@ -156,7 +170,8 @@ def farthest(call: Call, case: Case) -> np.ndarray:
     ref = call.inputs[0]
     if not isinstance(ref, Value):
         return np.zeros(0)
-    x = case.trial.centre(None).target(ref.number)
+    run, known = case.trial.centre(None), ref.number in case.dumped
+    x = run.port(ref.number) if known else run.target(ref.number)
     outputs = case.graph.shapes[call.number][-1]
     usual = max(sizes(x.shape[-1])) * math.sqrt(outputs)
     return FARTHEST * usual * np.linalg.norm(x.reshape(-1, x.shape[-1]), axis=-1)
@@ -219,6 +234,8 @@ def sampled(
         kept = usual(port, x)
         x, port, right = x[kept], port[kept], right[kept]
     left, lengths, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
+    if not lengths.size:  # no token was found that is usual
+        return None
     steep = max(STEEP * lengths[0], CLEAR * noise / min(sizes(x.shape[-1])))
     left, lengths = left[:, lengths > steep], lengths[lengths > steep]
     if beside and not comes_from(left, port):

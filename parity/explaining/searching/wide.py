@@ -63,7 +63,8 @@ class Wide:
     @cached_property
     def most(self) -> float:
         trial, piece = self.few.trial, self.few.piece
-        price = Segments(trial, piece, []).price * trial.graph.shapes[piece.target][1]
+        axis = trial.graph.token_axes[piece.target][0]
+        price = Segments(trial, piece, []).price * trial.graph.shapes[piece.target][axis]
         return min(MOST, WORK / max(price, 1.0))
 
     @property

@@ -7,7 +7,7 @@ value is judged as in a prefill; a bug of the cache is wrong in the rows of step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,14 +93,22 @@ def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
     if not said:
         raise InputError(dump.path, NO_TOKENS)
     later = dump.fed[: (count := steps_in(dump))]
-    if tokens is not None and not later and count < len(said):
-        said, later = said[: len(said) - count], [[one] for one in said[len(said) - count :]]
+    if tokens is not None:
+        said, fed = told_apart(dump, said)
+        later = later or [[one] for one in fed]
     if len(later) < count:
         raise InputError(dump.path, NO_DECODED.format(steps=count, said=len(later) or "none"))
     return Fed(
         np.array([[*said, *(one for step in later for one in step)]]),
         (len(said), *map(len, later)),
     )
+
+
+def told_apart(dump: Dump, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the ids of a prompt, and what was fed behind it if the dump does not say that."""
+    count = steps_in(dump)
+    end = len(tokens) - count if count < len(tokens) and not dump.fed else len(tokens)
+    return [*tokens[:end]], [*tokens[end:]]
 
 
 def steps_in(dump: Dump) -> int:
@@ -196,9 +204,10 @@ class Joined(Alignment):
         return replace(self, last=frozenset(found))
 
 
-def joined(sides: Alignment, graph: Graph, fed: Fed) -> Joined:
+def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] = ()) -> Joined:
     """Put the passes of a dump together. What is not in all of them is left out, and said.
 
+    `beside` are caches that are read elsewhere: of them alone nothing need be put together.
     Raises: InputError if no tap is in the prompt and in every step.
     """
     axes = {tap: graph.token_axes[number] for tap, number in graph.taps.items()}
@@ -222,7 +231,7 @@ def joined(sides: Alignment, graph: Graph, fed: Fed) -> Joined:
     whole = Joined(**known, lengths=fed.lengths, axes=axes, parts=parts, caches=caches)
     whole = whole.with_last_rows(graph)
     short = [tap for tap in parts if steps and of_other_keys(whole, tap, graph)]
-    if steps and not set(parts) - set(short) and not caches:
+    if steps and not set(parts) - set(short) and not caches and not beside:
         where = f"the first that is not is {show(next(iter(partial)), 48)}" if partial else None
         raise InputError(sides.dump.path, "no tap is in the prompt and in every step", where)
     kept = {tap: name for tap, name in names.items() if tap not in short}

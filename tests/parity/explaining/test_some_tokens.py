@@ -5,17 +5,23 @@ clean; a bug of tokens that are not in the dump is never given the name of one o
 """
 
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lockstep import fast, reference
+from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.parity.excerpts.excerpt import excerpt_of
 from lockstep.parity.explain import explain
+from lockstep.parity.explaining import dumped
 from lockstep.parity.explaining.excerpts import text
+from lockstep.parity.explaining.routing import flips
 from lockstep.parity.faults import catalogue
 from lockstep.reference import ops
+from lockstep.reference.checkpoint.errors import InputError
 from tests.parity import builders
 from tests.parity.builders import planted
 from tests.parity.explaining import ports
@@ -81,6 +87,21 @@ def test_bugs_of_both_kinds_are_named_and_what_is_behind_them_is_left_open():
     assert "model.layers.1.self_attn.o_proj" in line and "is wrong before it" in line
 
 
+@pytest.fixture
+def cases(monkeypatch):
+    """The whole texts that are judged."""
+    found, too_long = [], text.too_long
+    module = sys.modules["lockstep.parity.explain"]
+    monkeypatch.setattr(module, "too_long", lambda case: found.append(case) or too_long(case))
+    return found
+
+
+def test_what_is_not_decided_is_not_judged(cases):
+    explained(MISTRAL, ["rope-pairing-swapped"], faults=[])
+    (case,) = cases
+    assert case.hidden and case.judged and not case.hidden.keys() & case.judged.keys()
+
+
 def far_turn(x, positions, frequencies, *, factor):
     """Turn tokens 2 and 3 too far."""
     off = np.where((positions == 2) | (positions == 3), positions + 1, positions)
@@ -140,8 +161,123 @@ def test_a_prompt_that_is_too_long_leaves_attention_open(dense, tmp_path, monkey
     assert "over all 12 tokens" in line
 
 
-def test_what_is_off_behind_a_router_is_left_open():
+def last_two_of(names, *, logits=1.0):
+    """Explain some taps of the last two of 20 tokens, with larger logits."""
+    taps, excerpt = ports.port(MISTRAL), excerpt_of("last:2", [20])
+    some = {tap: excerpt.cut(tap, taps[tap]) for tap in taps if tap in names}
+    some |= {"lm_head": some["logits"], "logits": some["logits"] * np.float32(logits)}
+    dump = ports.dumped(some, MISTRAL, positions=json.dumps(excerpt.rows[0]))
+    return explain(ports.model_of(MISTRAL), dump, faults=[])
+
+
+@pytest.mark.parametrize("names", [["logits"], ["model.norm", "logits"]])
+def test_a_value_that_is_there_twice_is_judged_twice(names, monkeypatch):
+    assert last_two_of(names).verdict == "clean"
+    found = last_two_of(names, logits=1.5)
+    assert found.verdict == "unknown" and len(found.unexplained) == 1
+    monkeypatch.setattr(text, "LARGEST", 1)
+    found = last_two_of(names, logits=1.5)
+    assert found.verdict == "unknown" and "the same value" in found.unexplained[0].shape
+
+
+def test_tokens_beside_a_batch_are_refused(dense, tmp_path):
+    port = fast.load(dense, backend="cpu", dtype="float32")
+    trace_run(port, [PROMPT, PROMPT[:5]], tmp_path / "x", globs=None, decode=0, at="1,last:2")
+    with pytest.raises(InputError, match="leave --tokens out"):
+        explain(reference.load(dense), tmp_path / "x", tokens=PROMPT)
+
+
+def without_ids(path):
+    """Return a dump that says no ids at all."""
+    dump = open_dump(path)
+    ids = ("tokens", "decoded", "prompt")
+    return replace(dump, about={key: x for key, x in dump.about.items() if key not in ids})
+
+
+def test_tokens_may_hold_what_steps_were_fed(dense, tmp_path):
+    port, known = planted(dense, silu=ops.gelu_tanh), reference.load(dense)
+    faults = [one for one in catalogue() if one.id == "act-silu-vs-gelu"]
+    found = []
+    for at in ("4:6", None):
+        trace_run(port, PROMPT, path := tmp_path / f"{at}", globs=["*.mlp.*"], decode=2, at=at)
+        fed = [*PROMPT, *open_dump(path).decoded[:2]]
+        found.append(explain(known, without_ids(path), tokens=fed, faults=faults))
+    some, whole = found
+    assert (ports.ids(some), some.steps) == (ports.ids(whole), whole.steps)
+    assert (ports.ids(some), some.steps) == ({"act-silu-vs-gelu"}, 2)
+    assert "of the prompt these are judged: 2 of 12 tokens: 4..5" in some.conventions
+
+
+@pytest.mark.parametrize("decode", [0, 2])
+def test_caches_alone_are_judged(dense, tmp_path, decode):
+    globs = ["*.cached_*"]
+    right = fast.load(dense, backend="cpu", dtype="float32")
+    found = traced(dense, tmp_path / "x", right, globs=globs, decode=decode)
+    assert (found.verdict, found.compared) == ("clean", 4)
+    found = traced(dense, tmp_path / "y", planted(dense, rope=far_turn), globs=globs, decode=decode)
+    (one,) = found.unexplained
+    assert one.tap.endswith("model.layers.0.self_attn.cached_keys")
+
+
+@pytest.mark.parametrize("axes", ["bgsd->bsgd", "bgsd->gsd", "bgsd->sgd"])
+def test_caches_may_lie_otherwise(dense, tmp_path, axes):
+    """Heads behind tokens, and no axis of the batch: as in a whole dump."""
+    for port, names in (
+        (fast.load(dense, backend="cpu", dtype="float32"), []),
+        (planted(dense, rope=far_turn), ["model.layers.0.self_attn.cached_keys"]),
+    ):
+        trace_run(port, PROMPT, tmp_path / "x", globs=["*.cached_*"], decode=0, at="last:2")
+        dump = open_dump(tmp_path / "x")
+        taps = {name: np.einsum(axes, dump.read(name)) for name in dump.shapes}
+        shapes = {name: one.shape for name, one in taps.items()}
+        dump = replace(dump, shapes=shapes, read=taps.__getitem__, parted=None)
+        found = explain(reference.load(dense), dump, faults=[])
+        assert [one.tap for one in found.unexplained] == names
+        assert found.compared == (2 if names else 4)
+        assert any("heads behind tokens" in line for line in found.conventions) == ("sg" in axes)
+
+
+def test_of_caches_little_is_kept(dense, tmp_path, monkeypatch, cases):
+    monkeypatch.setattr(dumped, "KEPT", 0)
+    port = fast.load(dense, backend="cpu", dtype="float32")
+    found = traced(dense, tmp_path / "x", port, globs=["*.self_attn.*", "*.cached_*"])
+    caches = cases[0].some.of_all
+    assert found.verdict == "clean" and len(caches) == 4
+    assert not caches.own and len(caches.kept) == 1
+
+
+def test_caches_of_fewer_slots_are_left_out(dense, tmp_path):
+    port = fast.load(dense, backend="cpu", dtype="float32")
+    trace_run(port, PROMPT, tmp_path / "x", globs=["*.cached_*"], decode=0, at="last:2")
+    dump = open_dump(tmp_path / "x")
+    taps = {name: dump.read(name)[:, :, 1:] for name in dump.shapes}
+    shapes = {name: one.shape for name, one in taps.items()}
+    dump = replace(dump, shapes=shapes, read=taps.__getitem__, parted=None)
+    with pytest.raises(InputError, match="nothing was compared"):
+        explain(reference.load(dense), dump, faults=[])
+
+
+SCALED = {"bugs": ["attn-scale-should-be-one"], "where": lambda call: call.layer == 1}
+
+
+def test_what_is_off_behind_a_router_is_not_clean():
+    found = explained("gemma4/sparse", faults=[], **SCALED)
+    assert found.verdict == "unknown"
+    assert [one.tap for one in found.unexplained] == ["model.layers.1.self_attn.o_proj"]
+    assert found.unexplained[0].shape.endswith(text.DOUBT)
+
+
+def test_where_experts_are_near_it_is_said(monkeypatch):
     """Another token's experts may be others by rounding alone."""
-    bug = {"bugs": ["attn-scale-should-be-one"], "where": lambda call: call.layer == 1}
-    found = explained("gemma4/sparse", faults=[], **bug)
-    assert found.unexplained == [] and "other experts" in notes(found)[0]
+    monkeypatch.setattr(flips, "NEAR", 1e9)
+    found = explained("gemma4/sparse", faults=[], **SCALED)
+    assert found.verdict == "unknown" and found.unexplained[0].shape.endswith(text.TURNED)
+
+
+def test_near_experts_of_tokens_behind_those_of_the_dump_say_nothing(monkeypatch):
+    def of_the_last(centre, spread, per_token):
+        return np.broadcast_to(np.arange(centre.shape[-2]) == 19, centre.shape[:-1])
+
+    monkeypatch.setattr(flips, "near_choice", of_the_last)
+    found = explained("gemma4/sparse", faults=[], **SCALED)
+    assert found.unexplained[0].shape.endswith(text.DOUBT)

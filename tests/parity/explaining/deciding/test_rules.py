@@ -1,12 +1,15 @@
 """A rule for all layers, where adapters were lost and the catalogue does not know that. By law."""
 
 from functools import cache
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lockstep import reference
 from lockstep.parity.explain import explain
+from lockstep.parity.explaining.searching.untrained import Random, told
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, record
@@ -51,3 +54,39 @@ def test_moved_adapters_are_named(variant):
     found = found_in(taps_of(adapted(), fault.variants[variant]), LOST)
     assert ids(found) == {MOVED} and found.unexplained == []
     assert [one.variant for one in found.faults] == [variant]
+
+
+def test_one_adapter_that_is_lost_is_not_said_to_be_moved():
+    """By hand: the five others are where they should be."""
+    (fault,) = (one for one in catalogue() if one.id == LOST)
+    lost = next(iter(fault.variants.values()))
+    first = next(call.number for call in record(adapted(), TOKENS).calls if call.op == "add_lora")
+    taps = taps_of(
+        adapted(), lambda call, graph: (call.number == first and lost(call, graph)) or None
+    )
+    found = found_in(taps)
+    assert ids(found) == {LOST} and found.faults[0].also_fits == []
+    found = found_in(taps, LOST)
+    assert found.faults == [] and len(found.unexplained) == 1
+
+
+def test_a_rule_that_was_given_up_does_not_come_back(monkeypatch):
+    """By hand: pieces that it would explain were read as random numbers."""
+    twice = "norm-applied-twice"
+    (fault,) = (one for one in catalogue() if one.id == twice)
+    (wrong,) = fault.variants.values()
+    bare = reference.load(adapted().checkpoint.path)
+    taps = taps_of(
+        bare, lambda call, graph: (call.place == "model.norm" and wrong(call, graph)) or None
+    )
+    read = [f"model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]
+
+    def read_wrongly(case):
+        for piece in case.wrong:
+            if case.tap(piece) in read:
+                call = case.graph.calls[piece.target]
+                yield Random(piece, told(call, case, SimpleNamespace(size=0.02), piece), seen=False)
+
+    module = import_module("lockstep.parity.explain")  # the package has a function of that name
+    monkeypatch.setattr(module, "untrained", read_wrongly)
+    assert ids(found_in(taps, LOST)) == {twice, "strict-false-drops-tensors"}

@@ -1,12 +1,13 @@
 """What moves a value by less than a rounding is decided by the bits that it turns. By law."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes
-from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.graph import Graph, Piece
 from tests.parity.explaining.ports import explained, port
 
 NAME = "models/sliding_bfloat16"
@@ -80,8 +81,9 @@ def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them
     """By hand: one rounding turns the bits of all later tokens there, and so may any quiet bug."""
     bug, cast = SimpleNamespace(calls=frozenset([0, 1])), Votes(8, 0, 0, 8)
     calls = [SimpleNamespace(layer=layer) for layer in layers]
-    trial = SimpleNamespace(graph=SimpleNamespace(calls=calls))
-    ballot = Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
+    graph = SimpleNamespace(calls=calls)
+    graph.several = partial(Graph.several, graph)
+    ballot = Ballot(SimpleNamespace(graph=graph), [], {})  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {})
     monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, 0.99 if more else 0.85))
     monkeypatch.setattr(ballot, "count", lambda *given: cast)

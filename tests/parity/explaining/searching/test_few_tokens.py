@@ -13,6 +13,7 @@ from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.search import Search
+from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.wide import Wide, spread_out
 from lockstep.parity.explaining.tensors import Tensors
@@ -217,3 +218,19 @@ def test_tokens_are_spread_from_the_first_to_the_last():
     assert spread_out(np.arange(40)).tolist() == [0, 8, 16, 23, 31, 39]
     assert spread_out(np.array([3, 4])).tolist() == [3, 4]
     assert spread_out(np.array([], int)).tolist() == []
+
+
+def test_the_work_is_told_by_the_tokens_wherever_their_axis_is(monkeypatch: pytest.MonkeyPatch):
+    """By hand: the values of heads have it behind that of the heads."""
+    graph, taps = graph_of(MODEL), port(MODEL)
+    number = graph.taps["model.layers.0.self_attn.q_rope"]
+    assert graph.shapes[number][1] != graph.shapes[number][2] == 20
+    values = {graph.taps["model.embed_tokens"]: taps["model.embed_tokens"]}
+    values[number] = np.zeros(graph.shapes[number], np.float32)
+    model = model_of(MODEL)
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(number, values)
+    monkeypatch.setattr(module, "WORK", 1e6)
+    few = SimpleNamespace(trial=trial, piece=piece)
+    price = Segments(trial, piece, []).price
+    assert Wide(few, []).most == pytest.approx(1e6 / (20 * price))  # pyright: ignore[reportArgumentType]

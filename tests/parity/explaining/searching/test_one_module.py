@@ -2,7 +2,10 @@
 
 import pytest
 
+from lockstep.parity.explaining.searching import search as module
+from lockstep.parity.explaining.searching import untrained
 from lockstep.parity.explaining.searching.hypothesis import FEW, hypotheses, in_one_module
+from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, graph_of, port
 
@@ -24,6 +27,28 @@ def test_it_is_named_with_its_layer(bug, module):
     (fault,) = found.faults
     assert (fault.id, fault.layers) == (bug.partition("[")[0], [1])
     assert fault.also_fits == [] and found.unexplained == []
+
+
+@pytest.mark.parametrize(("most", "named"), [(8000, True), (-1, False)])
+def test_the_search_has_a_limit_of_its_own(monkeypatch, most, named):
+    """By hand: a model of usual depth has as many bugs to look at as the budget allows."""
+    every = Search.explanations
+
+    def explanations(self, *words, **options):
+        self.budget = len(self.atoms) - 1
+        return every(self, *words, **options | {"deep": False})
+
+    monkeypatch.setattr(Search, "explanations", explanations)
+    monkeypatch.setattr(module, "IN_ONE_MODULE", most)
+    monkeypatch.setattr(untrained, "shown", lambda *words: None)  # it takes long
+    taps = port(NAME, ["gguf-dims-reversed"], level="logits", where=in_q_proj, length=LENGTH)
+    known = [one for one in catalogue() if one.id == "gguf-dims-reversed"]
+    found = explained(NAME, taps, known, length=LENGTH)
+    assert [one.layers for one in found.faults] == [[1]] * named
+
+
+def in_q_proj(call):
+    return call.layer == 1 and call.place.endswith("q_proj")
 
 
 def test_each_module_of_each_layer_is_thought_of_once_where_there_are_many():

@@ -194,18 +194,21 @@ def test_the_deepest_sets_of_a_stage_are_the_last(monkeypatch: pytest.MonkeyPatc
     assert search.stage([frozenset()], search.atoms, 1, 0, deepest=1) == []
 
 
-def test_a_set_that_a_bug_more_leaves_as_it_was_is_not_gone_on_from():
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_set_that_a_bug_more_leaves_as_it_was_is_gone_on_from_by_the_patient(patient):
     """By hand: beside a mask that masks nothing, its number does nothing; a scale does."""
     (missing,), (number,), (scale,) = sets("missing", "number", "scale")
     for atom in (missing, number, scale):
         object.__setattr__(atom.hypothesis, "fault", SimpleNamespace(acausal=False))
     fits = {frozenset([missing, scale]): (1.0, 1.0, 1.0)}
     search = SimpleNamespace(
-        alone=lambda atom: frozenset([atom]), large=lambda some, *_: some, spent=False,
+        alone=lambda atom: frozenset([atom]), large=lambda some, *_: some,
+        spent=False, patient=patient,
         fit=lambda atoms, *_: fits.get(atoms, (3.0, 2.0, 2.0)), look_at=lambda some, rows: None,
     )  # fmt: skip
     found = Search.grown(search, [frozenset([missing])], [number, scale], None, 0, 8)  # pyright: ignore[reportArgumentType]
-    assert found == [frozenset([missing, scale])]
+    more = [frozenset([missing, number])] if patient else []
+    assert found == [frozenset([missing, scale]), *more]
 
 
 def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():

@@ -103,6 +103,15 @@ def test_a_bug_that_is_there_already_is_none_more():
     assert more_in(states, []).tolist() == [0, 0, 0]
 
 
+def test_two_parts_of_a_bug_are_one_more():
+    """By hand: of a set that holds none of it, and of one that holds it."""
+    one = Hypothesis(None, "a", "", 0, frozenset([1, 2]))  # pyright: ignore[reportArgumentType]
+    parts = [Alike([Atom(one, frozenset([number]))]) for number in (1, 2)]
+    sets = [frozenset(), frozenset([parts[0].usual])]
+    states = States(np.zeros((2, 1)), sets, None)  # pyright: ignore[reportArgumentType]
+    assert more_in(states, parts).tolist() == [1, 0]
+
+
 def test_an_explanation_moves_to_the_same_calls_of_another_layer():
     """By hand: the second bug is not in the other layer at all."""
     every = Hypothesis(None, "every", "", 0, frozenset({1, 2, 11, 12}))  # pyright: ignore[reportArgumentType]

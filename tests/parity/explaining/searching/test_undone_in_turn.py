@@ -1,16 +1,20 @@
 """What several layers and the head make of a value is undone, token by token. By law."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.searching import undone_in_turn as module
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.explaining.searching.undone_in_turn import TOKENS, undone_in_turn
+from lockstep.parity.explaining.searching.undone_in_turn import TOKENS, InTurn
+from lockstep.parity.explaining.searching.untrained import farthest
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
-from tests.parity.explaining.ports import explained, graph_of, ids, model_of
+from tests.parity.explaining.ports import explained, graph_of, ids, is_of, model_of
+from tests.parity.explaining.ports import port as port_of
 
 NAME, CUT = "models/untied_float32", "model.layers.0.residual"
 FLOAT32 = np.dtype(np.float32)
@@ -45,7 +49,7 @@ def led_back(port, off, farthest=np.inf):
     start = value + off * signs * np.sqrt(np.mean(value**2))
     piece = graph.piece(graph.taps["logits"], {graph.taps["logits"]: logits})
     most = np.full(value.shape[1], farthest)
-    return start, undone_in_turn(trial_of(logits), piece, graph.taps[CUT], start, most)
+    return start, InTurn(trial_of(logits), piece).undone(graph.taps[CUT], start, most)
 
 
 def ends(value):
@@ -86,6 +90,54 @@ def test_a_model_of_real_size_is_left(port, monkeypatch):
     assert led_back(port, 0.2)[1] is None
 
 
+def test_a_piece_is_left_that_took_too_much_work(port, monkeypatch):
+    """By hand: what one value took counts for the next one of the piece."""
+    graph, (logits, value) = graph_of(NAME), port
+    number, cut = graph.taps["logits"], graph.taps[CUT]
+    in_turn = InTurn(trial_of(logits), graph.piece(number, {number: logits}))
+    most = np.full(value.shape[1], np.inf)
+    assert in_turn.undone(cut, value, most) is not None
+    monkeypatch.setattr(module, "WORK", 1.5 * in_turn.spent)
+    assert in_turn.undone(cut, value, most) is None
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_prompt_of_one_token_or_two_shows_no_matrix(length):
+    known = [one for one in catalogue() if one.id == "strict-false-drops-tensors"]
+    graph = graph_of(NAME, length)
+    logits = 5 * np.random.default_rng(1).standard_normal(graph.shapes[graph.taps["logits"]])
+    found = explained(NAME, {"logits": logits.astype(np.float32)}, known, length=length)
+    assert found.faults == [] and [one.tap for one in found.unexplained] == ["logits"]
+
+
+def test_what_the_port_dumped_behind_a_value_is_taken():
+    """By law: the rest of a piece is what it is, computed from what the piece is computed from."""
+    model, graph, taps = model_of(NAME), graph_of(NAME), port_of(NAME)
+    inner = f"model.layers.{graph.config.num_hidden_layers - 1}.self_attn.v_proj"
+    values = {graph.taps["logits"]: taps["logits"], graph.taps[inner]: 3 * taps[inner]}
+    trial = Trial(graph, model.ops, FLOAT32, values, Tensors(model.checkpoint))
+    piece, cut = graph.piece(graph.taps["logits"], values), graph.taps[CUT]
+    value = trial.centre(None).target(cut)
+    ends = InTurn(trial, piece).continued(cut, value[:, :TOKENS], np.zeros((1, value.shape[-1])))
+    wanted = trial.centre(TOKENS).target(piece.target)[:, -1]
+    np.testing.assert_allclose(ends, wanted, rtol=1e-9)
+
+
+def test_how_far_a_value_may_be_is_told_by_the_inputs_of_the_port():
+    """By law: of inputs three times as large, three times as far."""
+    graph, taps = graph_of(NAME), port_of(NAME)
+    call = next(one for one in graph.calls if one.place.endswith("o_proj"))
+    number = call.inputs[0].number
+    value = trial_of(taps["logits"]).centre(None).target(number)
+
+    def found(dumped):
+        trial = trial_of(taps["logits"])
+        trial = trial.over(trial.dumped | dumped)
+        return farthest(call, SimpleNamespace(trial=trial, graph=graph, dumped=trial.dumped))
+
+    np.testing.assert_allclose(found({number: 3 * value}), 3 * found({}), rtol=1e-9)
+
+
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.006, False), (0.05, False)])
 def test_random_numbers_of_an_early_layer_are_named_from_the_logits(deviation, named):
     known = [one for one in catalogue() if one.id == "strict-false-drops-tensors"]
@@ -95,8 +147,9 @@ def test_random_numbers_of_an_early_layer_are_named_from_the_logits(deviation, n
     assert bool(found.unexplained) != named
 
 
+@pytest.mark.parametrize("level", ["logits", "layers"])
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.05, False)])
-def test_a_head_of_random_numbers_is_named_by_logits_that_are_bounded(deviation, named):
+def test_a_head_of_random_numbers_is_named_by_logits_that_are_bounded(deviation, named, level):
     name = "gemma4/dense"
     model, graph = model_of(name), graph_of(name)
     run = Evaluator(graph, ways(FLOAT32)[1][0], FLOAT32, {}, Tensors(model.checkpoint))
@@ -107,8 +160,9 @@ def test_a_head_of_random_numbers_is_named_by_logits_that_are_bounded(deviation,
         return (deviation * numbers).astype(weight.dtype)
 
     last = graph.taps["logits"]
-    logits = run.target(last, {call.number: call.with_changed(1, drawn)})
+    wrong = {call.number: call.with_changed(1, drawn)}
+    taps = {tap: run.target(n, wrong) for tap, n in graph.taps.items() if is_of(level, tap)}
     assert last != call.number
     known = [one for one in catalogue() if one.id == "tied-head-mishandled"]
-    found = explained(name, {"logits": logits}, known)
+    found = explained(name, taps, known)
     assert ids(found) == ({known[0].id} if named else set())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching.untrained import Sample, comes_from, told
+from lockstep.parity.explaining.searching.untrained import Random, Sample, comes_from, told
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
@@ -22,7 +22,7 @@ from tests.parity.explaining.ports import (
     rewrite_of,
 )
 
-NAME = "models/untied_float32"
+NAME, DROPPED = "models/untied_float32", "strict-false-drops-tensors"
 RIGHT = port(NAME)
 
 
@@ -129,7 +129,8 @@ def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
         for piece in case.wrong:
             if case.tap(piece) == "model.layers.1":
                 call = case.graph.calls[piece.target]
-                yield piece, told(call, case, SimpleNamespace(size=0.02), piece)
+                named = told(call, case, SimpleNamespace(size=0.02), piece)
+                yield Random(piece, named, seen=False)
 
     module = import_module("lockstep.parity.explain")  # the package has a function of that name
     monkeypatch.setattr(module, "untrained", read_wrongly)
@@ -139,6 +140,25 @@ def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
     assert "model.layers.1" in found.faults[0].taps
     random = explained(NAME, layers_with(drawn(0.2)), known)
     assert ids(random) == {"strict-false-drops-tensors"} and not random.unexplained
+
+
+@pytest.mark.parametrize(("seen", "name"), [(False, "norm-applied-twice"), (True, DROPPED)])
+def test_the_head_is_shown_by_a_stack_of_layers_only_if_it_was_read(monkeypatch, seen, name):
+    """By hand: logits are the head's output, and it is not said that another one lacks weights."""
+
+    def read_wrongly(case):
+        for piece in case.wrong:
+            if case.tap(piece) == "logits":
+                call = next(one for one in case.graph.calls if one.place.endswith("o_proj"))
+                yield Random(piece, told(call, case, SimpleNamespace(size=0.02), piece), seen)
+
+    bug = "norm-applied-twice"
+    taps = port(NAME, [bug], level="layers")
+    taps = {tap: taps[tap] for tap in ("model.embed_tokens", "model.layers.0", "logits")}
+    known = [one for one in catalogue() if one.id in (bug, DROPPED)]
+    monkeypatch.setattr(import_module("lockstep.parity.explain"), "untrained", read_wrongly)
+    found = explained(NAME, taps, known)
+    assert [one.id for one in found.faults if "logits" in one.taps] == [name]
 
 
 @pytest.mark.parametrize(("spare", "named"), [(3, False), (4, True)])

@@ -1,4 +1,4 @@
-"""Four ranks in processes of their own, of every architecture, packed or not. By law."""
+"""Two ranks and four in processes of their own, of every architecture, packed or not. By law."""
 
 import pytest
 
@@ -6,8 +6,9 @@ from tests.fast.parallel.test_ranks import check, ran
 from tests.wide_models import SOURCES, wide_model
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("mode", [None, "affine"])
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
-def test_four_ranks_give_the_logits_of_one(tmp_path, backend, mode):
+def test_ranks_give_the_logits_of_one(tmp_path, backend, mode, ranks):
     models = [str(wide_model(tmp_path / name, name, mode=mode)) for name in SOURCES]
-    check(ran(tmp_path, 4, backend, models), backend, models)
+    check(ran(tmp_path, ranks, backend, models), backend, models)
