@@ -81,7 +81,7 @@ def diff(
         from lockstep.parity.diffing.some_tokens import with_some_tokens
 
         sides = aligned(left, right, padding)
-        with_some_tokens(result, *sides, model, tokens, dtype, progress, excerpt, rows)
+        with_some_tokens(result, *sides, model, tokens, dtype, progress, excerpt, rows, kept)
     else:
         sides = aligned(left, right, padding)
         with_oracle(result, *sides, model, tokens, dtype, progress, rows, kept)

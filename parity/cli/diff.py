@@ -8,7 +8,7 @@ by sketches, and --model only says what each operation reads.
 
 With --resume what is judged goes to FILE at once. If the comparison is interrupted, the same
 command goes on from there, to the same result; FILE is deleted when that is shown. It does not go
-with sketches, with ranks, nor with --model where the dumps are of some tokens of a prompt.
+with sketches, which are compared in seconds, nor with ranks.
 """
 
 import sys
@@ -53,7 +53,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 SKETCHED = "is for whole traces: sketches are compared in seconds"
-SOME = "does not go with --model where the dumps are of some tokens of a prompt"
 
 
 def refuse_resume(options: Namespace, why: str) -> None:
@@ -119,24 +118,11 @@ def kept_of(options: Namespace, left: Any, right: Any, model: Any) -> Any:
     if isinstance(model, str | Path):
         what = "is for the reference and for no model: torch modules judge a prompt at once"
         raise InputError("--resume", what)
-    if model is not None and of_some_tokens(left, right, model):
-        refuse_resume(options, SOME)
     kept = KeptTaps(options.resume, left, right, model)
     if kept.count:
         said = f"{counted(kept.count, 'tap')} judged before, by {options.resume}"
         print(printable(f"lockstep: {said}"), file=sys.stderr)
     return kept
-
-
-def of_some_tokens(left: Any, right: Any, model: Any) -> bool:
-    """Tell whether dumps are judged token by token, which is not kept."""
-    from lockstep.parity.diff import shared_tokens
-    from lockstep.parity.excerpts.shared import shared
-    from lockstep.parity.judging.padding import shared_rows
-
-    rows = shared_rows(left, right)
-    tokens = shared_tokens(left, right) if rows is None else None
-    return shared(left, right, model, tokens, rows).excerpt is not None
 
 
 @contextmanager

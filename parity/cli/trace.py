@@ -35,6 +35,7 @@ EXAMPLE = """\
   lockstep trace MODEL --prompt "$(cat long.txt)" --positions last:8 -o end.safetensors
   lockstep trace MODEL --prompt "$(cat long.txt)" --sketch -o long.sketch
   lockstep trace MODEL --tokens 1,2,3 --decode 500 --resume -o long.safetensors
+  lockstep trace MODEL --prompt "$(cat long.txt)" --positions last:8 --backend cpu --resume -o end
   lockstep trace MODEL --tokens 1,2,3 --tensor-parallel 2 -o 'run.{rank}.safetensors'"""
 
 

@@ -25,6 +25,7 @@ from lockstep.parity.judging.padding import Padding
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.naming.align import Alignment
 from lockstep.parity.naming.names import CACHED
+from lockstep.parity.resuming.kept_taps import NOTHING, Kept
 from lockstep.reference.checkpoint.errors import InputError
 
 END_TO_END = (
@@ -46,9 +47,11 @@ def with_some_tokens(
     progress: Callable[[str], None],
     excerpt: Excerpt,
     rows: list[list[int]] | None = None,
+    kept: Kept = NOTHING,
 ) -> None:
     """Walk the reference over whole prompts and judge what the right side has of some tokens.
 
+    What is `kept` of an interrupted run is not judged again, but the reference runs all the same.
     `rows` are the prompts of a batch.
     """
     if not tokens and not rows:
@@ -64,6 +67,12 @@ def with_some_tokens(
             shapes = {name: value.shape for name, value in stage.truth.items()}
             port, spoilt = read_all(right, prefix, shapes)
             caches = held(right, prefix, stage.recorded.recorded.taps)
+            if (known := kept.taps(prefix + stage.name)) is not None:
+                oracle.pass_by(stage, port, caches, prefix, padding)
+                result.taps += with_heritage(known, result.first_divergence)
+                for tap in known:
+                    progress(tap.name)
+                continue
             with np.errstate(all="ignore"):
                 judged, instead = oracle.judge(stage, port, caches, prefix, padding)
                 found = {tap.name: tap for tap in judged} | spoilt
@@ -71,6 +80,7 @@ def with_some_tokens(
                          for name, tap in found.items()}  # fmt: skip
                 names, port = [*stage.truth, *stage.caches], port | caches
                 taps = in_order(names, found, instead, port, prefix, dtype, padding, result)
+            kept.add(prefix + stage.name, taps)
             result.taps += with_heritage(taps, result.first_divergence)
             for tap in taps:
                 progress(tap.name)

@@ -85,9 +85,13 @@ class TraceFile:
             self.writer.discard()
             return
         try:
-            self.writer.close()
+            self.complete()
         except OSError as failure:
             raise self.unwritten(failure) from None
+
+    def complete(self) -> None:
+        """Put the file where it belongs."""
+        self.writer.close()
 
     def unwritten(self, error: Exception) -> Unwritten:
         reason = getattr(error, "strerror", None) or error

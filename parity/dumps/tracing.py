@@ -22,7 +22,8 @@ from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
 
-PARTS = "goes on from whole taps: it does not go with --positions or --sketch"
+PARTS = ("this prompt goes through the reference in parts, and nothing is kept before its end; "
+         "--backend cpu and mlx take it as a whole")  # fmt: skip
 Trace = Callable[[str, Any], None]
 HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
 
@@ -50,11 +51,10 @@ def trace_run(
     them a block of queries at a time, and the last bits may be others. `files` opens what is
     written to, a file for each of several ranks where it is one.
     Raises: InputError if no tap that this backend computes has such a name, or no prompt such a
-    position, or a batch of unequal prompts is to be sketched, or `resume` is asked of parts of taps
-    or sketches, or the file cannot be written, or would have a header that is too long to be read.
+    position, or a batch of unequal prompts is to be sketched, or `resume` is asked where a prompt
+    of which some tokens are written is fed in parts, or the file cannot be written, or would have a
+    header that is too long to be read.
     """
-    if resume and (at is not None or sketched):
-        raise InputError("--resume", PARTS)
     rows, batch = prompts_of(tokens)
     padding = Padding(tuple(map(len, rows)))
     excerpt = excerpt_of(at, padding.lengths)
@@ -62,6 +62,10 @@ def trace_run(
     if not resume and excerpt is None:
         model, told = without_scores(model, padding, globs)
     cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
+    if resume and excerpt is not None:
+        check_whole(WholeRun(model, cache, excerpt), fed)
+    if sketched:
+        check_equal(padding)
     about = {
         "model": escape(model.checkpoint.path.name),
         "backend": backend_of(model),
@@ -74,9 +78,11 @@ def trace_run(
     stages = (decode + 1) * (model.config.num_hidden_layers + 2)
     room = header_room(model.checkpoint, globs, decode + 1)
     if resume:
-        file, steps = opened_again(model, path, room, about, globs, decode)
+        file, steps = opened_again(
+            model, path, room, about, globs, decode, sketched, some=excerpt is not None
+        )
     else:
-        file, steps = opened(path, room, about, padding, sketched, files), Steps(model)
+        file, steps = opened(path, room, about, sketched, files), Steps(model)
     with file, Progress(stages) as progress:
         for step in range(decode + 1):
             file.prefix = f"step.{step}/" if step else ""
@@ -110,29 +116,40 @@ def without_scores(
 
 
 def opened(
-    path: str | Path, room: int, about: dict[str, Any], padding: Padding, sketched: bool,
-    files: Callable[..., Any],
-) -> Any:  # fmt: skip
+    path: str | Path, room: int, about: dict[str, Any], sketched: bool, files: Callable[..., Any]
+) -> Any:
     """Return the file that taps go to, whole or sketched."""
     if not sketched:
         return files(path, room, **about)
-    from lockstep.parity.sketches.writing import UNEQUAL, SketchFile
+    from lockstep.parity.sketches.writing import SketchFile
+
+    return SketchFile(path, **about)
+
+
+def check_equal(padding: Padding) -> None:
+    """Raise InputError if prompts that are to be sketched are not of one length."""
+    from lockstep.parity.sketches.writing import UNEQUAL
 
     if len({*padding.lengths}) > 1:
         raise InputError("--sketch", UNEQUAL)
-    return SketchFile(path, **about)
+
+
+def check_whole(run: WholeRun, fed: np.ndarray) -> None:
+    """Raise InputError if a prompt is fed in parts, so that layers come to no end before it."""
+    if run.part_of(fed) < fed.shape[1]:
+        raise InputError("--resume", PARTS)
 
 
 def opened_again(
     model: Any, path: str | Path, room: int, about: dict[str, Any],
-    globs: Sequence[str] | None, decode: int,
+    globs: Sequence[str] | None, decode: int, sketched: bool, some: bool,
 ) -> tuple[TraceFile, Steps]:  # fmt: skip
     """Open a trace that an earlier run may have begun, and say which of its steps are missing."""
     from lockstep.parity.resuming.trace_steps import Resumed, kept_trace
 
     planned = names_of(model.checkpoint, cached=True)
-    file = kept_trace(model, path, room, about, globs, decode, planned)
-    return file, Resumed(model, file, globs, decode)
+    file = kept_trace(model, path, room, about, globs, decode, planned, sketched)
+    return file, Resumed(model, file, globs, decode, some=some)
 
 
 def cut_to(excerpt: Excerpt, write: Trace) -> Trace:

@@ -22,6 +22,7 @@ from lockstep.parity.replaying.cached import caches_behind
 from lockstep.parity.replaying.oracle import (
     Oracle,
     OracleStage,
+    fitting_taps,
     judged_tap,
     misshapen,
     shaped_alike,
@@ -156,15 +157,9 @@ class ExcerptOracle:
         of tokens that may not be among these.
         """
         recorded, truth = stage.recorded.recorded, stage.truth
-        fed = {name: port[name] for name in truth if shaped_alike(port.get(name), truth[name])}
-        if padding is not None:
-            fed = {name: padding.healed(prefix + name, one, truth[name])
-                   for name, one in fed.items()}  # fmt: skip
-        held = self.held_of_all(recorded, caches)
-        taken = {id(recorded.taps[name]) for name in held}
-        given = {name: one for name, one in fed.items() if id(recorded.taps[name]) not in taken}
-        open_, unknown = self.unknown(recorded, given, taken)
-        centre, spread = self.replayed(stage.recorded, given | held, unknown)
+        fed = fitting_taps(truth, port, prefix, padding)
+        given, open_, unknown = self.known(recorded, fed, caches)
+        centre, spread = self.replayed(stage.recorded, given, unknown)
         operations = {id(node.output): node.op for node in recorded.nodes}
         taps: list[Tap] = []
         instead = {name: right for name, right in stage.caches.items()
@@ -181,6 +176,32 @@ class ExcerptOracle:
                 taps.append(judged_tap(prefix + name, op, port[name], right, centre[name],
                             [way[name] for way in spread], self.small.dtype, padding))  # fmt: skip
         return taps, instead
+
+    @np.errstate(all="ignore")
+    def pass_by(
+        self,
+        stage: SomeStage,
+        port: Mapping[str, np.ndarray],
+        caches: Mapping[str, np.ndarray],
+        prefix: str,
+        padding: Padding | None,
+    ) -> None:
+        """Do what `judge` leaves behind for later stages, and no more."""
+        fed = fitting_taps(stage.truth, port, prefix, padding)
+        given, _, unknown = self.known(stage.recorded.recorded, fed, caches)
+        alive = stage.recorded.alive | self.beyond.known.keys()
+        for replay in self.ways(stage.recorded, unknown):
+            replay.carry(stage.recorded.recorded, given, alive)
+        self.lost &= stage.recorded.alive
+
+    def known(
+        self, recorded: Stage, fed: Mapping[str, np.ndarray], caches: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], set[str], frozenset[int]]:
+        """Return what a replay is given of the port, and as `unknown` does what it cannot know."""
+        held = self.held_of_all(recorded, caches)
+        taken = {id(recorded.taps[name]) for name in held}
+        given = {name: one for name, one in fed.items() if id(recorded.taps[name]) not in taken}
+        return given | held, *self.unknown(recorded, given, taken)
 
     def held_of_all(
         self, recorded: Stage, caches: Mapping[str, np.ndarray]
@@ -237,10 +258,18 @@ class ExcerptOracle:
         self, stage: OracleStage, port: Mapping[str, np.ndarray], unknown: frozenset[int]
     ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
         """Compute the stage again in every way; masks and angles are those of whole prompts."""
-        small, shared = self.small, Known()
-        alive = stage.alive | self.beyond.known.keys()
+        shared, alive = Known(), stage.alive | self.beyond.known.keys()
         made = []
-        for replay in (small.centre, *small.ways):
+        for replay in self.ways(stage, unknown):
+            kept = {} if replay is self.small.centre else shared
+            made.append(replay.stage(stage.recorded, port, kept))
+            replay.forget_all_but(alive)
+        self.lost &= stage.alive
+        return made[0], made[1:]
+
+    def ways(self, stage: OracleStage, unknown: frozenset[int]) -> Iterator[SomeReplay]:
+        """Yield every way of computing again, told of all tokens what a stage needs to know."""
+        for replay in (self.small.centre, *self.small.ways):
             assert isinstance(replay, SomeReplay)
             replay.unknown = unknown
             for node in stage.recorded.nodes:
@@ -248,8 +277,4 @@ class ExcerptOracle:
                     replay.carried[id(node.inputs[1])] = self.beyond.keys
                 elif node.op in BY_LENGTH:
                     replay.carried[id(node.inputs[0])] = self.beyond.lengths
-            kept = {} if replay is small.centre else shared
-            made.append(replay.stage(stage.recorded, port, kept))
-            replay.forget_all_but(alive)
-        self.lost &= stage.alive
-        return made[0], made[1:]
+            yield replay

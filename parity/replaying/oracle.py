@@ -93,7 +93,8 @@ class Oracle:
         reference's is judged on nothing else; one that is rightly empty is left out, since it
         compares nothing.
         """
-        taps, fitting = stage.recorded.taps, fitting_taps(stage, port, prefix, padding)
+        taps = stage.recorded.taps
+        fitting = fitting_taps(taps, port, prefix, padding)
         known: Known = {}
         centre = self.centre.stage(stage.recorded, fitting)
         spread = [way.stage(stage.recorded, fitting, known) for way in self.ways]
@@ -118,16 +119,16 @@ class Oracle:
         padding: Padding | None = None,
     ) -> None:
         """Do what `judge` leaves behind for later stages, and no more."""
-        fitting = fitting_taps(stage, port, prefix, padding)
+        fitting = fitting_taps(stage.recorded.taps, port, prefix, padding)
         for replay in (self.centre, *self.ways):
             replay.carry(stage.recorded, fitting, stage.alive)
 
 
 def fitting_taps(
-    stage: OracleStage, port: Mapping[str, np.ndarray], prefix: str, padding: Padding | None
-) -> dict[str, np.ndarray]:
-    """Return the port's taps of the right shape, as far as they count."""
-    taps = stage.recorded.taps
+    taps: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray], prefix: str,
+    padding: Padding | None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Return those of the port's `taps` that have the right shape, as far as they count."""
     fitting = {name: port[name] for name in taps if shaped_alike(port.get(name), taps[name])}
     if padding is None:
         return fitting

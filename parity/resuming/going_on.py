@@ -7,9 +7,11 @@ needs and the file does not have: for any architecture, and from the middle of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
+from lockstep.parity.dumps.steps import Chosen
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.later import Later, LaterOps, now
 from lockstep.parity.resuming.layout import laid_out
@@ -21,12 +23,16 @@ COSTLY = {"linear", "experts", "geglu_experts", "attention", "attention_scores",
 class GoingOn:
     """Which part of a run is behind us. `there` is true from the first tap on that is missing.
 
+    What is `chosen` is in the file, or is to be. Where it is `partial`, some tokens or a sketch,
+    no value can come from it: a run goes on from the stream then, from the last layer's end.
     With `lazy` caches are not filled before somebody asks: right for the last step alone. `again`
     counts products and attentions that were carried out before that.
     """
 
-    def __init__(self, file: KeptTrace, put: Any):
-        self.file, self.put = file, put
+    def __init__(self, file: KeptTrace, chosen: Chosen, put: Any):
+        self.file, self.chosen, self.put = file, chosen, put
+        self.partial = False
+        self.behind: list[Any] = []  # what layers of this step would have made, each in its turn
         self.there, self.lazy, self.again = False, False, 0
 
     def is_there(self) -> bool:
@@ -35,17 +41,29 @@ class GoingOn:
     def called(self, name: str) -> None:
         self.again += name in COSTLY
 
+    def after(self, layers: int, make: Callable[[], Any]) -> Any:
+        """Make what so many layers were to make, each in its turn and not within the next; then
+        `make`. All of that is made again, wherever the run is now."""
+        there, self.there = self.there, False
+        try:
+            for layer in range(layers):
+                now(self.behind[layer])
+                self.behind[layer] = None
+            return make()
+        finally:
+            self.there = there
+
     def leaf(self, record: dict[str, Any]) -> Later:
         """Return a kept tensor as the run had it, to be read when it is needed."""
         return Later(lambda: laid_out(self.file.read(record), record.get("steps"), self.put))
 
     def kept(self, name: str) -> Later | None:
-        """Return the value of a tap that an earlier run has written, None if it has not."""
+        """Return the value of a tap that an earlier run has written whole, None if it has not."""
         record, stream = self.file.record(name), self.file.stream
         if stream is not None and not self.there and stream["stream"] == self.file.prefix + name:
             self.there = True
             return self.leaf(stream)
-        return None if record is None else self.leaf(record)
+        return None if record is None or self.partial else self.leaf(record)
 
 
 def going_on(model: Any, here: GoingOn) -> Any:
@@ -76,7 +94,7 @@ class TapsFrom:
         if kept is not None:
             return kept
         missing = self.here.file.record(name) is None
-        if missing and self.trace is not None and self.trace.chooses(name):
+        if missing and self.trace is not None and self.here.chosen.chooses(name):
             self.here.there = True
             value = now(value)
             self.trace(name, value)
@@ -98,5 +116,6 @@ class CacheLater:
 
         if self._here.there or not self._here.lazy:
             return filled()
-        both = Later(filled)
+        layers = len(self._here.behind)
+        both = Later(lambda: self._here.after(layers, filled))
         return Later(lambda: both.now()[0]), Later(lambda: both.now()[1])

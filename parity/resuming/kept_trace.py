@@ -90,7 +90,7 @@ class KeptTrace(TraceFile):
         """Take over what one record says, or return False if its bytes are not there."""
         try:
             if "fed" in record:
-                self.fed.append(record["fed"])
+                self.note_fed(record["fed"])
                 return True
             if "stream" in record:
                 self.stream = record if self.whole(record) else None
@@ -149,16 +149,24 @@ class KeptTrace(TraceFile):
         return self.kept.get(self.prefix + name)
 
     def __call__(self, name: str, value: Any) -> None:
-        if self.record(name) is not None:
-            return
-        array, start = to_numpy(value), self.writer.size
+        if self.record(name) is None:
+            self.put(name, value)
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a tap that is not there."""
+        array = to_numpy(value)
+        self.put_tensor(name, array, described(array, layout_of(value)))
+
+    def put_tensor(self, name: str, array: np.ndarray, said: Mapping[str, Any]) -> None:
+        """Write a tensor, and behind it a line of the journal, with what is `said` of it."""
+        start = self.writer.size
         super().__call__(name, array)
         try:
             self.writer.body.flush()
         except OSError as error:
             raise self.unwritten(error) from None
-        said = described(array, layout_of(value)) | {"offsets": [start, self.writer.size]}
-        self.journal.add({"name": self.prefix + name, **said})
+        offsets = [start, self.writer.size]
+        self.journal.add({"name": self.prefix + name, **said, "offsets": offsets})
 
     def check_header(self, times: int = 1) -> None:
         """Raise InputError if the header is too long. A run that goes on was asked before."""
@@ -183,7 +191,12 @@ class KeptTrace(TraceFile):
     def put_fed(self, chosen: list[int]) -> None:
         """Note what the rows are fed next."""
         self.journal.add({"fed": chosen})
+        self.note_fed(chosen)
+
+    def note_fed(self, chosen: list[int]) -> None:
+        """A step begins: what went through the layers of the last one is behind us."""
         self.fed.append(chosen)
+        self.stream = None
 
     def leave(self) -> None:
         """Close all files and leave them where they are, for another run."""

@@ -10,6 +10,7 @@ from lockstep.parity.dumps.steps import Chosen, Steps
 from lockstep.parity.naming.names import matched
 from lockstep.parity.prompt_cache.identity import identity
 from lockstep.parity.resuming.going_on import GoingOn, going_on
+from lockstep.parity.resuming.kept_sketches import KeptSketches
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.later import now
 from lockstep.parity.resuming.surroundings import surroundings
@@ -20,18 +21,19 @@ LAST = "logits"  # the stage behind which no other one goes on
 
 def kept_trace(
     model: Any, path: str | Path, room: int, about: Mapping[str, Any],
-    globs: Sequence[str] | None, decode: int, planned: Sequence[str],
+    globs: Sequence[str] | None, decode: int, planned: Sequence[str], sketched: bool,
 ) -> KeptTrace:  # fmt: skip
     """Open a trace to go on with, or a new one if none was interrupted there.
 
-    `planned` are the names of the taps of a step.
+    `planned` are the names of the taps of a step. `sketched`: of each a sketch is kept.
     Raises: InputError if what is there is of another run, or says what no such run has written.
     """
     run = {
         "journal": "lockstep trace", "version": 1, **about, "taps": globs, "decode": decode,
         "weights": identity(model), **surroundings(model.runs_on),
+        **({"sketched": True} if sketched else {}),
     }  # fmt: skip
-    file = KeptTrace(path, room, run, **about)
+    file = (KeptSketches if sketched else KeptTrace)(path, room, run, **about)
     try:
         rows = len(about.get("batch", [[]]))
         check_fed(file, rows, decode, model.config.vocab_size)
@@ -70,28 +72,38 @@ def check_names(file: KeptTrace, planned: Set[str], decode: int) -> None:
 
 
 class Resumed(Steps):
-    """Steps of which those that are in the file are not made again."""
+    """Steps of which those that are in the file are not made again.
 
-    def __init__(self, model: Any, file: KeptTrace, globs: Sequence[str] | None, decode: int):
+    With `some` the file has some tokens of the prompt alone.
+    """
+
+    def __init__(
+        self, model: Any, file: KeptTrace, globs: Sequence[str] | None, decode: int, *, some: bool
+    ):
         self.file, self.chosen, self.decode = file, Chosen(file, globs), decode
-        self.here = GoingOn(file, model.put)
+        self.some, self.sketched = some, isinstance(file, KeptSketches)
+        self.here = GoingOn(file, self.chosen, model.put)
         self.here.there = not file.begun
         super().__init__(model if self.here.there else going_on(model, self.here))
 
     def begin(self, step: int) -> None:
         self.here.lazy = step == self.decode and not self.chosen.caches
+        self.here.behind = []
+        self.here.partial = self.sketched or (self.some and step == 0)
 
     def done(self, stage: str, value: Any) -> None:
-        """Keep what goes from layer to layer, where no tap of it is written.
+        """Keep what goes from layer to layer, where no tap of it is written whole.
 
         What was put off is made at the latest here, unless a file has it: or all layers in one.
         """
-        if stage == LAST or self.chosen.chooses(stage):
+        if stage == LAST or (self.chosen.chooses(stage) and not self.here.partial):
             return
         if self.here.there:
             self.file.put_stream(stage, now(value))
         elif self.file.stream is None:
             now(value)
+        else:
+            self.here.behind.append(value)
 
     def fed(self, step: int, logits: Any, last: Sequence[int]) -> list[int]:
         if step < len(self.file.fed):

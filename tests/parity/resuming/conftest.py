@@ -30,3 +30,27 @@ def cut(monkeypatch):
                 trace_run(*arguments, resume=True, **options)
 
     return run
+
+
+@pytest.fixture
+def check_cuts(cut, tmp_path):
+    """Return what cuts a run at several places, one after another, and looks at its bytes.
+
+    It returns how many operations the last run made again.
+    """
+
+    def run(model, tokens, places, globs=None, decode=1, **more):
+        path, whole = tmp_path / "t", tmp_path / "whole"
+        told = {"globs": globs, "decode": decode, **more}
+        made, done = trace_run(model, tokens, whole, **told), 0
+        for place in places:
+            cut(int(place * made["taps"]) - done, model, tokens, path, **told)
+            done = int(place * made["taps"])
+            assert not path.exists() and (tmp_path / "t.part").exists()
+        again = trace_run(model, tokens, path, resume=True, **told)
+        assert path.read_bytes() == whole.read_bytes()
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["t", "whole"]
+        assert again["resumed"]["taps"] == done and again["taps"] == made["taps"]
+        return again["resumed"]["again"]
+
+    return run

@@ -39,45 +39,28 @@ def load(name, backend, dtype="float32"):
     return fast.load(folder, backend=backend, dtype=dtype)
 
 
-def check_cuts(cut, tmp_path, model, tokens, places, globs=None, decode=1):
-    """Cut a run at several places, one after another; return what the last one says."""
-    path, whole = tmp_path / "t", tmp_path / "whole"
-    told = {"globs": globs, "decode": decode}
-    made = trace_run(model, tokens, whole, **told)
-    done, again = 0, {}
-    for place in places:
-        cut(int(place * made["taps"]) - done, model, tokens, path, **told)
-        done = int(place * made["taps"])
-        assert not path.exists() and (tmp_path / "t.part").exists()
-    again = trace_run(model, tokens, path, resume=True, **told)
-    assert path.read_bytes() == whole.read_bytes()
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["t", "whole"]
-    assert again["resumed"]["taps"] == done and again["taps"] == made["taps"]
-    return again["resumed"]["again"]
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_every_architecture_goes_on_from_any_tap(cut, tmp_path, name):
+def test_every_architecture_goes_on_from_any_tap(check_cuts, name):
     """In the middle of a layer, behind the last tap of a step, and in a step: nothing twice."""
-    assert check_cuts(cut, tmp_path, load(name, "reference"), PROMPT, (0.2, 0.5, 0.9)) == 0
+    assert check_cuts(load(name, "reference"), PROMPT, (0.2, 0.5, 0.9)) == 0
 
 
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 @pytest.mark.parametrize("name", ["qwen3", "packed"])
-def test_every_backend_goes_on(cut, tmp_path, name, backend):
-    assert check_cuts(cut, tmp_path, load(name, backend), PROMPT, (0.3, 0.7)) == 0
+def test_every_backend_goes_on(check_cuts, name, backend):
+    assert check_cuts(load(name, backend), PROMPT, (0.3, 0.7)) == 0
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
-def test_half_precision_and_batches_go_on(cut, tmp_path, backend):
+def test_half_precision_and_batches_go_on(check_cuts, backend):
     model = load("qwen3", backend, "bfloat16")
-    assert check_cuts(cut, tmp_path, model, BATCH, (0.4, 0.8), decode=2) == 0
+    assert check_cuts(model, BATCH, (0.4, 0.8), decode=2) == 0
 
 
 @pytest.mark.parametrize("globs", [["*.up_proj", "logits"], ["*.cached_*"], ["model.layers.?"]])
-def test_chosen_taps_alone_go_on_too(cut, tmp_path, globs):
+def test_chosen_taps_alone_go_on_too(check_cuts, globs):
     """What a step needs of earlier ones, and is in no file, is made again: and that is said."""
-    again = check_cuts(cut, tmp_path, load("qwen3", "reference"), PROMPT, (0.7,), globs, decode=2)
+    again = check_cuts(load("qwen3", "reference"), PROMPT, (0.7,), globs, decode=2)
     assert again > 0
 
 
@@ -91,15 +74,6 @@ def test_layers_that_are_behind_are_not_run_again(cut, tmp_path, monkeypatch, na
     made = trace_run(model, PROMPT, tmp_path / "t", globs=["model.embed_tokens", "logits"],
                      decode=0, resume=True)  # fmt: skip
     assert made["resumed"] == {"taps": 1, "again": 0} and len(called) == 1
-
-
-@pytest.mark.parametrize("some", [{"at": "last:1"}, {"sketched": True}])
-def test_parts_of_taps_are_no_place_to_go_on_from(tmp_path, some):
-    """Of the last token alone the next layer cannot be made: nothing is begun."""
-    with pytest.raises(InputError, match="--resume: goes on from whole taps"):
-        trace_run(load("qwen3", "reference"), PROMPT, tmp_path / "t", globs=None, decode=0,
-                  resume=True, **some)  # fmt: skip
-    assert not list(tmp_path.iterdir())
 
 
 KILLED = """
