@@ -72,7 +72,9 @@ def missing(shown: list[str], printed: str) -> str | None:
 
 
 def masked(text: str) -> str:
-    return "\n".join(DIGITS.sub("#", line).rstrip() for line in text.split("\n"))
+    """Hide digits, and how wide a column is for them."""
+    lines = (DIGITS.sub("#", line).rstrip() for line in text.split("\n"))
+    return "\n".join(re.sub(" +", " ", line) for line in lines)
 
 
 def follow(page: str, folder: Path) -> str | None:

@@ -18,6 +18,7 @@ from tests.witnesses.judge import BAR
 
 PAGE = Path(__file__).parents[2] / "docs/parity/mlx-lm.md"
 LEAST = 2e-4  # of what is lost, tanh for erf in GPT-2 does the least
+ROUNDING = r"\de-0[5-9]"  # what is left by rounding, which is another processor's too
 MENDED = f"mlx-lm {VERSION} is not what runs here: look again at what it mends, and say so"
 
 
@@ -64,4 +65,5 @@ def test_the_example_of_the_page_is_true(tmp_path, monkeypatch, capsys):
     (tmp_path / "tests").symlink_to(PAGE.parents[2] / "tests")
     monkeypatch.chdir(tmp_path)
     exec(example[1], {})
-    assert capsys.readouterr().out == example[2]
+    printed = capsys.readouterr().out
+    assert re.sub(ROUNDING, "#", printed) == re.sub(ROUNDING, "#", example[2])
