@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -120,30 +121,32 @@ def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
 
     A head is one, if its logits are bounded before they are dumped.
     """
-    in_turn = InTurn(case.trial, piece) if case.graph.several(piece) else None
+    # As one layer first: what all layers share counts as the first one's, and is not led through.
+    ways: list[InTurn | None] = [None] if case.graph.calls[piece.target].op != "linear" else []
+    if case.graph.several(piece):
+        ways.append(InTurn(case.trial, piece))
     for cut in bottlenecks(piece, case.graph, case.dumped):
         added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
         calls = [one for one in added if one.op == "linear"]
         last = case.graph.calls[cut]
         here = {"add": calls, "linear": [last] if cut != piece.target else []}
-        for call in here.get(last.op, ()):
+        for call, in_turn in product(here.get(last.op, ()), ways):
             found = shown(case, piece, cut, call, in_turn)
-            noise = noise_of(piece, case, *found) if found else 0.0
+            noise = noise_of(piece, case, *(found if in_turn else ())) if found else 0.0
             sample = sampled(call, case, *found, noise=noise, cut=cut) if found else None
             if sample is not None:
                 yield call, sample
 
 
 @np.errstate(all="ignore")  # of broken inputs it may be anything
-def noise_of(piece: Piece, case: Case, value: np.ndarray, known: np.ndarray) -> float:
+def noise_of(
+    piece: Piece, case: Case, value: np.ndarray | None = None, known: np.ndarray | None = None
+) -> float:
     """Return what rounding moves each number of a piece by, or of a `value` layers before its end,
     of the tokens that are `known`.
     """
-    if not case.graph.several(piece):
-        value = case.trial.centre(None).target(piece.target)
-    else:
-        value = value[..., known, :]
-    return case.judged[piece.target].noise * rms(value)
+    given = case.trial.centre(None).target(piece.target) if value is None else value[..., known, :]
+    return case.judged[piece.target].noise * rms(given)
 
 
 @np.errstate(all="ignore")
