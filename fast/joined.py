@@ -29,10 +29,8 @@ class Joined:
 
     def serves(self, weights: Mapping[str, Any], adapters: Mapping[str, Any]) -> bool:
         """Tell whether a model still has these parts, no others in their place and none adapted."""
-        for name, part in self.parts:
-            if weights.get(name) is not part:
-                return False
-        return not any(adapters.get(path) is not None for path in self.paths)
+        theirs = all(weights.get(name) is part for name, part in self.parts)
+        return theirs and all(adapters.get(path) is None for path in self.paths)
 
 
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:

@@ -108,8 +108,7 @@ class TextCase(Case):
         super().__init__(some.model, replace(graph, targets=targets), sides, some.dtype, faults)
         numbers = graph.taps
         self.twins = {tap: x for tap, x in some.twins.items() if numbers[tap] not in some.judged}
-        others = [(space, kind) for space, kind in ways(self.trial.dtype)]
-        self.trial.own = [self.text_by(*way) for way in others]
+        self.trial.own = [self.text_by(*way) for way in ways(self.trial.dtype)]
         self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
 
     def close(self) -> None:

@@ -47,14 +47,15 @@ def led_back(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Go step by step from a value to one that leads to the port's; say which tokens arrived."""
     for _ in range(STEPS):
-        ends = continued(trial, piece, cut, value + nudges(value))
+        little = nudges(value)
+        ends = continued(trial, piece, cut, value + little)
         if ends is None or not np.isfinite(ends).all():
             return None
         off = port[0] - ends[0]
         arrived = np.sqrt(np.mean(off**2, axis=-1)) <= NEAR * np.sqrt(np.mean(port**2))
         if arrived.all():
             break
-        slopes = np.moveaxis(ends[1:] - ends[0], 0, -1) / nudges(value).max()  # (T, N, N)
+        slopes = np.moveaxis(ends[1:] - ends[0], 0, -1) / little.max()  # (T, N, N)
         try:
             step = np.linalg.solve(slopes, off[..., None])[..., 0]
         except np.linalg.LinAlgError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.explaining.searching.undone import NUDGE, dumped_for, spread
+from lockstep.parity.explaining.searching.undone import dumped_for, nudges, spread
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise.exact import FLOAT64
@@ -77,8 +77,7 @@ class InTurn:
         """Go step by step to what the last token of a value (1, t, N) was; None if it stays away
         from there.
         """
-        width, size = value.shape[-1], float(np.sqrt(np.mean(value[0, -1] ** 2)))
-        little = NUDGE * (size or 1.0) * np.vstack([np.zeros(width), np.eye(width)])
+        little = nudges(value[:, -1:])[:, 0]
         for _ in range(STEPS):
             ends = self.continued(cut, value, little)
             if ends is None or not np.isfinite(ends).all():

@@ -32,6 +32,14 @@ def by_loop(queries, keys, values, seen):
     return out
 
 
+def assert_as_by_loop(queries, keys, values, mask):
+    assert_close(
+        in_kernel(queries, keys, values, mask),
+        by_loop(queries, keys, values, mask.mask),
+        kind="sum",
+    )
+
+
 def drawn(length, held, width=32, room=0):
     """Return queries of six heads, and two groups of keys and values out of a buffer with room."""
     queries = normal(0, 2, length, 6, width).swapaxes(1, 2)  # heads of a joined product are views
@@ -54,11 +62,7 @@ def test_a_prompt_and_a_chunk_of_one(length, held, small, monkeypatch):
     queries, keys, values = drawn(length, held, room=3)
     mask = causal(length, held)
     assert mask.kind in ("all", "causal")
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 @pytest.mark.parametrize("width", [4, 20, 64, 80, 128])
@@ -66,11 +70,7 @@ def test_heads_of_every_width(width):
     """By loop: a width need not fill the lanes, since these are queries."""
     queries, keys, values = drawn(18, 21, width)
     mask = causal(18, 21)
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 @pytest.mark.parametrize("window", [1, 4, 25])
@@ -82,11 +82,7 @@ def test_a_window_hides_early_keys(window):
     early = max(11 - window, 0)  # keys that nobody sees
     keys[:, :, :early], values[:, :, :early] = np.nan, np.nan
     assert np.isfinite(by_loop(queries, keys, values, mask.mask)).all()
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 def test_rows_of_unequal_length():
@@ -96,11 +92,7 @@ def test_rows_of_unequal_length():
     positions[1, 3:9] = -1
     mask = causal_mask(positions[:, 10:], positions, window=None)
     assert mask.kind == "some"
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -195,11 +187,7 @@ def test_keys_pass_by_in_blocks(window, monkeypatch):
     monkeypatch.setattr(attend_prompt, "BLOCK", 5)
     queries, keys, values = drawn(40, 52)
     mask = causal(40, 52, window)
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 def test_a_score_that_rises_from_block_to_block(monkeypatch):
@@ -208,11 +196,7 @@ def test_a_score_that_rises_from_block_to_block(monkeypatch):
     queries, keys, values = drawn(20, 31)
     keys *= np.linspace(0.1, 4, 31, dtype=np.float32)[:, None]
     mask = causal(20, 31)
-    assert_close(
-        in_kernel(queries, keys, values, mask),
-        by_loop(queries, keys, values, mask.mask),
-        kind="sum",
-    )
+    assert_as_by_loop(queries, keys, values, mask)
 
 
 def test_chunks_of_a_prompt_change_no_bit(monkeypatch):
