@@ -1,4 +1,4 @@
-"""What holds for every test: how Hypothesis searches, and that nothing is skipped unseen."""
+"""What holds for every test: how Hypothesis searches, what processes share, no skips unseen."""
 
 import pytest
 from hypothesis import settings
@@ -9,6 +9,7 @@ from tests.no_skips import (  # noqa: F401
     pytest_testnodedown,
 )
 from tests.ops_backends import BACKENDS, PRECISIONS, Backend, Precision
+from tests.processes import pytest_xdist_setupnodes  # noqa: F401
 
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile("lockstep", derandomize=True, deadline=None)

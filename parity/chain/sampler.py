@@ -183,7 +183,9 @@ class Sampler:
         if self.parts["draw"] is not drawn:
             return any(self.choose(step, nudge=one) == chosen for one in (loose, -loose))
         uniform, rule = self.uniform(step), self.settings.rules.draws
-        cuts = (self.cut(step, nudge=one) for one in (0.0, loose, -loose))
+        row, size = candidates(self.lowered(step)), len(step.logits)
+        nudges = (0.0, loose, -loose) if borders(self.settings) else (0.0,)
+        cuts = (self.cut_of(row, size, nudge=one) for one in nudges)
         return any(reaches(left, chosen, uniform, loose, rule) for left in cuts)
 
     def uniform(self, step: Step) -> float:

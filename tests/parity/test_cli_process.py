@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,16 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
+@contextmanager
+def heard(kind):
+    """Let a child that starts here hear a signal: it inherits what this process ignores."""
+    before = signal.signal(kind, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(kind, before)
+
+
 SIGNALS = [(signal.SIGINT, 130, b"lockstep: interrupted\n"), (signal.SIGTERM, 143, b"")]
 
 
@@ -109,8 +120,9 @@ SIGNALS = [(signal.SIGINT, 130, b"lockstep: interrupted\n"), (signal.SIGTERM, 14
 def test_a_signal_ends_a_trace_without_a_trace_of_it(tmp_path, demo, kind, code, line):
     target = tmp_path / "t"
     target.write_bytes(b"")
-    process = start("trace", demo, "--tokens", "1,2", "--decode", "500", "-o", target,
-                    stderr=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    with heard(kind):
+        process = start("trace", demo, "--tokens", "1,2", "--decode", "500", "-o", target,
+                        stderr=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     until(lambda: any(p.stat().st_size > 100_000 for p in tmp_path.glob(".t.*")))
     process.send_signal(kind)
     out, err = process.communicate(timeout=20)

@@ -16,7 +16,7 @@ from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.conftest import DEMO, MODELS
 
-V, N = 40, 36
+V, N = 40, 18
 EVERY = Settings(
     0.7, 8, 0.8, 0.1, repetition_penalty=1.4, presence_penalty=0.2, frequency_penalty=0.1
 )
@@ -30,6 +30,7 @@ CASES = {
     "penalty": Settings(1.0, repetition_penalty=2.5),
     "few": Settings(1.0, top_k=3, min_p=0.9),
     "flat": Settings(1.0, top_p=0.75),
+    "likely": Settings(1.0, min_p=0.3),
     "biased": Settings(1.0, logit_bias=((3, 4.0), (8, -np.inf))),
     "unsaid": Settings(1.0, given=frozenset({"temperature"})),
 }

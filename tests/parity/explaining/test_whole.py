@@ -81,7 +81,7 @@ def test_a_bug_does_again_what_others_left_of_a_call_but_not_what_it_did_itself(
 def test_half_of_a_bug_is_not_that_bug():
     """By law: where the norms are right, nothing was turned before them."""
     missing = "rope-missing-on-layer-kind"
-    taps = port((missing, ""))
+    taps = port((missing, ""), layer=0)
     assert [one.id for one in told(taps).faults] == [missing]
     named = {one.id for one in told(taps, missing).faults}
     assert ORDER[0] not in named
@@ -90,7 +90,7 @@ def test_half_of_a_bug_is_not_that_bug():
 def test_rows_in_pairs_that_are_not_there_are_no_convention():
     """By law: a turn of neighbours alone is the bug, and no harmless order of rows."""
     bug = "rope-pairing-swapped"
-    found = told(port((bug, "")), bug)
+    found = told(port((bug, ""), layer=0), bug)
     assert not [line for line in found.conventions if line.startswith("consistent-qk")]
     assert found.verdict == "unknown"
 

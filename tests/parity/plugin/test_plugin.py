@@ -109,7 +109,7 @@ def test_many_wrong_taps_are_listed_in_part(run):
         + "def test_port(lockstep):\n"
         + "    truth = lockstep.reference(MODEL, TOKENS)\n"
         + "    port = {name: truth.read(name) for name in truth.shapes}\n"
-        + "    port = {name: value + 0.1 * value[..., ::-1] for name, value in port.items()}\n"
+        + "    port = {name: np.where(x == x.max(), np.nan, x) for name, x in port.items()}\n"
         + "    lockstep.assert_clean(MODEL, port, tokens=TOKENS)\n"
     )
     result = run(source)

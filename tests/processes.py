@@ -1,0 +1,24 @@
+"""What processes that run tests side by side share: the cores, and the bytecode of their children.
+
+BLAS would start as many threads in each as there are cores, and they spin while they wait for each
+other. Commands that tests start would compile every module anew where Python writes no bytecode.
+"""
+
+import os
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which need not be there
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Say it before the processes start; a number of threads that was said already stays."""
+    for name in THREADS:
+        os.environ.setdefault(name, str(max(1, (os.cpu_count() or 1) // len(specs))))
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # then not beside the sources either
+        folder = TemporaryDirectory(prefix="bytecode-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
