@@ -5,11 +5,13 @@ Of 32 rows the codes are put side by side once, as bytes; then all tokens pass b
 
 import numpy as np
 
+from lockstep.fast.kernels.code_tiles import leave_code_tiles, take_code_tiles
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, joined, splat, subtracted, total
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.memory import LINE, floats, store, store_parts
-from lockstep.fast.kernels.tile import add_products, turned
+from lockstep.fast.kernels.span import add_products
+from lockstep.fast.kernels.tile import turned
 from lockstep.fast.kernels.weights import codes, levels
 
 
@@ -26,6 +28,7 @@ def multiply_digits(block, of, cells, sums, steps, matrix, y, endless):
     sizes = on_a_line(2 * ROWS * spans * 4).view(np.float32)
     fill(of, matrix, first, rows, columns, panel, sizes)
     out = on_a_line(of.tokens * ROWS * 4).view(np.float32)
+    take_code_tiles(of)
     for tile in range(len(cells)):
         out[:] = 0
         for span in range(spans):
@@ -45,6 +48,7 @@ def multiply_digits(block, of, cells, sums, steps, matrix, y, endless):
             else:
                 for row in range(rows - first):
                     y[start + token, first + row] = out[token * ROWS + row]
+    leave_code_tiles(of)
     if not all_finite(sizes, spans):
         for row in range(first, min(first + ROWS, rows)):
             endless[row] = not row_finite(sizes, row - first, spans)
@@ -96,6 +100,9 @@ def fill(of, matrix, first, rows, columns, panel, sizes):
             scale, offset = levels(of, matrix, row, group, index)
             sizes[2 * ROWS * span + within] = scale
             sizes[2 * ROWS * span + ROWS + within] = offset + scale * np.float32(of.zero)
+        if of.unit:  # its bytes have signs
+            for place in range(len(some)):
+                some[place] -= np.uint8(of.zero)
         for half in range(ROWS // WIDTH):
             for column in range(0, of.span, WIDTH):
                 at = half * WIDTH * of.span + column

@@ -6,11 +6,11 @@ Of 32 rows pairs of columns are put side by side once; then all tokens pass by.
 import ml_dtypes
 import numpy as np
 
+from lockstep.fast.kernels import by_tiles
 from lockstep.fast.kernels.by_digits import on_a_line
-from lockstep.fast.kernels.kernel import inlined, kernel, usable
-from lockstep.fast.kernels.lanes import WIDTH
+from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import floats
+from lockstep.fast.kernels.pair_rows import fill, write
 from lockstep.fast.kernels.pairs import (
     FOUR,
     MANY,
@@ -18,9 +18,7 @@ from lockstep.fast.kernels.pairs import (
     multiply_four,
     multiply_many,
     possible,
-    store_bfloat16,
 )
-from lockstep.fast.kernels.tile import turned
 from lockstep.fast.shapes import Array, Weight
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -37,13 +35,19 @@ def product_of_pairs(x: Array, weight: Weight) -> Array | None:
         return None
     if not (possible() and usable()):
         return None
+    out, octets = np.empty((len(x), len(weight)), BFLOAT16), halves(weight).view(np.uint8)
+    if by_tiles.fits(x.shape[1]):
+        by_tiles.product_of_halves(halves(x), octets, halves(out))
+        return out
     padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), BFLOAT16)
     padded[: len(x)] = x
-    out = np.empty((len(x), len(weight)), BFLOAT16)
-    octets = np.ascontiguousarray(weight).view(np.uint8)
     blocks = -(-len(weight) // ROWS)
-    multiply_pairs(x.size * len(weight), blocks, padded.view(np.int32), octets, out.view(np.uint16))
+    multiply_pairs(x.size * len(weight), blocks, padded.view(np.int32), octets, halves(out))
     return out
+
+
+def halves(array: Array) -> Array:
+    return np.ascontiguousarray(array).view(np.uint16)
 
 
 @kernel
@@ -59,40 +63,7 @@ def multiply_pairs(block, x, octets, y):
     some = len(x) // MANY * MANY
     for start in range(0, some, MANY):
         multiply_many(x, start, cells, panel, out)
-        round_to(y, start, min(MANY, len(y) - start), first, out)
+        write(y, start, min(MANY, len(y) - start), first, out)
     for start in range(some, len(x), FOUR):
         multiply_four(x, start, cells, panel, out)
-        round_to(y, start, min(FOUR, len(y) - start), first, out)
-
-
-@inlined
-def fill(octets, first, panel):
-    """Lay out a block of rows; behind the last there are zeros."""
-    rows, width = octets.shape
-    for half in range(0, ROWS, WIDTH):
-        begin, to = first + half, 4 * half
-        if begin + WIDTH <= rows:
-            for octet in range(0, width, WIDTH):
-                turned(octets, begin * width + octet, width, panel, octet * ROWS + to)
-        else:
-            few = np.zeros((WIDTH, width), np.uint8)
-            for row in range(begin, rows):
-                few[row - begin] = octets[row]
-            for octet in range(0, width, WIDTH):
-                turned(few, octet, width, panel, octet * ROWS + to)
-
-
-@inlined
-def round_to(y, start, tokens, first, out):
-    """Write a tile to y (M, N), as far as that reaches."""
-    rows = y.shape[1]
-    whole = first + ROWS <= rows
-    room = y if whole else np.empty((tokens, ROWS), np.uint16)
-    for token in range(tokens):
-        place = (start + token) * rows + first if whole else token * ROWS
-        for index in range(0, ROWS, WIDTH):
-            store_bfloat16(room, place + index, floats(out, token * ROWS + index))
-    if not whole:
-        for token in range(tokens):
-            for row in range(rows - first):
-                y[start + token, first + row] = room[token, row]
+        write(y, start, min(FOUR, len(y) - start), first, out)

@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 
+from lockstep.fast.kernels import matrix_unit
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import (
@@ -29,11 +30,13 @@ from lockstep.fast.kernels.lanes import (
     splat,
     to_ints,
 )
+from lockstep.fast.kernels.matrix_unit import DEEP, WIDE
 from lockstep.fast.kernels.memory import floats, signed_octets, store_octets
 from lockstep.fast.shapes import Array
 
 EXACT = 3  # digits that lose no more than float32 does
 TOGETHER = 4  # tokens whose digits stand side by side: with them, all sums stay in registers
+UNIT = "amx-int8"  # the matrix unit that multiplies bytes; there as many as a tile has rows for
 COST = 4  # times that of a product, a number cut into digits
 # The step of what is no smaller than this is a full float32.
 TINY = np.float32(1e-20)
@@ -51,7 +54,17 @@ ONE_DIGIT, LIMIT = 127, 127 << 16
 @cache
 def with_digits(of: Constants, digits: int) -> Constants:
     """Return a format's numbers with those of the activations that go with it."""
-    return Constants(format=of.format, digits=digits, tokens=TOGETHER, **of.numbers)
+    tokens, unit = together(of.numbers["span"], digits)
+    return Constants(format=of.format, digits=digits, tokens=tokens, unit=unit, **of.numbers)
+
+
+def together(span: int, digits: int) -> tuple[int, int]:
+    """Return how many tokens' digits stand side by side, and whether the matrix unit takes them.
+
+    It does where a span fills its tiles: a half gains nothing.
+    """
+    unit = span == WIDE and matrix_unit.possible(UNIT)
+    return (DEEP // digits, 1) if unit else (TOGETHER, 0)
 
 
 @cache
@@ -61,7 +74,7 @@ def cutting(span: int, digits: int) -> Constants:
     A span's largest number is such that its first digit is no more than 127, rounded.
     """
     limit = ONE_DIGIT * 256 ** (digits - 1)
-    numbers = {"span": span, "digits": digits, "limit": limit, "tokens": TOGETHER}
+    numbers = {"span": span, "digits": digits, "limit": limit, "tokens": together(span, digits)[0]}
     return Constants(format="digits", **numbers)
 
 
@@ -74,7 +87,8 @@ def in_digits(x: Array, of: Constants) -> tuple[tuple[Array, Array, Array], Arra
     """
     numbers = of.numbers
     span, zero, digits = numbers["span"], numbers["zero"], numbers["digits"]
-    blocks, tokens, spans = -(-len(x) // TOGETHER), TOGETHER, x.shape[1] // span
+    (tokens, _), spans = together(span, digits), x.shape[1] // span
+    blocks = -(-len(x) // tokens)
     cells = np.zeros((blocks, tokens * digits * x.shape[1]), np.int8)
     sums = np.zeros(blocks * spans * tokens * digits, np.int32)
     steps = np.zeros(blocks * spans * tokens * 2, np.float32)

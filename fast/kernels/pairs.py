@@ -90,24 +90,30 @@ def of_a_tile(tokens: int, context: Any, builder: Any, signature: Any, values: A
 
 
 @instruction
-def store_bfloat16(_: Any, array: Any, at: Any, lanes: Any) -> Any:
-    """Write the lanes, rounded to the nearest bfloat16, halves to the even one, to neighbours."""
+def store_rounded(_: Any, array: Any, at: Any, lanes: Any) -> Any:
+    """Write the lanes to neighbours of an array: as they are to float32, else as bfloat16."""
+    wide = array.dtype == types.float32
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, lanes = arguments
-        bits = builder.bitcast(lanes, vector(I32))
-        upper = builder.lshr(bits, constant([16] * WIDTH))
-        even = builder.and_(upper, constant([1] * WIDTH))
-        half = builder.add(even, constant([0x7FFF] * WIDTH))
-        rounded = builder.lshr(builder.add(bits, half), constant([16] * WIDTH))
-        quiet = builder.or_(upper, constant([0x40] * WIDTH))  # a NaN must not become infinite
-        is_nan = builder.fcmp_unordered("uno", lanes, lanes)
-        result = builder.trunc(builder.select(is_nan, quiet, rounded), vector(I16))
-        place = address(context, builder, signature.args[0], vector(I16), array, at)
+        result = lanes if wide else to_bfloat16(builder, lanes)
+        place = address(context, builder, signature.args[0], result.type, array, at)
         builder.store(result, place, align=1)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes), generate
+
+
+def to_bfloat16(builder: Any, lanes: Any) -> Any:
+    """Round to the nearest, halves to the even one."""
+    bits = builder.bitcast(lanes, vector(I32))
+    upper = builder.lshr(bits, constant([16] * WIDTH))
+    even = builder.and_(upper, constant([1] * WIDTH))
+    half = builder.add(even, constant([0x7FFF] * WIDTH))
+    rounded = builder.lshr(builder.add(bits, half), constant([16] * WIDTH))
+    quiet = builder.or_(upper, constant([0x40] * WIDTH))  # a NaN must not become infinite
+    is_nan = builder.fcmp_unordered("uno", lanes, lanes)
+    return builder.trunc(builder.select(is_nan, quiet, rounded), vector(I16))
 
 
 @cache

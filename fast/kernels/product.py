@@ -6,6 +6,7 @@ from weakref import ref
 
 import numpy as np
 
+from lockstep.fast.kernels import by_tiles
 from lockstep.fast.kernels.by_digits import multiply_digits
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
@@ -72,6 +73,8 @@ def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> 
     out = empty_on_a_line(len(x), len(matrix[0]))
     if "zero" in of.numbers and possible():
         in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
+    elif matrix[0].dtype == np.uint16 and by_tiles.fits(x.shape[1]):
+        in_bfloat16(np.ascontiguousarray(x), of, matrix, out)
     else:
         sorted_x = interleaved(x, of.numbers.get("parts", 1))
         multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
@@ -94,6 +97,20 @@ def in_whole_numbers(
     if endless.any():
         rows = tuple(part[endless] for part in matrix)
         out[:, endless] = by_fours(interleaved(x, parts), of, rows)
+
+
+def in_bfloat16(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None:
+    """Multiply activations in three terms by rows of bfloat16; as floats tokens that have no terms,
+    and all with rows of which a product is not finite.
+    """
+    unfit = by_tiles.product_of_terms(x, matrix[0].view(np.uint8), out)
+    if unfit.any():
+        out[unfit] = by_fours(x[unfit], of, matrix)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.isfinite(out.sum()):
+            return
+    endless = ~np.isfinite(out[~unfit]).all(axis=0)
+    out[:, endless] = by_fours(x, of, (matrix[0][endless],))
 
 
 def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:

@@ -1,16 +1,26 @@
-"""Products of bfloat16 with float32 sums; where the processor has none, the way that stands in."""
+"""Products of bfloat16 with float32 sums; where the processor has none, the way that stands in.
+
+All is held for its registers, and for its matrix unit: where there is none, for registers twice.
+"""
 
 import numpy as np
 import pytest
 
 from lockstep.fast.cpu.linear import linear
-from lockstep.fast.kernels import by_pairs, kernel, pairs
+from lockstep.fast.kernels import by_pairs, by_tiles, kernel, pairs
 from lockstep.fast.kernels.by_pairs import BFLOAT16, product_of_pairs
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.pairs import MANY
 from tests.draws import normal
 from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close
+
+
+@pytest.fixture(params=["registers", "unit"], autouse=True)
+def way(request, monkeypatch):
+    if request.param == "registers":
+        monkeypatch.setattr(by_tiles, "possible", lambda name: False)
+    return request.param
 
 
 def half(seed, *shape):
@@ -23,12 +33,12 @@ def assert_rounded_once(found, x, weight):
     assert_close(found, x.astype(np.float64) @ weight.astype(np.float64).T, kind="sum")
 
 
-@pytest.mark.parametrize("columns", [16, 48, 1040])
+@pytest.mark.parametrize("columns", [16, 64, 1056])
 @pytest.mark.parametrize("rows", [1, ROWS + 15, 2 * ROWS])
 def test_products_of_many_tokens(rows, columns, monkeypatch):
     monkeypatch.setattr(kernel, "SMALL", 2**62)  # so that it is compiled once
     weight = half(0, rows, columns)
-    for tokens in (4, 5, MANY, 2 * MANY + 7):
+    for tokens in (4, 5, MANY, 17, 2 * MANY + 7, 33):
         x = half(tokens, tokens, columns)
         assert_rounded_once(linear(x, weight, None), x, weight)
 

@@ -1,0 +1,64 @@
+"""Products of whole numbers by the matrix unit: bit by bit what the registers give."""
+
+import numpy as np
+import pytest
+
+from lockstep.fast.cpu.linear import multiplied
+from lockstep.fast.kernels import digits as digits_module
+from lockstep.fast.kernels import kernel, matrix_unit
+from lockstep.fast.kernels.digits import cutting, with_digits
+from tests.draws import normal, packed_matrix
+
+
+@pytest.fixture
+def in_registers(monkeypatch):
+    """Return what multiplies in registers, whatever the processor has."""
+
+    def call(*given, **options):
+        with monkeypatch.context() as patched:
+            patched.setattr(digits_module.matrix_unit, "possible", lambda name: False)
+            forget()
+            found = multiplied(*given, **options)
+        forget()
+        return found
+
+    return call
+
+
+def forget():
+    with_digits.cache_clear()
+    cutting.cache_clear()
+
+
+@pytest.mark.parametrize("digits", [None, 2, 1])
+@pytest.mark.parametrize("bits", [2, 4, 6, 8])
+def test_whole_numbers_are_the_same(bits, digits, in_registers):
+    weight = packed_matrix(0, 45, 256, bits=bits, group=64)[0]
+    for tokens in (4, 5, 16, 23):
+        x = normal(tokens, tokens, 256)
+        found = multiplied(x, weight, None, digits=digits)
+        np.testing.assert_array_equal(found, in_registers(x, weight, None, digits=digits))
+
+
+def test_on_all_cores(monkeypatch, in_registers):
+    """By law: each thread takes tiles of its own."""
+    weight, x = packed_matrix(0, 200, 512, bits=4, group=64)[0], normal(1, 40, 512)
+    alone = in_registers(x, weight, None, digits=None)
+    monkeypatch.setattr(kernel, "SMALL", 0)
+    for _ in range(5):
+        np.testing.assert_array_equal(multiplied(x, weight, None, digits=None), alone)
+
+
+def test_a_unit_takes_spans_that_fill_its_tiles():
+    """By hand: 64 columns; sixteen rows of tokens' digits."""
+    unit = matrix_unit.possible("amx-int8")
+    for span, digits, tokens in ((64, 3, 5), (64, 1, 16), (32, 3, 4)):
+        right = (tokens, 1) if unit and span == 64 else (4, 0)
+        assert digits_module.together(span, digits) == right
+
+
+@pytest.mark.parametrize("system, machine", [("darwin", "x86_64"), ("linux", "aarch64")])
+def test_other_systems_are_not_asked(system, machine, monkeypatch):
+    monkeypatch.setattr(matrix_unit.sys, "platform", system)
+    monkeypatch.setattr(matrix_unit.platform, "machine", lambda: machine)
+    assert not matrix_unit.granted.__wrapped__()
