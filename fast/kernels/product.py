@@ -101,7 +101,7 @@ def in_whole_numbers(
 
 def in_bfloat16(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None:
     """Multiply activations in three terms by rows of bfloat16; as floats tokens that have no terms,
-    and all with rows of which a product is not finite.
+    and what is not finite: infinity times a term of 0 is NaN.
     """
     unfit = by_tiles.product_of_terms(x, matrix[0].view(np.uint8), out)
     if unfit.any():
@@ -109,8 +109,10 @@ def in_bfloat16(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) 
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(out.sum()):
             return
-    endless = ~np.isfinite(out[~unfit]).all(axis=0)
-    out[:, endless] = by_fours(x, of, (matrix[0][endless],))
+    lost = ~np.isfinite(out)
+    rows = lost[~unfit].any(axis=0)
+    again = by_fours(x, of, (matrix[0][rows],))
+    out[:, rows] = np.where(lost[:, rows], again, out[:, rows])
 
 
 def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:

@@ -74,6 +74,15 @@ def test_the_largest_numbers():
     assert np.isinf(linear(x, weight, None)).all()
 
 
+def test_a_token_that_overflows_changes_no_bit_of_others():
+    x, weight = normal(0, 9, 64), np.abs(half(1, 5, 64))
+    alone = linear(x[:8], weight, None)
+    x[8] = np.float32(2.0**127)
+    found = linear(x, weight, None)
+    assert np.isinf(found[8]).any()
+    np.testing.assert_array_equal(found[:8], alone)
+
+
 def test_a_token_of_tiny_numbers_keeps_all_digits():
     """By float64: their terms would lie below what the unit holds."""
     x, weight = normal(0, 6, 64), half(1, 3, 64)
