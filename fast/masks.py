@@ -39,9 +39,11 @@ def seen_keys(query: Positions, key: KeyPositions, window: int | None) -> Seen:
     if in_order and reach >= keys and (query == np.arange(keys - queries, keys)).all():
         return Seen("all" if queries == 1 else "causal", triangle(len(query), queries, keys))
     key = key[:, None, None] if alike else key[:, None]
-    distance = query[:, None, :, None] - key
-    mask = (distance >= 0) & (key >= 0)
-    mask = mask if window is None else mask & (distance < window)
+    query = query[:, None, :, None]
+    mask = key >= 0  # compared, not subtracted: a matrix of whole numbers has eight times the bytes
+    mask = mask & (key <= query)
+    if window is not None:
+        mask &= key > query - window
     return Seen("all" if queries == 1 and keys and mask.all() else "some", mask)
 
 

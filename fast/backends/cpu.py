@@ -25,7 +25,7 @@ class CpuBackend:
     zeros = staticmethod(np.zeros)
 
     def __init__(self, dtype: str, activations: str = "float32"):
-        self.ops = operations(activations)
+        self.ops, self.activations = operations(activations), activations
         self.dtype = half(dtype) if dtype == "bfloat16" else np.dtype(dtype)
 
     def weight(self, tensor: np.ndarray | Packed) -> Any:

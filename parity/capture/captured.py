@@ -12,6 +12,7 @@ import numpy as np
 
 from lockstep.parity.dumps.dump import FORMAT, VERSION, Dump
 from lockstep.parity.dumps.trace_file import TraceFile
+from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
 from lockstep.parity.naming.names import is_tap, tap_named
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -67,6 +68,18 @@ class Captured(Dump):
     def to_json(self) -> dict[str, Any]:
         cost = {"seconds": self.seconds, "bytes": self.nbytes, "calls": self.cost.calls}
         return {"tensors": len(self.shapes), "about": dict(self.about), **cost, "notes": self.notes}
+
+
+def tokens_at(at: str, length: int | None) -> Excerpt:
+    """Return which tokens of a captured prompt `at` means; `length` is None where it is no one row.
+
+    Raises: InputError if it is none, or has no such tokens.
+    """
+    if length is None:
+        raise InputError("at", f"{at} needs one prompt of token ids, not a batch")
+    found = excerpt_of(at, [length])
+    assert found is not None
+    return found
 
 
 class Collection:

@@ -10,8 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.capture.captured import IDLE, Captured, Collection, Rows, attention_paths
+from lockstep.parity.capture.captured import (
+    IDLE,
+    Captured,
+    Collection,
+    Rows,
+    attention_paths,
+    tokens_at,
+)
 from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.reference.checkpoint.errors import InputError
 
 COMPILED = (
@@ -24,7 +32,11 @@ EMBEDDINGS = ("embed_tokens", "wte")
 
 @contextmanager
 def capture(
-    module: Any, *, caches: bool = False, lengths: Sequence[int] | None = None
+    module: Any,
+    *,
+    caches: bool = False,
+    lengths: Sequence[int] | None = None,
+    at: str | None = None,
 ) -> Iterator[Captured]:
     """Collect the outputs of the modules in `module` while a block runs; yields the dump.
 
@@ -35,11 +47,14 @@ def capture(
     not compute there: arrays are kept as they are, and computed when the block ends. So the dump is
     empty until then. With `caches` it also has what mlx-lm's caches hold after each pass, which
     grows with every step. Of a batch, `lengths` says how many tokens of each row are real, filled
-    up on the right; what is filled up on the left, mlx-lm's batch caches say. The result of the run
-    keeps its bits, and every module its own class.
-    Raises: InputError if nothing ran, or what was kept can be no model's run.
+    up on the right; what is filled up on the left, mlx-lm's batch caches say. Of the prompt the
+    tokens `at` are kept, such as "last:8", None all; then its pass is computed when the model hands
+    out its result, so that nothing else stays in memory. The result of the run keeps its bits, and
+    every module its own class.
+    Raises: InputError if nothing ran, or what was kept can be no model's run, or `at` is no place
+    in the prompt, or this is a batch.
     """
-    noted = Noted(module, caches, lengths)
+    noted = Noted(module, caches, lengths, at)
     try:
         noted.install()
         yield noted.kept.dump
@@ -56,8 +71,15 @@ class Noted:
     calls its parent's is seen once.
     """
 
-    def __init__(self, module: Any, caches: bool = False, lengths: Sequence[int] | None = None):
-        self.root, self.lengths = module, lengths
+    def __init__(
+        self,
+        module: Any,
+        caches: bool = False,
+        lengths: Sequence[int] | None = None,
+        at: str | None = None,
+    ):
+        self.root, self.lengths, self.at = module, lengths, at
+        self.excerpt: Excerpt | None = None
         self.left: list[int] | None = None  # how many tokens fill up each row of a batch
         self.paths = attention_paths(path for path, _ in module.named_modules()) if caches else {}
         self.kept = Collection(type(module).__name__, "mlx")
@@ -102,6 +124,7 @@ class Noted:
             self.note(path, output)
             if not path:
                 self.note_caches(kwargs.get("cache", args[1] if len(args) > 1 else None))
+                self.let_go()
             self.kept.dump.cost.seconds += spent + time.perf_counter() - start
             return output
 
@@ -138,7 +161,29 @@ class Noted:
             self.logits, name = output, "logits"
         # Arrays are immutable, but `y += 1` and `y[0] = 1` put another one behind the same name. A
         # copy of the handle is no computation and holds no second buffer.
-        self.found.append((self.prefix + name, copy.copy(output)))
+        self.found.append((self.prefix + name, self.cut(name, copy.copy(output))))
+
+    def cut(self, name: str, array: Any) -> Any:
+        """Leave out the tokens of the prompt that are not asked for. Nothing is computed."""
+        import mlx.core as mx
+
+        if self.at is None or self.prefix:
+            return array
+        if self.excerpt is None:
+            ids = self.passes[0] if self.passes else None
+            row = None if ids is None or (ids.ndim > 1 and len(ids) > 1) else ids
+            self.excerpt = tokens_at(self.at, None if row is None else row.shape[-1])
+        axis = self.excerpt.axis(name, tuple(array.shape))
+        return array if axis is None else mx.take(array, mx.array(self.excerpt.rows[0]), axis=axis)
+
+    def let_go(self) -> None:
+        """Compute what is kept of a prompt that was cut: until then all of it is in memory."""
+        if self.excerpt is None or self.prefix:
+            return
+        self.logits = None
+        for _, array in self.found:
+            if not computed(array):
+                return
 
     def note_caches(self, caches: Any) -> None:
         """Keep what each layer's cache holds now, where it is asked for. Nothing is computed."""
@@ -166,6 +211,8 @@ class Noted:
         self.kept.dump.cost.seconds += time.perf_counter() - start
         self.kept.fed(passes)
         self.kept.fed_rows(rows)
+        if self.excerpt is not None:
+            self.kept.about |= self.excerpt.said(batch=False)
         self.kept.finish()
         weighty = [path for path, part in self.root.named_modules() if has_weights(part)]
         if idle := [path for path in weighty if path not in self.ran]:

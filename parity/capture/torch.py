@@ -16,10 +16,10 @@ from lockstep.parity.capture.captured import (
     Collection,
     Rows,
     attention_paths,
+    tokens_at,
 )
 from lockstep.parity.dumps.trace_file import TAGS
-from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.parity.excerpts.excerpt import Excerpt
 
 EAGER = "the model is compiled, and ran eagerly here: in compiled code no module hands out anything"
 EMBEDDINGS = ("embed_tokens", "wte")
@@ -221,10 +221,7 @@ class Hooks:
             return tensor
         if self.excerpt is None:
             ids = self.passes[0] if self.passes else None
-            if ids is None:
-                raise InputError("at", f"{self.at} needs one prompt of token ids, not a batch")
-            self.excerpt = excerpt_of(self.at, [len(ids)])
-            assert self.excerpt is not None
+            self.excerpt = tokens_at(self.at, None if ids is None else len(ids))
         axis = self.excerpt.axis(name, tuple(tensor.shape))
         if axis is None:
             return tensor

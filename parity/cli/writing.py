@@ -110,7 +110,6 @@ class Writing:
         self.checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
         check_sampling(self.sampling, self.checkpoint)
         check_ends(options, self.checkpoint)
-        check_activations(options)
         self.decoder = decoder_of(options)
 
     def generation(self, *, chat: bool) -> Generation:
@@ -144,15 +143,6 @@ def check_cache(options: Namespace) -> None:
         return
     kind, room = options.cache or "growing", 1 if options.cache == "preallocated" else None
     check_kind(kind, CacheOptions(room, options.cache_size, options.keep, options.recent))
-
-
-def check_activations(options: Namespace) -> None:
-    """Refuse rounding where it depends on how many tokens a pass has, but the text must not."""
-    from lockstep.reference.checkpoint.errors import InputError
-
-    if options.activations != ACTIVATIONS[0] and options.decoder == "speculative":
-        what = "does not go with --decoder speculative, which may change no token"
-        raise InputError("--activations", f"{options.activations} {what}")
 
 
 def check_ends(options: Namespace, checkpoint: Any) -> None:

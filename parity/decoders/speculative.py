@@ -35,9 +35,10 @@ def decoder(options: Namespace) -> Speculative:
     """Return the decoder. Raises: InputError for a draft that is missing or has other tokens."""
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
     from lockstep.reference.checkpoint.errors import InputError
-    from lockstep.reference.scheduling.drafting import check_kind
+    from lockstep.reference.scheduling.drafting import check_activations, check_kind
 
     check_kind(options.cache)
+    check_activations(options.activations)
     if options.draft is None:
         raise InputError("--decoder speculative", "needs --draft MODEL, or --draft lookup")
     if options.draft != LOOKUP:

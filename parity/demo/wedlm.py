@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.cli.arguments import whole
+from lockstep.parity.cli.arguments import number, whole
+from lockstep.parity.cli.boundary import guarded
 from lockstep.parity.decoders.request import Request
 from lockstep.parity.decoders.wedlm import Wedlm, add_arguments, diffusion_of
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
@@ -77,7 +78,7 @@ def written(options: Namespace) -> Wedlm:
     """Let the decoder write, and return it: it knows what each step did."""
     options.window = 4 if options.window is None else options.window
     greedy = SamplingOptions()
-    decoder = Wedlm(diffusion_of(options, MASK, greedy.heat), greedy, steps=True)
+    decoder = Wedlm(diffusion_of(options, MASK, options.temperature), greedy, steps=True)
     model = Scripted()
     request = Request(
         model, list(PROMPT), options.max_tokens, (), greedy, iter(()), model.make_cache()
@@ -90,7 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="python -m lockstep.parity.demo.wedlm", description=__doc__)
     add_arguments(parser)
     parser.add_argument("--max-tokens", metavar="N", type=whole, default=8)
-    decoder = written(parser.parse_args(arguments))
+    parser.add_argument(
+        "--temperature", metavar="T", type=number, default=1.0,
+        help="what the entropy of --penalty tempered is taken at; tokens are the likeliest",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    return guarded(lambda: told(written(options)))
+
+
+def told(decoder: Wedlm) -> int:
     counts = decoder.counts()
     print(decoder.table())
     print(f"\n{counts['forwards']} forward passes, {counts['fed']} tokens fed, {decoder.said()}")

@@ -135,10 +135,19 @@ def of_same_prompt(call: Call, graph: Graph) -> Call | None:
     size = graph.shapes[call.number][-1]
     if graph.pads is not None or graph.source(call, MASK).options["window"] is not None:
         return None
-    prompt = graph.steps[0] if graph.steps else size
-    token, key = np.arange(size)[:, None], np.arange(size)
-    times = (key <= token).astype(int) + (key < prompt)
-    return call.replaced(weighed(Counted(times, np.zeros(size, int)), 0))
+    return call.replaced(seen_twice(graph.steps[0] if graph.steps else size))
+
+
+def seen_twice(prompt: int) -> Callable[..., Any]:
+    """Return a softmax in which each token of the prompt counts once more than it is seen."""
+
+    def wrong(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
+        size = scores.shape[-1]
+        token, key = np.arange(scores.shape[-2])[:, None], np.arange(size)
+        times = (key <= token).astype(int) + (key < prompt)
+        return weighed(Counted(times, np.zeros(size, int)), 0)(ops, scores, mask, **options)
+
+    return wrong
 
 
 def shortened(asked: Asked, by: int) -> Asked:

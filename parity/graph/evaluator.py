@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lockstep.parity.graph.by_queries import AVERAGE, MASK, by_queries, changed, whole
 from lockstep.parity.graph.call import Call, Constant, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
@@ -23,7 +25,8 @@ class Evaluator:
 
     `dumped` holds the port's values by number, and whatever is computed takes them where they are.
     `read` brings a tensor of the checkpoint. `rows` cuts the prompt off after so many tokens; None
-    computes all. Right values are kept, so that a fault costs no more than what lies behind it.
+    computes all. `seen` are the tokens that are judged, None all: a large attention is made for no
+    others. Right values are kept, so that a fault costs no more than what lies behind it.
     """
 
     graph: Graph
@@ -32,7 +35,8 @@ class Evaluator:
     dumped: Mapping[int, np.ndarray]
     read: Read
     rows: int | None = None
-    kept: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict)
+    seen: Sequence[int] | None = None
+    kept: OrderedDict[int, Any] = field(default_factory=OrderedDict)
     size: int = 0
     paths: dict[int, frozenset[int]] = field(default_factory=dict)
     followers: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -41,13 +45,13 @@ class Evaluator:
         """Return a value as the port should have computed it, with some calls rewritten."""
         if not rewritten:
             return self.right(number)
-        values: dict[int, np.ndarray] = {}
+        values: dict[int, Any] = {}
         for call in self.reached(number, rewritten):
             for source in values_of(call):
                 if source not in self.dumped and source not in values:
-                    values[source] = self.right(source)
+                    values[source] = self.made(source)
             values[call.number] = self.compute(call, values)
-        return values[number] if number in values else self.right(number)
+        return whole(values[number]) if number in values else self.right(number)
 
     def reached(self, number: int, rewritten: Rewritten) -> list[Call]:
         """Return the calls that a rewrite reaches on the way to a value, inputs first."""
@@ -94,6 +98,10 @@ class Evaluator:
 
     def right(self, number: int) -> np.ndarray:
         """Return the right value of a call, kept from before or computed."""
+        return whole(self.made(number))
+
+    def made(self, number: int) -> Any:
+        """Return the same, but a large matrix of queries by keys is put off."""
         if number in self.kept:
             self.kept.move_to_end(number)
             return self.kept[number]
@@ -103,12 +111,12 @@ class Evaluator:
             self.keep(current, values[current])
         return values[number]
 
-    def at_hand(self, number: int) -> tuple[dict[int, np.ndarray], set[int]]:
+    def at_hand(self, number: int) -> tuple[dict[int, Any], set[int]]:
         """Return what is kept of the way to a value, and which calls are missing behind that.
 
         What was dropped is not missed, if all that takes it is kept.
         """
-        kept: dict[int, np.ndarray] = {}
+        kept: dict[int, Any] = {}
         missing, waiting = {number}, [number]
         while waiting:
             for source in self.graph.sources(waiting.pop()):
@@ -122,7 +130,7 @@ class Evaluator:
                     waiting.append(source)
         return kept, missing
 
-    def keep(self, number: int, value: np.ndarray) -> None:
+    def keep(self, number: int, value: Any) -> None:
         self.kept[number] = value
         self.size += value.nbytes
         while self.size > KEPT and len(self.kept) > 1:
@@ -135,10 +143,23 @@ class Evaluator:
             if inside.issuperset(self.graph.consumers[number]) or number in self.dumped:
                 self.size -= self.kept.pop(number).nbytes
 
-    def compute(self, call: Call, values: Mapping[int, np.ndarray]) -> np.ndarray:
-        """Call an operation, or what stands in its place."""
+    def compute(self, call: Call, values: Mapping[int, Any]) -> Any:
+        """Call an operation, or what stands in its place; a large matrix of queries by keys is put
+        off, to be made some queries at a time."""
         inputs = [self.resolved(ref, values) for ref in self.read_sparingly(call)]
         options = dict(call.options) | ({"dtype": self.dtype} if "dtype" in call.options else {})
+        called = partial(self.called, call, **options)
+        if call.op == MASK and (call.instead or call.after):  # it may count places in the matrix
+            return called(*inputs)
+        seen = self.seen if call.op == AVERAGE and self.is_last(call.number) else None
+        return by_queries(call.op, called, inputs, seen=seen)
+
+    def is_last(self, number: int) -> bool:
+        """Say whether tokens do not meet again behind a call, before the next dumped values."""
+        calls = self.graph.calls
+        return not any(calls[one].op == AVERAGE for one in self.behind(number) - {number})
+
+    def called(self, call: Call, *inputs: Any, **options: Any) -> np.ndarray:
         if call.instead is None:
             value = getattr(self.ops, call.op)(*inputs, **options)
         else:
@@ -156,7 +177,7 @@ class Evaluator:
                 return Constant(places.reshape(ids.shape), rows), some
         return call.inputs
 
-    def resolved(self, ref: Ref, values: Mapping[int, np.ndarray]) -> Any:
+    def resolved(self, ref: Ref, values: Mapping[int, Any]) -> Any:
         """Return what a reference stands for."""
         if isinstance(ref, Value):
             if ref.number in self.dumped:
@@ -165,7 +186,8 @@ class Evaluator:
         if isinstance(ref, Tensor):
             return self.read(ref)
         if isinstance(ref, Derived):
-            return ref.change(self.ops, *(self.resolved(source, values) for source in ref.sources))
+            sources = [self.resolved(source, values) for source in ref.sources]
+            return changed(partial(ref.change, self.ops), sources)
         return ref.value if ref.rows is None else self.cut(ref.value, (ref.rows,))
 
     def port(self, number: int) -> np.ndarray:

@@ -6,14 +6,14 @@ Each weight is read once for all, and a value is dropped as soon as nothing late
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
+from lockstep.parity.graph.by_queries import whole
 from lockstep.parity.graph.call import Call
 from lockstep.parity.graph.evaluator import Evaluator, Rewritten, is_early
 from lockstep.parity.graph.graph import values_of
 
-Row = list[np.ndarray]  # a value as it should be, then as each variant makes it
+Row = list[Any]  # a value as it should be, then as each variant makes it; large ones put off
 
 
 def side_by_side(
@@ -42,7 +42,7 @@ def in_one_pass(
         here = {source: rows[source] for source in taken[number] if source in rows}
         rows[number] = row_of(run, number, variants, here)
         if number in numbers:
-            yield number, [*rows[number]]
+            yield number, [*map(whole, rows[number])]
         for done in (number, *here):
             if last.get(done, number) == number:
                 del rows[done]
@@ -54,7 +54,7 @@ def row_of(
     """Compute a value: right, and anew for each variant that changes its call or what it takes."""
     plain = run.graph.calls[number]
 
-    def value(call: Call, place: int) -> np.ndarray:
+    def value(call: Call, place: int) -> Any:
         return run.compute(call, {source: row[place] for source, row in taken.items()})
 
     row = [value(plain, 0)]

@@ -54,8 +54,5 @@ class KeptSketches(KeptTrace):
         return True
 
     def complete(self) -> None:
-        try:
-            with self.sketches:
-                pass
-        finally:
-            self.writer.discard()
+        with self.sketches:
+            pass

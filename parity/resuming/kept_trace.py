@@ -204,15 +204,28 @@ class KeptTrace(TraceFile):
             self.writer.body.close()
         self.journal.close()
 
+    def complete(self) -> None:
+        self.writer.keeps = True  # a disk may be full for the header alone
+        super().complete()
+
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and (self.begun or (stays(error) and self.holds)):
-            return self.leave()
         try:
-            super().__exit__(kind, error, trace)
-        finally:
-            for number in (0, 1):
-                self.slot(number).unlink(missing_ok=True)
-            self.journal.remove()
+            if kind is None:
+                super().__exit__(kind, error, trace)
+        except BaseException as failure:
+            self.end(failure)
+            raise
+        self.end(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """Leave what another run can go on from; after a complete run, or a bad one, nothing."""
+        if error is not None and (self.begun or (stays(error) and self.holds)):
+            return self.leave()
+        self.writer.keeps = False
+        self.writer.discard()
+        for number in (0, 1):
+            self.slot(number).unlink(missing_ok=True)
+        self.journal.remove()
 
 
 def described(array: np.ndarray, steps: list[int] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.dumps.dtype import computed_in
 from lockstep.parity.dumps.dump import Dump
-from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.dumps.trace_file import TAGS, Unwritten
 from lockstep.parity.naming.names import tap_named
 from lockstep.parity.naming.rotary_order import in_halves
 from lockstep.parity.sketches.sketched import (
@@ -86,7 +86,7 @@ class SketchFile:
             write_sketches(self.path, about, self.entries, with_nan=True)
         except OSError as failure:
             reason = failure.strerror or failure
-            raise InputError(self.path, f"cannot be written: {reason}") from None
+            raise Unwritten(self.path, f"cannot be written: {reason}") from None
 
 
 def sketch_dump(

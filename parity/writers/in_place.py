@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from lockstep.reference.checkpoint.safetensors_header import HEADER_LIMIT
 class InPlaceWriter(TraceWriter):
     """Keeps `room` bytes free before the tensors. A header that finds room there is written there,
     with spaces behind it, as the format allows; a longer one makes a copy, as ever. The spaces
-    count as header, so there are never more than readers take."""
+    count as header, so there are never more than readers take. While it `keeps`, what was collected
+    stays where it is when it cannot be put in place."""
+
+    keeps = False
 
     def __init__(self, path: Path, room: int, /, **about: Any):
         super().__init__(path, **about)
@@ -35,3 +39,10 @@ class InPlaceWriter(TraceWriter):
             self.bodies.replace(self.path)
         finally:
             self.discard()
+
+    def discard(self) -> None:
+        if not self.keeps:
+            return super().discard()
+        with suppress(OSError):  # a full disk: what is buffered is not wanted any more
+            self.body.close()
+        self.whole.unlink(missing_ok=True)

@@ -22,6 +22,8 @@ from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.scheduling.speculating import Speculated, agreed, speculate
 from lockstep.reference.stores.kinds import ROTATING, TURBO_BITS
 
+PLAIN = "float32"  # activations that are multiplied as they are
+
 
 class Draft(Protocol):
     """What runs ahead. `shares` are the distributions (V,) that the last tokens were drawn from.
@@ -72,9 +74,10 @@ def generate(
     token that is drawn, and for a drafted one that may be kept or not. The other arguments are
     those of `autoregressive.generate`; `counts` is counted up. `rules` are the package's.
     Raises: InputError if there is no token to begin with, or the cache is of a kind with which a
-    draft would change the text.
+    draft would change the text, or the model rounds activations so that it would.
     """
     check_prompt(model, tokens)
+    check_activations(getattr(getattr(model, "backend", None), "activations", PLAIN))
     cache = model.make_cache() if cache is None else cache
     check_kind(cache.name)
     draft.prompt = len(tokens)
@@ -103,6 +106,13 @@ def check_kind(kind: str | None) -> None:
         raise InputError("speculative decoding", what)
     if kind in TURBO_BITS:
         what = f"{kind} codes what is not new, and a draft comes with more that is new"
+        raise InputError("speculative decoding", what)
+
+
+def check_activations(name: str) -> None:
+    """Raises: InputError for what rounds by how many tokens a pass has: a draft would show."""
+    if name != PLAIN:
+        what = f"activations in {name} do not go with it: it may change no token"
         raise InputError("speculative decoding", what)
 
 

@@ -109,12 +109,13 @@ class Ring:
         """
         if self.rule == "window" or (self.rule == "columns" and queries.shape[1] == 1):
             return keys
-        back = queries[:, :, None] - keys[:, None]  # (B, L, S)
-        hidden = (back >= self.size) & (keys >= self.keep)[:, None]
+        # Compared, not subtracted: a matrix of whole numbers has eight times the bytes.
+        hidden = keys[:, None] <= queries[:, :, None] - self.size  # (B, L, S)
+        hidden &= (keys >= self.keep)[:, None]
         if self.rule == "columns":
             columns = np.arange(keys.shape[1])
             rows = columns[keys.shape[1] - queries.shape[1] :, None]
-            hidden = np.broadcast_to(rows - columns >= self.size + self.keep, back.shape)
+            hidden = np.broadcast_to(rows - columns >= self.size + self.keep, hidden.shape)
         return np.where(hidden, PADDING, keys[:, None]) if hidden.any() else keys
 
 

@@ -8,7 +8,10 @@ import pytest
 from lockstep.fast import cpu, load
 from lockstep.fast.backends import activations, backend_named
 from lockstep.fast.backends.activations import operations
+from lockstep.fast.decoding import speculative
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.scheduling.prompt_lookup import LookupDraft
+from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.draws import normal, packed_matrix
 from tests.ops_backends import DTYPES
 
@@ -74,6 +77,18 @@ def test_all_operations_are_there():
 def test_who_refuses_them(core, given):
     with pytest.raises(InputError, match=core):
         load(DEMO, **given)
+
+
+@pytest.mark.parametrize("name", ["int16", "int8"])
+def test_a_draft_does_not_go_with_them(name):
+    """In Python as on the command line: what they round hangs on how many tokens a pass has."""
+    model = load(DEMO, backend="cpu", activations=name if HERE else "float32")
+    assert model.backend.activations == (name if HERE else "float32")
+    model.backend.activations = name
+    told = {"draft_tokens": 2, "max_tokens": 4, "stop": (), "sampling": SamplingOptions()}
+    draft = LookupDraft(vocabulary=model.config.vocab_size, longest=3)
+    with pytest.raises(InputError, match=f"activations in {name} do not go with it"):
+        next(speculative.generate(model, [1, 2, 3], draft=draft, uniforms=iter(()), **told))
 
 
 def test_without_numba_they_are_refused(monkeypatch):

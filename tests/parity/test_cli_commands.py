@@ -222,7 +222,7 @@ def test_generate_refuses_a_draft_that_cannot_be_one(refuses, demo, plain):
     rotating = ("--cache", "rotating", "--cache-size", "9")
     refuses("drops what is needed again", *sped, "--draft", "lookup", *rotating)
     rounded = ("--backend", "cpu", "--activations", "int8")
-    refuses("int8 does not go with --decoder", *sped, "--draft", "lookup", *rounded)
+    refuses("activations in int8 do not go with it", *sped, "--draft", "lookup", *rounded)
 
 
 def test_generate_samples_from_a_seed_or_a_file(document, lockstep, refuses, demo, tmp_path):

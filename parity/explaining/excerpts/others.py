@@ -58,7 +58,7 @@ class Patched(MutableMapping[int, np.ndarray]):
     """Values of the whole text by number: the port's where it has tokens, the oracle's elsewhere.
 
     `some` are the port's of its tokens alone, `known` those that it has of all, `own` are whole
-    values put in the place of these.
+    values put in the place of these. Those `apart` have zeros elsewhere: nobody takes them.
     """
 
     numbers: Sequence[int]
@@ -67,6 +67,7 @@ class Patched(MutableMapping[int, np.ndarray]):
     others: Others
     axes: Sequence[tuple[int, ...]]
     places: Sequence[Row]
+    apart: frozenset[int] = frozenset()
     own: dict[int, np.ndarray] = field(default_factory=dict)
     kept: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict)
 
@@ -103,7 +104,10 @@ class Patched(MutableMapping[int, np.ndarray]):
 
     def patched(self, number: int, mine: np.ndarray) -> np.ndarray:
         """Put a value together: a copy of the oracle's, with the port's rows in it."""
-        value = np.array(self.others[number])
+        if number in self.apart:
+            value = np.zeros(self.others.run.graph.shapes[number], self.others.run.dtype)
+        else:
+            value = np.array(self.others[number])
         axis = self.axes[number][0]
         for row, (here, there) in enumerate(self.places):
             own = np.moveaxis(value[row], axis - 1, 0)

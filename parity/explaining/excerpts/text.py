@@ -27,6 +27,7 @@ from lockstep.parity.explaining.said.diagnosis import Unexplained
 from lockstep.parity.explaining.steps.steps import graph_of
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Evaluator, Graph, Value
+from lockstep.parity.graph.by_queries import MAKE, at_once
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import judge
 from lockstep.parity.noise import ways
@@ -34,7 +35,7 @@ from lockstep.parity.noise.exact import FLOAT64, exact
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
-LARGEST = 1 << 28  # bytes of the largest value in float64, such as the scores of a layer
+LARGEST = 1 << 28  # bytes of the largest value in float64, such as logits of all tokens
 ROUTER = "top_k_routing"
 BEFORE = (
     "{count} {are} not decided, such as {first}: attention takes what the port has of tokens "
@@ -110,6 +111,9 @@ class TextCase(Case):
         self.twins = {tap: x for tap, x in some.twins.items() if numbers[tap] not in some.judged}
         self.trial.own = [self.text_by(*way) for way in ways(self.trial.dtype)]
         self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
+        self.trial.seen = sorted(
+            {n for _, there in self.some.source.places for n in there.tolist()}
+        )
 
     def close(self) -> None:
         self.files.close()
@@ -120,6 +124,10 @@ class TextCase(Case):
         taken = {n for one in pieces for call in one.calls for n in self.graph.sources(call)}
         made = taken & self.some.dumped.keys() | {one.target for one in pieces}
         self.numbers = sorted(made)
+        shapes = (self.graph.shapes[call.number] for call in self.graph.calls if call.op in MAKE)
+        long = any(at_once(shape) < shape[-2] for shape in shapes)
+        # In a long text those that nothing right is made of are not made of other tokens.
+        self.apart = frozenset(made - taken) if long else frozenset[int]()
         self.text = self.text_by(exact(self.model.ops, dtype_named(self.dtype)), FLOAT64)
         return self.text
 
@@ -127,12 +135,13 @@ class TextCase(Case):
         """Return what the text holds, as the oracle computes the other tokens in one way."""
         known, numbers = self.some.of_all, {*self.numbers}
         layers = {n for tap, n in self.graph.taps.items() if tap.rpartition(".")[2].isdigit()}
-        behind = max(numbers, default=0)
-        needed = sorted((numbers | {n for n in layers if n < behind}) - known.keys())
+        behind = max(numbers - self.apart, default=0)
+        wanted = (numbers - self.apart) | {n for n in layers if n < behind}
+        needed = sorted(wanted - known.keys())
         file = self.files.enter_context(TemporaryFile())  # noqa: SIM115 - `close` closes it
         run = Others(Evaluator(self.graph, ops, dtype, {}, self.read), needed, file)
         return Patched(self.numbers, self.some.dumped, known, run, self.graph.token_axes,
-                       self.some.source.places)  # fmt: skip
+                       self.some.source.places, self.apart)  # fmt: skip
 
     def twin(self, tap: str) -> np.ndarray:
         return self.text.patched(self.graph.taps[tap], self.twins[tap])
@@ -161,9 +170,10 @@ class TextCase(Case):
 
     @property
     def size(self) -> int:
-        """How many bytes the largest value takes that has to be computed, in float64."""
+        """How many bytes the largest value takes that has to be computed as a whole, in float64."""
         needed = self.graph.needed(self.numbers, self.some.of_all)
-        return max((8 * prod(self.graph.shapes[number]) for number in needed), default=0)
+        made = (number for number in needed if self.graph.calls[number].op not in MAKE)
+        return max((8 * prod(self.graph.shapes[number]) for number in made), default=0)
 
     def decides(self, piece: Piece) -> bool:
         """Say whether nothing is wrong in what other tokens bring into a piece."""

@@ -47,6 +47,7 @@ class Trial:
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
+    seen: Sequence[int] | None = None  # the tokens that are judged, None all
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
@@ -57,7 +58,7 @@ class Trial:
         if rows not in self.rounding:
             every = ways(self.dtype)
             self.rounding[rows] = [
-                Evaluator(self.graph, namespace, dtype, dumped, self.read, rows)
+                Evaluator(self.graph, namespace, dtype, dumped, self.read, rows, self.seen)
                 for (namespace, dtype), dumped in zip(
                     every, self.own or [self.dumped] * len(every), strict=True
                 )
@@ -65,13 +66,13 @@ class Trial:
         return self.rounding[rows]
 
     def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
-        return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows)
+        return Evaluator(self.graph, ops, dtype, self.dumped, self.read, rows, self.seen)
 
     def over(self, changed: Mapping[int, np.ndarray]) -> Trial:
         """Return the same trial of a dump with some other values."""
         return Trial(
             self.graph, self.ops, self.dtype, self.dumped | changed, self.read,
-            unseen=self.unseen, own=[one | changed for one in self.own],
+            unseen=self.unseen, own=[one | changed for one in self.own], seen=self.seen,
         )  # fmt: skip
 
     def forget(self) -> None:

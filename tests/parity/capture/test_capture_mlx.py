@@ -280,3 +280,41 @@ def test_what_a_model_cannot_compute_is_its_own_error(model, tmp_path):
     with pytest.raises(RuntimeError, match="read"), parity.capture.mlx(model):
         model(PROMPT)
     assert type(model.layers[1].mlp) is nn.Linear
+
+
+def test_some_tokens_are_kept_and_the_rest_is_not(model):
+    """By loop: rows of the whole capture; steps are whole."""
+    ids, rows = mx.array([[1, 2, 3, 4, 5]]), [0, 3, 4]
+    dumps = []
+    for at in (None, "0,last:2"):
+        with parity.capture.mlx(model, at=at) as dump:
+            logits = model(ids)
+            model(mx.array([[6]]))
+        dumps.append((dump, np.array(logits)))
+    (whole, before), (some, after) = dumps
+    assert before.tobytes() == after.tobytes()
+    assert some.about["positions"] == "[0, 3, 4]" and some.tokens == [1, 2, 3, 4, 5]
+    assert [*some.shapes] == [*whole.shapes]
+    for tap in whole.shapes:
+        every = whole.read(tap)
+        every = every if tap.startswith("step.1/") else every[:, rows]
+        np.testing.assert_array_equal(some.read(tap), every)
+
+
+def test_what_is_not_kept_of_a_prompt_takes_no_memory(model):
+    """By MLX's own count: outputs of 20,000 tokens are megabytes, and of one they are not."""
+    long, most = mx.array([[token % VOCABULARY for token in range(20_000)]]), []
+    mx.eval(long, model.parameters())
+    for at in (None, "last:1"):
+        with parity.capture.mlx(model, at=at):
+            before = mx.get_active_memory()
+            mx.eval(model(long))
+            most.append(mx.get_active_memory() - before)
+    assert most[0] > 20_000 * 7 * WIDTH * 4 > 100 * most[1]
+
+
+def test_some_tokens_of_a_batch_are_refused(model):
+    with pytest.raises(InputError, match="needs one prompt"), parity.capture.mlx(model, at="0"):
+        model(mx.array([[1, 2], [3, 4]]))
+    with pytest.raises(InputError, match="3, but the prompt"), parity.capture.mlx(model, at="3"):
+        model(PROMPT)

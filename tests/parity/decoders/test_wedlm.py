@@ -192,6 +192,30 @@ def test_the_scripted_model_says_what_it_is_told(capsys):
     assert "tokens a forward pass" in lines[-1] and MASK == 255
 
 
+def test_the_scripted_model_shows_every_penalty(capsys):
+    """By law: at the temperature 1 the tempered one is first-mask. Cold logits are sure of all."""
+    said = []
+    for more in ([], ["--penalty", "tempered"], ["--penalty", "tempered", "--temperature", "0.1"]):
+        assert scripted.main(more) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+    assert said[2].splitlines()[1].split()[-8:] == [*"3456", "103", "104", "105", "106"]
+
+
+@pytest.mark.parametrize(
+    ("core", "arguments"),
+    [
+        ("temperature=0.0, but should be above 0", ["--penalty", "tempered", "--temperature", "0"]),
+        ("window=0, but should be from 1 to 1024", ["--window", "0"]),
+    ],
+)
+def test_what_the_scripted_model_is_told_wrong_is_a_line(capsys, core, arguments):
+    assert scripted.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("lockstep: error: wedlm: ")
+    assert core in said.err and said.err.count("\n") == 1
+
+
 def diffusion(way="tencent", **changes) -> Wedlm:
     chosen = DiffusionOptions(0, VARIANTS[way], window=4, threshold=0.4, **changes)
     return Wedlm(chosen, SamplingOptions(), steps=False)

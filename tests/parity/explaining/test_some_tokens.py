@@ -20,6 +20,7 @@ from lockstep.parity.explaining import dumped
 from lockstep.parity.explaining.excerpts import text
 from lockstep.parity.explaining.routing import flips
 from lockstep.parity.faults import catalogue
+from lockstep.parity.graph import batched, by_queries
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity import builders
@@ -153,8 +154,51 @@ def test_a_batch_is_judged_row_by_row(dense, tmp_path):
     assert ports.ids(explain(reference.load(dense), tmp_path / "y")) == {"act-silu-vs-gelu"}
 
 
+@pytest.fixture
+def long(monkeypatch):
+    """Let 20 tokens be many: attention goes by a few queries of each head, and of few tokens.
+
+    Nothing so large goes into a batch of bugs.
+    """
+    monkeypatch.setattr(batched, "BYTES", 0)
+    monkeypatch.setattr(by_queries, "LARGE", 0)
+    monkeypatch.setattr(by_queries, "BLOCK", 4096)
+
+
+@pytest.mark.parametrize("name", [MISTRAL, MOE, GEMMA])
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_a_right_port_of_a_long_prompt_is_clean(long, name, level):
+    found = explained(name, level=level, faults=[])
+    assert found.verdict == "clean" and not notes(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        (MISTRAL, "attn-scale-missing"),
+        (MISTRAL, "mask-causal-missing"),
+        (MISTRAL, "layernorm-for-rmsnorm"),
+        (MOE, "qk-norm-rope-order"),
+        (GEMMA, "attn-scale-should-be-one"),
+    ],
+)
+def test_bugs_are_named_from_some_tokens_of_a_long_prompt(long, name, bug):
+    assert ports.ids(explained(name, [bug], level="modules")) == {bug}
+
+
+def test_of_a_long_prompt_attention_is_made_for_the_tokens_in_the_dump(long, cases):
+    """By law: of the last layer's others nobody takes what attention makes."""
+    explained(MISTRAL, faults=[])
+    (case,) = cases
+    contexts = [n for tap, n in case.graph.taps.items() if tap.endswith(".context")]
+    (last,) = case.graph.token_axes[contexts[-1]]
+    for run in (case.trial.centre(None), *case.trial.ways(None)):
+        rows = np.moveaxis(run.target(contexts[-1]), last, 0)
+        assert [*np.flatnonzero(rows.any(axis=(1, 2)))] == case.trial.seen == [5, 17, 18, 19]
+
+
 def test_a_prompt_that_is_too_long_leaves_attention_open(dense, tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "LARGEST", 8 * 4 * 11 * 11)
+    monkeypatch.setattr(text, "LARGEST", 8 * 11)
     found = traced(dense, tmp_path / "x", planted(dense, silu=ops.gelu_tanh))
     assert ports.ids(found) == {"act-silu-vs-gelu"}
     (line,) = notes(found)

@@ -1,5 +1,7 @@
 """What ends a trace early."""
 
+import os
+
 import pytest
 
 from lockstep.parity.dumps.tracing import trace_run
@@ -8,6 +10,35 @@ from lockstep.parity.resuming.kept_trace import KeptTrace
 
 class Cut(KeyboardInterrupt):
     """What ends a run before it writes one tap more."""
+
+
+def fill_disk(file):
+    """Let an open file take nothing more: by hand, it is /dev/full from here on."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, file.fileno())
+    os.close(full)
+
+
+@pytest.fixture
+def disk_full_at(monkeypatch):
+    """Return what runs something while a method of a class finds the disk full, if `now` says so.
+
+    `file` says which open file of the object that is called takes nothing then.
+    """
+
+    def run(owner, method, now, file, something):
+        own = getattr(owner, method)
+
+        def call(self, *arguments):
+            if now(self, *arguments):
+                fill_disk(file(self))
+            return own(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, call)
+            return something()
+
+    return run
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """An interrupted comparison goes on. By law: its result is that of one that ran through."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -186,20 +185,12 @@ def test_what_would_keep_nothing_is_refused(refuses, lockstep, sides, tmp_path):
     assert not journal.exists()
 
 
-def test_a_full_disk_names_the_journal(monkeypatch, sides, lockstep, tmp_path):
+def test_a_full_disk_names_the_journal(disk_full_at, sides, lockstep, tmp_path):
     """By hand: /dev/full takes nothing; what was judged before is kept, and that is said."""
     left, right = sides(MISTRAL, *ONE, "--taps", "model.norm,logits")
     run = ("diff", left, right, "--resume", tmp_path / "j")
-    add = Journal.add
-
-    def adding(self, record):
-        if len(self.path.read_bytes().splitlines()) == 3:
-            os.dup2(os.open("/dev/full", os.O_WRONLY), self.file.fileno())
-        add(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "add", adding)
-        said = lockstep(*run)
+    third = lambda self, record: len(self.path.read_bytes().splitlines()) == 3  # noqa: E731
+    said = disk_full_at(Journal, "add", third, lambda self: self.file, lambda: lockstep(*run))
     assert said.code == 2 and said.err.count("\n") == 1
     assert "j: cannot be written: No space left on device (2 taps kept in " in said.err
     assert "2 taps judged before" in lockstep(*run).err

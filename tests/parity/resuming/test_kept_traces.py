@@ -1,5 +1,6 @@
 """What an interrupted trace leaves: what is taken over, what is refused, and what is said of it."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.parity.dumps import tracing
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.parity.resuming.journal import Journal
-from lockstep.parity.resuming.kept_trace import what_is_kept
+from lockstep.parity.resuming.kept_trace import KeptTrace, what_is_kept
 from lockstep.parity.resuming.surroundings import surroundings
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
@@ -88,26 +90,60 @@ def test_whatever_lies_beside_a_trace_a_run_without_resume_is_not_hurt(tmp_path)
         assert what_is_kept(tmp_path / "t") == kept
 
 
-def test_a_disk_that_is_full_for_the_journal_keeps_what_is_there(
-    cut, monkeypatch, tmp_path, lockstep, plain
-):
-    """By hand: /dev/full takes nothing; the lines before stand, and the error names the file."""
+def is_layer(name):
+    return name == "model.layers.1"
+
+
+# What finds the disk full: whose method, when, and which of its files.
+FULL = {
+    "a tensor": (KeptTrace, "put", lambda self, name, value: is_layer(name),
+                 lambda self: self.writer.body),
+    "a line": (Journal, "add", lambda self, record: is_layer(record.get("name")),
+               lambda self: self.file),
+    "the header": (KeptTrace, "complete", lambda self: True, lambda self: self.writer.body),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FULL)
+def test_a_full_disk_keeps_what_is_there(disk_full_at, tmp_path, lockstep, plain, what):
+    """The error names what had no room. The same command goes on from there, to the same bits."""
     run = ("trace", plain, "--tokens", "1,2", "--resume", "-o", tmp_path / "t")
-    add = Journal.add
-
-    def adding(self, record):
-        if record.get("name") == "model.layers.1":
-            os.dup2(os.open("/dev/full", os.O_WRONLY), self.file.fileno())
-        add(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "add", adding)
-        said = lockstep(*run)
+    said = disk_full_at(*FULL[what], lambda: lockstep(*run))
     assert said.code == 2 and said.err.count("\n") == 1
-    assert "t.part.journal: cannot be written: No space left on device (" in said.err
-    assert "taps kept in " in said.err
+    name = "t.part.journal" if what == "a line" else "t"
+    assert f"{name}: cannot be written: No space left on device (" in said.err
+    assert "taps kept in " in said.err and not (tmp_path / "t").exists()
     said = lockstep(*run)
     assert said.code == 0 and "from the run that was interrupted" in said.out
+    lockstep("trace", plain, "--tokens", "1,2", "-o", tmp_path / "whole")
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["t", "whole"]
+
+
+@pytest.mark.parametrize("more", [[], ["--sketch"]])
+def test_a_disk_that_is_full_for_the_whole_file_keeps_all(
+    monkeypatch, tmp_path, lockstep, plain, more
+):
+    """By hand: no room for a header before the tensors, so all is copied; a disk says that it is
+    full when it is asked to hold that. A file of sketches is another one anyhow."""
+    run = ["trace", plain, "--tokens", "1,2", *more]
+    kept = [*run, "--resume", "-o", tmp_path / "t"]
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tracing, "header_room", lambda *all: 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        said = lockstep(*kept)
+    assert said.code == 2 and "t: cannot be written: No space left on device (" in said.err
+    assert "taps kept in" in said.err and not (tmp_path / "t").exists()
+    left = {one.name for one in tmp_path.iterdir()}
+    assert {"t.part", "t.part.journal"} <= left and all(name.startswith("t.part") for name in left)
+    assert lockstep(*kept).code == 0
+    assert lockstep(*run, "-o", tmp_path / "whole").code == 0
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["t", "whole"]
 
 
 def test_how_to_begin_anew_is_said_and_works(cut, refuses, lockstep, tmp_path, plain):

@@ -1,6 +1,5 @@
 """An interrupted trace goes on where it stopped. By law: its bits are those of one that was not."""
 
-import errno
 import fcntl
 import json
 import shutil
@@ -18,7 +17,6 @@ from lockstep import fast, reference
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.layout import laid_out, layout_of
-from lockstep.parity.writers.lockstep_dump import TraceWriter
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -210,27 +208,6 @@ def test_two_runs_do_not_write_one_trace(cut, refuses, tmp_path, plain):
 
         model.stages = twice
         trace_run(model, [1], tmp_path / "t", resume=True, **told)
-
-
-def test_a_full_disk_keeps_what_is_there(monkeypatch, tmp_path, lockstep, plain):
-    full, add = OSError(errno.ENOSPC, "No space left on device"), TraceWriter.add
-    run = ("trace", plain, "--tokens", "1,2", "--resume", "-o", tmp_path / "t")
-
-    def adding(self, name, *rest, **named):
-        if name.endswith("layers.1"):
-            raise full
-        add(self, name, *rest, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TraceWriter, "add", adding)
-        said = lockstep(*run)
-    assert said.code == 2 and said.err.count("\n") == 1
-    assert "cannot be written: No space left on device (" in said.err
-    assert "taps kept in " in said.err
-    said = lockstep(*run)
-    assert said.code == 0 and "from the run that was interrupted" in said.out
-    lockstep("trace", plain, "--tokens", "1,2", "-o", tmp_path / "whole")
-    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_ctrl_c_says_what_is_kept_and_a_run_without_resume_too(

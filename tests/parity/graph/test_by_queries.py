@@ -1,0 +1,108 @@
+"""Matrices of queries by keys that are put off. By law: each value is what it is made at once."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.graph import Evaluator, by_queries
+from lockstep.parity.graph.side_by_side import side_by_side
+from lockstep.reference import ops
+from tests.parity.graph.witnesses import FLOAT32, LENGTH, run
+
+SAMPLE = ("models/untied_float32", "llama/mistral_window", "gemma4/effective", "gpt2/variant")
+COUNT = 3  # queries of a block
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Put every matrix off, and let a block have three queries at most."""
+    monkeypatch.setattr(by_queries, "LARGE", 0)
+    monkeypatch.setattr(by_queries, "at_once", lambda shape: min(COUNT, shape[-2]))
+    monkeypatch.setattr(by_queries.by_queries, "__defaults__", (by_queries.at_once, None))
+
+
+def watched(shapes):
+    """Return operations that note how many queries scores are made of."""
+
+    def scores(queries, keys, *, scale):
+        shapes.append(queries.shape[2])
+        return ops.attention_scores(queries, keys, scale=scale)
+
+    names = {name: getattr(ops, name) for name in ops.__all__}
+    return SimpleNamespace(**names | {"attention_scores": scores})
+
+
+def evaluator(name, shapes, **more):
+    one = run(name)
+    read = Tensors(one.model.checkpoint)
+    return Evaluator(one.graph, watched(shapes), FLOAT32, {}, read, **more)
+
+
+def close(one, other):
+    return np.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_model_by_queries_gives_what_it_gives_at_once(name, small):
+    one, shapes = run(name), []
+    here = evaluator(name, shapes)
+    right = {}
+    one.model.forward(one.tokens, trace=right.__setitem__)
+    for tap, number in one.graph.taps.items():
+        found = here.target(number)
+        assert isinstance(found, np.ndarray) and close(found, right[tap]), tap
+    assert max(shapes) == COUNT
+
+
+def doubled(ops, value):
+    return value + value
+
+
+@pytest.mark.parametrize("name", SAMPLE[:2])
+@pytest.mark.parametrize("op", ["attention_scores", "softmax", "attention_context", "causal_mask"])
+def test_a_wrong_matrix_is_wrong_by_queries_too(monkeypatch, small, name, op):
+    """Another operation, another input or another option, alone and beside the right one."""
+    one = run(name)
+    last = one.graph.taps["logits"]
+    call = next(call for call in one.graph.calls if call.op == op)
+    flipped = op == "causal_mask"
+    wrong = [
+        call.followed((lambda ops, mask: ~mask) if flipped else doubled),
+        call.with_changed(0, lambda ops, x: x + 1) if flipped else call.with_changed(0, doubled),
+    ]
+    if op == "softmax":  # a mask that counts places in the matrix
+        wrong.append(call.with_changed(1, lambda ops, mask: np.tri(LENGTH, dtype=bool)[::-1]))
+    by_some = [evaluator(name, []).target(last, {call.number: each}) for each in wrong]
+    rows = side_by_side(evaluator(name, []), [last], [{call.number: each} for each in wrong])
+    ((_, beside),) = rows
+    monkeypatch.undo()
+    for each, found, other in zip(wrong, by_some, beside[1:], strict=True):
+        truth = one.evaluator().target(last, {call.number: each})
+        assert close(found, truth) and close(other, truth)
+        assert not close(truth, beside[0])
+
+
+def test_only_queries_that_are_seen_are_made(small):
+    """Where tokens do not meet again behind it; else all are."""
+    name, shapes = SAMPLE[0], []
+    graph = run(name).graph
+    contexts = [n for tap, n in graph.taps.items() if tap.endswith(".context")]
+    whole = evaluator(name, []).target(contexts[-1])
+    given = {n: evaluator(name, []).target(n) for tap, n in graph.taps.items()
+             if tap.endswith((".q_rope", ".k_rope", ".v_proj"))}  # fmt: skip
+    here = evaluator(name, shapes, seen=[2, LENGTH - 1])
+    here.dumped = given
+    found = here.target(contexts[-1])
+    assert close(found[:, [2, -1]], whole[:, [2, -1]]) and not found[:, :2].any()
+    assert shapes == [1, 1]
+    first = evaluator(name, [], seen=[2]).target(contexts[0])
+    assert close(first, evaluator(name, []).target(contexts[0]))
+
+
+def test_small_matrices_are_made_at_once():
+    """By hand: 128 MB in float64, and blocks of 32 MB."""
+    assert by_queries.at_once((1, 16, 1024, 1024)) == 1024
+    assert by_queries.at_once((1, 16, 2048, 2048)) == 128
+    assert by_queries.at_once((1, 1 << 20, 2, 1 << 10)) == 1
