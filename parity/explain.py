@@ -145,7 +145,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)
-    chosen = decide(explained, case.contradicted(), Beside(case.trial, case.right, explained))
+    beside = Beside(case.trial, case.right, explained)
+    chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
     quiet = subtle(case, chosen.values())
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs

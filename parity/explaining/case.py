@@ -38,7 +38,7 @@ from lockstep.reference.precision import dtype_named
 Progress = Callable[[str], None]
 NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
 MOST_CONTRADICTIONS = 3
-ALIKE = 3  # explanations of one piece that are tried on others
+ALIKE = 3  # explanations by several bugs that are tried on like pieces, beside those by one
 EXCHANGED = 12  # explanations that like pieces offer each other
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
@@ -195,7 +195,9 @@ class Case:
                 if len(theirs) != len(ours):  # a bug brings more into one of them
                     theirs, ours = other.calls, piece.calls
                 here = dict(zip(theirs, ours, strict=True))
-                found |= {moved(one.atoms, here): None for one in explanations[:ALIKE]}
+                few = explanations[:ALIKE]
+                few += [one for one in explanations[ALIKE:] if len(one.atoms) == 1]
+                found |= {moved(one.atoms, here): None for one in few}
         return sorted(filter(None, found), key=len)[:EXCHANGED]
 
     def exchange(self) -> None:

@@ -3,9 +3,12 @@
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.loading import EMBEDDINGS
 from lockstep.parity.faults.passes import begins
 from lockstep.parity.faults.rewrites import (
+    afterwards,
     changed_input,
+    either,
     instead,
     option,
     rewrite,
@@ -81,6 +84,28 @@ def shifted(index, by, *places) -> Rewrite:
             0, lambda ops, ids, table: index(ops, ids, table, by=by), call.inputs[1]
         )
     )
+
+
+def is_tied(graph: Graph) -> bool:
+    """Say whether the head multiplies by the embedding's table."""
+    return any(one.tensor(1) in EMBEDDINGS for one in graph.at("lm_head", None))
+
+
+def table_shifted(by) -> Rewrite:
+    """Look another row up, and give each id the logit of that row, since both are of one table."""
+    both = either(
+        shifted(next_row, by, *TABLES),
+        afterwards("linear", lambda ops, logits: np.roll(logits, -by, axis=-1), "lm_head"),
+    )
+
+    def change(call: Call, graph: Graph) -> Call | None:
+        new = both(call, graph)
+        return new if new is not None and is_tied(graph) else None
+
+    return change
+
+
+SHIFTED_TABLES = {f"row t {by:+d}, of the head too": table_shifted(by) for by in (1, -1)}
 
 
 def other_block(step) -> Rewrite:
@@ -238,7 +263,9 @@ FAULTS = (
         where="the embedding",
         fix="count token ids from 0",
         variants={
-            f"row t {by:+d}": shifted(next_row, by, *TABLES) for by in (1, -1)
+            **{f"row t {by:+d}": shifted(next_row, by, *TABLES) for by in (1, -1)},
+            **SHIFTED_TABLES,
         },
+        throughout=SHIFTED_TABLES,
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ class Fault:
     first rows cannot be computed without the rest. A `coarse` one rounds to a grid on which a value
     near a tie may fall to either side, whatever computes it. A variant that is `whole` changes
     several calls that only together are this bug: a layer has all of it, or none. One that is
-    `throughout` says how layers are counted: the model has all of it, or none.
+    `throughout` says how layers are counted, or how a table lies: the model has all of it, or none.
     """
 
     id: str

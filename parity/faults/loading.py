@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.adapter_layers import brought_along
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.lora import brought_along
 from lockstep.parity.faults.rewrites import changed_input, rewrite
 from lockstep.parity.faults.tensors import dense, named, reading, renamed, reweighted, same_shape
 from lockstep.parity.graph import Call, Graph

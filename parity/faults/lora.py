@@ -10,27 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.adapter_layers import (
+    COUNTED_OTHERWISE,
+    FACTORS,
+    factor_of,
+    without_length,
+)
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.tensors import dense, once, root_of
-from lockstep.parity.graph import Call, Constant, Derived, Graph, Ref, rerooted
+from lockstep.parity.faults.tensors import dense
+from lockstep.parity.graph import Call, Derived, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
 from lockstep.reference.precision import dtype_named, rounded
-
-# Where an operation takes the two factors.
-FACTORS = {"add_lora": (2, 3), "add_lora_rows": (2, 3), "dora_rescale": (3, 4)}
-Placed = dict[tuple[str, int], tuple[Constant, Constant, float]]
-
-
-def factor_of(ref: Ref) -> Constant:
-    """Return a factor of an adapter, however it is changed."""
-    root = root_of(ref)
-    if not isinstance(root, Constant):
-        raise TypeError("no factor of an adapter")
-    return root
 
 
 def rank_of(call: Call) -> int:
@@ -66,11 +60,6 @@ def the_other_way(ops: Any, factor: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(factor).reshape(factor.shape[::-1]).T
 
 
-def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: float) -> Any:
-    """Leave the rows of an adapted weight as long as they are, and add the bias."""
-    return y if bias is None else y + rounded(bias, y.dtype)
-
-
 def not_applied(call: Call, graph: Graph) -> Call | None:
     """Leave what the base gives; with DoRA, at the call that gives the module's result."""
     if call.op == "dora_rescale":
@@ -85,86 +74,6 @@ def without_factors(call: Call, graph: Graph) -> Call | None:
     """Read a second factor of noughts, as it begins; DoRA still gives the rows their lengths."""
     resized = call.op == "dora_rescale" or (call.op in FACTORS and has_lengths(call, graph))
     return call.with_options(scale=0.0) if resized else None
-
-
-@once
-def placed_adapters(graph: Graph) -> Placed:
-    """Return the factors and the scale of each adapted module, by its place and layer."""
-    return {
-        (call.place, call.layer): (
-            factor_of(call.inputs[2]), factor_of(call.inputs[3]), call.options["scale"]
-        )
-        for call in graph.calls
-        if call.op == "add_lora" and call.layer is not None
-    }  # fmt: skip
-
-
-def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
-    """Apply the adapter of another layer: `source(layer, layers, adapted layers)`.
-
-    A layer that gets none is left as the base has it, and one that has none may get one.
-    """
-
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        if call.layer is None or call.op not in ("linear", "add_lora"):
-            return None
-        adapters = placed_adapters(graph)
-        own = adapters.get((call.place, call.layer))
-        if (own is None) == (call.op == "add_lora") or not adapters:
-            return None
-        layers = {layer for _, layer in adapters}
-        wanted = source(call.layer, graph.config.num_hidden_layers, layers)
-        other = adapters.get((call.place, wanted))
-        if other is own or not (other is None or fits(call, graph, other)):
-            return None
-        if call.op == "linear":
-            return None if other is None else call.replaced(adapted(*other))
-        if other is None:
-            return call.with_options(scale=0.0)
-        new = call.with_input(2, rerooted(call.inputs[2], other[0]))
-        new = new.with_input(3, rerooted(call.inputs[3], other[1]))
-        return new.with_options(scale=other[2])
-
-    return rewritten
-
-
-def fits(call: Call, graph: Graph, other: tuple[Constant, Constant, float]) -> bool:
-    index = 0 if call.op == "linear" else 1
-    columns = graph.input_shape(call, index)[-1]
-    return (other[0].value.shape[1], other[1].value.shape[0]) == (
-        columns, graph.shapes[call.number][-1],
-    )  # fmt: skip
-
-
-def adapted(a: Constant, b: Constant, scale: float) -> Callable[..., Any]:
-    def linear(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
-        return ops.add_lora(ops.linear(x, weight, bias), x, a.value, b.value, scale=scale)
-
-    return linear
-
-
-def brought_along(weights: Rewrite, by: int) -> Rewrite:
-    """Change the weights, and bring the adapter of the layer `by` further on, if there are any."""
-
-    def there(layer: int, count: int, adapted: set[int]) -> int:
-        return layer + by if 0 <= layer + by < count else layer
-
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        if not placed_adapters(graph):
-            return None
-        new = weights(call, graph)
-        return of_layer(there)(new or call, graph) or new
-
-    return rewritten
-
-
-def offset(by: int) -> Rewrite:
-    return of_layer(lambda layer, count, adapted: layer - by)
-
-
-def from_the_first(layer: int, count: int, adapted: set[int]) -> int:
-    """Let the adapters of the last layers begin at layer 0."""
-    return layer + min(adapted)
 
 
 def merged(pack: Callable[..., Any], when: Callable[[Any], bool]) -> Rewrite:
@@ -258,12 +167,6 @@ def rows_of_b(order: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
     return rewritten
 
 
-COUNTED_OTHERWISE = {
-    "one layer late": offset(1),
-    "one layer early": offset(-1),
-    "on the first layers": of_layer(from_the_first),
-    "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
-}
 FAULTS = (
     Fault(
         id="lora-scale-divided-again",

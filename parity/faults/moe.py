@@ -15,20 +15,19 @@ from lockstep.parity.faults.rewrites import (
 )
 from lockstep.parity.faults.routers import (
     EXPERTS,
+    ROUTING,
+    as_they_are,
     next_best,
     one_fewer,
-    raw,
     rounded_choice,
     rounded_through,
     routed,
     weighed_before,
-    with_epsilon,
     worst,
 )
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.stack import Stack
 
-ROUTING = "top_k_routing"
 SCALE, DIVIDED = r"router", r"router\.proj"
 NORMED = "pre_feedforward_layernorm_2"
 
@@ -41,7 +40,7 @@ def next_best_for(lost: int) -> Rewrite:
     def has_as_many(call: Call, graph: Graph) -> bool:
         return another_is_left(call, graph) and lost < call.options["per_token"]
 
-    return only(has_as_many, instead(ROUTING, routed(choose=next_best(lost))))
+    return only(has_as_many, routed(choose=next_best(lost)))
 
 
 def half_router(name: str, *, projection: bool) -> Rewrite:
@@ -150,10 +149,8 @@ FAULTS = (
         fix="gather the weights from the probabilities",
         evidence=("sgl-project/sglang#35160",),
         variants={
-            "as they are": instead(ROUTING, raw),
-            "divided by their sum": only(
-                normalizes, instead(ROUTING, routed(weigh=lambda logits, probs: logits))
-            ),
+            "as they are": routed(weigh=as_they_are, divided=False),
+            "divided by their sum": only(normalizes, routed(weigh=as_they_are)),
         },
     ),
     Fault(
@@ -164,7 +161,7 @@ FAULTS = (
         where="the experts' output",
         fix="use the score function of this architecture",
         evidence=("ml-explore/mlx-lm#1354", "ml-explore/mlx-swift-lm#332"),
-        variants={"sigmoid for softmax": instead(ROUTING, routed(weigh=sigmoid))},
+        variants={"sigmoid for softmax": routed(weigh=sigmoid)},
     ),
     Fault(
         id="moe-topk-partition-kth",
@@ -202,7 +199,7 @@ FAULTS = (
         variants={
             "logits in bfloat16": changed_input(ROUTING, 0, rounded_through("bfloat16")),
             "logits in float16": changed_input(ROUTING, 0, rounded_through("float16")),
-            "choice among bfloat16": instead(ROUTING, routed(choose=rounded_choice("bfloat16"))),
+            "choice among bfloat16": routed(choose=rounded_choice("bfloat16")),
             "weights in bfloat16": afterwards(ROUTING, rounded_through("bfloat16")),
             "all of it in bfloat16": half_router("bfloat16", projection=True),
             "all but its projection in bfloat16": half_router("bfloat16", projection=False),
@@ -216,10 +213,7 @@ FAULTS = (
         where="the experts' output",
         fix="divide by the sum itself, or by the sum and the epsilon of this architecture",
         evidence=("ml-explore/mlx-lm#521", "ml-explore/mlx-lm#1354"),
-        variants={
-            f"eps = {eps:g}": only(normalizes, instead(ROUTING, with_epsilon(eps)))
-            for eps in (1e-6, 1e-5)
-        },
+        variants={f"eps = {eps:g}": only(normalizes, routed(epsilon=eps)) for eps in (1e-6, 1e-5)},
     ),
     Fault(
         id="moe-expert-order",
@@ -237,7 +231,7 @@ FAULTS = (
         symptom="garbage",
         where="the experts' output",
         fix="take the largest router scores: check the sign and the slice around argpartition",
-        variants={"": instead(ROUTING, routed(choose=worst))},
+        variants={"": routed(choose=worst)},
     ),
     Fault(
         id="moe-per-expert-scale-missing",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.graph import Call, Graph
+from lockstep.parity.graph import Call, Conflict, Graph
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 EXPERTS = ("experts", "geglu_experts")
+ROUTING = "top_k_routing"
 
 Choice = Callable[[np.ndarray, int], np.ndarray]  # of probabilities: the ids of so many experts
 Weights = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of logits and probabilities
@@ -40,28 +41,51 @@ def probabilities(logits: np.ndarray, probs: np.ndarray) -> np.ndarray:
     return probs
 
 
-def routed(choose: Choice = best, weigh: Weights = probabilities) -> Callable[..., np.ndarray]:
-    """Return a routing that chooses or weighs otherwise, computed wide and rounded once."""
+def as_they_are(logits: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    return logits
 
-    def wrong(ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool) -> np.ndarray:
+
+@dataclass(frozen=True)
+class Routing:
+    """The steps of a routing, computed wide and rounded once: which experts, by which weights, and
+    what is added to their sum. Not `divided`, they stay as they are.
+    """
+
+    choose: Choice = best
+    weigh: Weights = probabilities
+    epsilon: float = 0.0
+    divided: bool = True
+
+    def __call__(
+        self, ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool
+    ) -> np.ndarray:
         wide = logits.astype(accumulator(logits.dtype))
         with np.errstate(all="ignore"):
             probs = softmax(wide)
-            chosen = choose(probs, per_token)
-            weights = np.take_along_axis(weigh(wide, probs), chosen, axis=-1)
-            if normalize:
-                weights = weights / weights.sum(axis=-1, keepdims=True)
+            chosen = self.choose(probs, per_token)
+            weights = np.take_along_axis(self.weigh(wide, probs), chosen, axis=-1)
+            if normalize and self.divided:
+                weights = weights / (weights.sum(axis=-1, keepdims=True) + self.epsilon)
         out = np.zeros_like(probs)
         np.put_along_axis(out, chosen, weights, axis=-1)
         return rounded(out, logits.dtype)
 
-    return wrong
+
+RIGHT = Routing()
 
 
-def raw(ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool) -> np.ndarray:
-    """Weigh the chosen experts by their logits as they are."""
-    weigh = routed(weigh=lambda logits, probs: logits)
-    return weigh(ops, logits, per_token=per_token, normalize=False)
+def routed(**steps: Any) -> Rewrite:
+    """Take some steps otherwise. Wrong steps of other bugs stay; of one step, only one is wrong."""
+
+    def change(call: Call, graph: Graph) -> Call:
+        if call.instead is not None and not isinstance(call.instead, Routing):
+            return call.replaced(replace(RIGHT, **steps))
+        before = call.instead or RIGHT
+        if any(getattr(before, step) != getattr(RIGHT, step) for step in steps):
+            raise Conflict(call.place)
+        return replace(call, instead=replace(before, **steps))
+
+    return rewrite(ROUTING)(change)
 
 
 def softmax(wide: np.ndarray) -> np.ndarray:
@@ -81,19 +105,6 @@ def rounded_through(name: str) -> Callable[[Any, np.ndarray], np.ndarray]:
 def rounded_choice(name: str) -> Choice:
     """Choose among probabilities that were rounded, of which some are equal."""
     return lambda probs, per_token: best(probs.astype(dtype_named(name)), per_token)
-
-
-def with_epsilon(eps: float) -> Callable[..., np.ndarray]:
-    """Return the routing that divides by the sum and a little more."""
-
-    def wrong(ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool) -> np.ndarray:
-        right = ops.top_k_routing(logits, per_token=per_token, normalize=normalize)
-        total = np.sort(softmax(logits.astype(np.float64)), axis=-1)[..., -per_token:]
-        total = total.sum(axis=-1, keepdims=True)
-        wide = right.astype(np.float64) * (total / (total + eps))
-        return rounded(np.where(right == 0, 0, wide), right.dtype)  # not chosen, even by a NaN
-
-    return wrong
 
 
 @rewrite(EXPERTS)
@@ -122,7 +133,7 @@ def plain(name: str) -> Callable[..., np.ndarray]:
 
 
 def one_fewer() -> Rewrite:
-    return rewrite("top_k_routing")(
+    return rewrite(ROUTING)(
         lambda call, graph: call.with_options(per_token=call.options["per_token"] - 1)
         if call.options["per_token"] > 1 else None
     )  # fmt: skip

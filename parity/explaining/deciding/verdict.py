@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,21 +43,25 @@ def decide(
     explained: Sequence[tuple[Piece, list[Explanation]]],
     contradictions: Mapping[Key, int],
     beside: Callable[[Atom], int] = lambda atom: 0,
+    kind: Callable[[Piece], Hashable] = lambda piece: None,
 ) -> dict[Key, Chosen]:
     """Choose one explanation for each piece: that whose bugs explain most elsewhere.
 
     A bug that should have been seen where there is nothing wrong counts against itself; `beside`
-    counts that in the layers alone where it acts.
+    counts that in the layers alone where it acts. Like pieces are of one `kind`.
     """
     support: Counter[Key] = Counter()
     for _, explanations in explained:
         support.update(set().union(*(keys_of(one.atoms) for one in explanations)))
     best: list[Explanation] = []
     against = partial(counted_against, contradictions=contradictions, beside=beside)
-    sure = certain(explained)
+    sure = certain(explained, kind)
     for _ in range(ROUNDS):
-        worth = partial(worth_of, support=support, sure=sure, against=against)
-        best = [max(explanations, key=worth) for _, explanations in explained]
+        best = []
+        for piece, explanations in explained:
+            firm = partial(firm_in, kind(piece), sure=sure, beside=beside)
+            worth = partial(worth_of, support=support, firm=firm, against=against)
+            best.append(max(explanations, key=worth))
         support = Counter(key for one in best for key in keys_of(one.atoms))
     chosen: dict[Key, Chosen] = {}
     for (piece, explanations), one in zip(explained, best, strict=True):
@@ -74,13 +78,30 @@ def decide(
     return chosen
 
 
-def certain(explained: Sequence[tuple[Piece, list[Explanation]]]) -> frozenset[Key]:
-    """Return the bugs without which some piece cannot be explained."""
-    every = (
-        frozenset.intersection(*(keys_of(one.atoms) for one in explanations))
-        for _, explanations in explained
-    )
-    return frozenset().union(*every)
+def certain(
+    explained: Sequence[tuple[Piece, list[Explanation]]], kind: Callable[[Piece], Hashable]
+) -> dict[Key, set[Hashable]]:
+    """Return the bugs without which some piece cannot be explained, and of which kinds that is."""
+    found: dict[Key, set[Hashable]] = {}
+    for piece, explanations in explained:
+        for key in frozenset.intersection(*(keys_of(one.atoms) for one in explanations)):
+            found.setdefault(key, set()).add(kind(piece))
+    return found
+
+
+def firm_in(
+    kind: Hashable,
+    one: Explanation,
+    *,
+    sure: Mapping[Key, set[Hashable]],
+    beside: Callable[[Atom], int],
+) -> int:
+    """Count the bugs of an explanation that must be there in any case, in a piece of some kind.
+
+    One that is sure in other pieces is not sure here, if something beside it speaks against it.
+    """
+    keys = {key_of(atom): atom for atom in one.atoms}
+    return sum(kind in sure[key] or not beside(keys[key]) for key in keys.keys() & sure.keys())
 
 
 def counted_against(
@@ -94,7 +115,7 @@ def worth_of(
     one: Explanation,
     *,
     support: Mapping[Key, int],
-    sure: frozenset[Key],
+    firm: Callable[[Explanation], int],
     against: Callable[[Explanation], int],
 ) -> tuple[float, ...]:
     """Return what speaks for an explanation: fewer bugs, those that must be there in any case, that
@@ -106,7 +127,7 @@ def worth_of(
     held = sum(support.get(key, 0) for key in keys) - CONTRADICTED * against(one)
     claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
     first = sum(atom.hypothesis.order for atom in one.atoms)
-    return -len(keys), len(keys & sure), held, -claimed, -first
+    return -len(keys), firm(one), held, -claimed, -first
 
 
 def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:

@@ -18,7 +18,7 @@ import numpy as np
 from lockstep.parity.cli.output import counted
 from lockstep.parity.excerpts.oracle import BY_TOKEN, OF_ALL
 from lockstep.parity.explaining.caches.taps import with_caches
-from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.case import Case, Progress
 from lockstep.parity.explaining.excerpts.caches import held_of_all
 from lockstep.parity.explaining.excerpts.others import Others, Patched
 from lockstep.parity.explaining.excerpts.reading import SomeRead, stands
@@ -39,7 +39,7 @@ LARGEST = 1 << 28  # bytes of the largest value in float64, such as logits of al
 ROUTER = "top_k_routing"
 BEFORE = (
     "{count} {are} not decided, such as {first}: attention takes what the port has of tokens "
-    "that are not in the dump, and {wrong} is wrong before it"
+    "that are not in the dump, and {before} is {state} before it"
 )
 CACHES = ". With the caches in the dump (--taps '*,*.cached_*') attention can be told"
 LONG = (
@@ -48,7 +48,10 @@ LONG = (
 )
 DOUBT = ", if it does not come from tokens that are not in the dump"
 UNLIKE = "other numbers than {tap}, which is the same value"
-TURNED = f"{DOUBT}, which a router may have sent to other experts by rounding alone"
+TURNED = (
+    "{count} {are} not decided, such as {first}: attention takes what the port has of tokens that "
+    "are not in the dump, which a router may have sent to other experts by rounding alone"
+)
 
 
 def by_token(piece: Piece, graph: Graph) -> bool:
@@ -106,6 +109,7 @@ class TextCase(Case):
         targets = targets_of(graph, some.dumped, alone=False) | some.of_all.keys()
         sides = replace(some.sides, last=frozenset(), lengths=fed.lengths)
         self.hidden: dict[int, tuple[Piece, int]] = {}  # by its target, with what is wrong before
+        self.doubtful: list[Piece] = []  # off by what a router may have done to other tokens
         super().__init__(some.model, replace(graph, targets=targets), sides, some.dtype, faults)
         numbers = graph.taps
         self.twins = {tap: x for tap, x in some.twins.items() if numbers[tap] not in some.judged}
@@ -191,9 +195,24 @@ class TextCase(Case):
         return {ref.number for ref in refs if isinstance(ref, Value)} - self.some.of_all.keys()
 
     def doubt(self, piece: Piece) -> str:
-        if self.turned(piece):
-            return TURNED
         return DOUBT if self.keys(piece) else ""
+
+    def search(self, progress: Progress) -> None:
+        """Explain what is wrong; what has no name and proves nothing is not judged."""
+        super().search(progress)
+        self.doubtful = [*filter(self.is_doubtful, self.open)]
+        self.open = [piece for piece in self.open if piece not in self.doubtful]
+        for piece in self.doubtful:
+            del self.judged[piece.target]
+
+    def is_doubtful(self, piece: Piece) -> bool:
+        """Say whether nothing is off but tokens that look at such as a router may have turned."""
+        turned, unseen = self.turned(piece), self.trial.unseen[piece.target]
+        if not turned.any() or (turned | unseen).all():
+            return bool(turned.any())
+        sure = self.trial.over({})
+        sure.unseen = dict(sure.unseen) | {piece.target: unseen | turned}
+        return sure.judge(piece).passed
 
     def before(self, piece: Piece) -> set[int]:
         """Return what the oracle computes of other tokens, for a piece to take or to equal."""
@@ -201,19 +220,20 @@ class TextCase(Case):
             return self.graph.needed([piece.target], ())
         return self.graph.needed(self.keys(piece), self.some.of_all)
 
-    def turned(self, piece: Piece) -> bool:
-        """Say whether rounding may have sent tokens that a piece looks at to other experts."""
+    def turned(self, piece: Piece) -> np.ndarray:
+        """Return the tokens (B, T) of the dump that look at others which rounding may have sent to
+        other experts.
+        """
         calls = [self.graph.calls[number] for number in sorted(self.before(piece))]
         routers = [call for call in calls if call.op == ROUTER]
         unsure = unsure_tokens(piece.target, routers, self.of_others, self.graph)
-        if unsure is None:
-            return False
         absent = np.ones(self.some.source.whole.tokens.shape, bool)
+        if unsure is None:
+            return ~absent
         for row, (_, there) in enumerate(self.some.source.places):
             absent[row, there] = False
         absent &= True if self.graph.pads is None else ~self.graph.pads
-        seen = ~self.unseen(piece.target)
-        return bool((np.maximum.accumulate(unsure & absent, axis=-1) & seen).any())
+        return np.maximum.accumulate(unsure & absent, axis=-1) & ~self.unseen(piece.target)
 
     def of_others(self, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a value of the oracle's own runs: in float64, and in each way of rounding."""
@@ -225,9 +245,15 @@ class TextCase(Case):
         """What could not be decided."""
         if self.hidden:
             first = min(self.hidden)
-            wrong = self.tap(self.graph.piece(self.hidden[first][1], ()))
+            number = self.hidden[first][1]
+            before = self.tap(self.graph.piece(number, ()))
+            doubtful = any(piece.target == number for piece in self.doubtful)
+            state = "not decided" if doubtful else "wrong"
             taps = [self.tap(piece) for _, (piece, _) in sorted(self.hidden.items())]
-            yield said(BEFORE, taps, wrong=wrong) + CACHES * (not self.some.of_all)
+            yield said(BEFORE, taps, before=before, state=state) + CACHES * (not self.some.of_all)
+        if self.doubtful:
+            taps = [self.tap(piece) for piece in self.doubtful]
+            yield said(TURNED, taps) + CACHES * (not self.some.of_all)
 
 
 def said(reason: str, taps: Sequence[str], **more: object) -> str:

@@ -60,18 +60,27 @@ class Sample:
         found, own = (float(np.sqrt(np.mean(one**2))) for one in (self.port, self.right))
         product = float(np.sum(self.port * self.right))
         alike = abs(product) / (self.port.size * found * own or math.inf)
-        if not alike <= ERRORS / math.sqrt(self.port.size):
+        if not alike <= ERRORS / math.sqrt(self.port.size) or not self.even(found):
             return None
         for size in sizes(self.inputs):
             if abs(found / size - 1) <= self.tolerance < abs(own / size - 1) / 2:
                 return size
         return None
 
+    def even(self, size: float) -> bool:
+        """Say whether the port's numbers are as large in each direction of the inputs.
+
+        Of inputs that the port did not have they are not: what is divided by a short one grows.
+        """
+        rows = np.sqrt(np.mean(self.port**2, axis=-1))
+        most = 0.02 + ERRORS / math.sqrt(2 * self.port.shape[-1])
+        return bool(np.all(np.abs(rows / size - 1) <= most))
+
 
 class Random(NamedTuple):
     """A wrong piece that was read as a projection by fresh random numbers, and what to say.
 
-    `seen` says whether the projection's output is in the dump.
+    `seen` says whether the projection's output is in the dump, and what it was made of.
     """
 
     piece: Piece
@@ -83,7 +92,7 @@ def untrained(case: Case) -> Iterator[Random]:
     """Yield the wrong pieces that are a projection by fresh random numbers, or hold one."""
     for piece in case.wrong:
         found = (
-            Random(piece, one, call.number == piece.target)
+            Random(piece, one, piece.calls == (call.number,))
             for call, sample in samples(piece, case)
             if (one := told(call, case, sample, piece)) is not None
         )

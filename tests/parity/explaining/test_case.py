@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph import Tensor, Value
 from lockstep.parity.graph.graph import Piece
 
@@ -65,3 +67,22 @@ def test_small_pieces_get_a_second_try(weights, patience):
     graph = SimpleNamespace(calls=[SimpleNamespace(inputs=inputs)])
     case = SimpleNamespace(graph=graph)
     assert Case.patience(case, Piece(0, (0,))) == patience  # pyright: ignore[reportArgumentType]
+
+
+def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():
+    """By hand: five bugs do so, and five sets of two, of which three are handed on."""
+
+    def bug(number: int) -> Atom:
+        return Atom(Hypothesis(None, f"{number}", "", 0, frozenset([0, 1])), frozenset([0]))
+
+    sets = [frozenset([bug(one)]) for one in range(5)]
+    sets += [frozenset([bug(one), bug(one + 1)]) for one in range(5, 15, 2)]
+    other, piece = Piece(0, (0,)), Piece(1, (1,))
+    case = SimpleNamespace(
+        graph=SimpleNamespace(kind=lambda piece: ()),
+        calls=lambda piece: frozenset(piece.calls),
+        explained=[(other, [Explanation(atoms, None) for atoms in reversed(sets)])],
+    )
+    found = Case.taught(case, piece)  # pyright: ignore[reportArgumentType]
+    assert [len(atoms) for atoms in found] == [1] * 5 + [2] * 3
+    assert all(atom.calls == {1} for atoms in found for atom in atoms)

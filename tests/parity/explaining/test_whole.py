@@ -14,6 +14,7 @@ from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
+from tests.parity.explaining import ports
 from tests.parity.explaining.ports import Taps, graph_of, is_of, model_of, prompt
 
 QWEN3 = "models/untied_float32"
@@ -103,3 +104,14 @@ def test_noughts_are_not_explained_by_whatever_leaves_noughts():
     found = told(taps, "strict-false-drops-tensors")
     assert not found.faults
     assert name in [one.tap for one in found.unexplained]
+
+
+@pytest.mark.parametrize("level", ["modules", "logits"])
+@pytest.mark.parametrize("variant", ["row t +1", "row t +1, of the head too"])
+def test_a_shifted_table_is_one_bug_of_both_that_read_it(level, variant):
+    """By law: where the head's own rows are right, ids alone were counted otherwise."""
+    name, bug = "gemma4/effective", "embedding-id-shifted"
+    known = [one for one in catalogue() if one.id in (bug, "tied-head-mishandled")]
+    found = ports.explained(name, ports.port(name, [f"{bug}[{variant}]"], level=level), known)
+    assert [(one.id, one.variant, one.also_fits) for one in found.faults] == [(bug, variant, [])]
+    assert not found.unexplained

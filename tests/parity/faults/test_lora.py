@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.lora import FAULTS, from_the_first, the_other_way
+from lockstep.parity.faults.adapter_layers import from_the_first
+from lockstep.parity.faults.lora import FAULTS, the_other_way
 from lockstep.parity.graph import Call, Constant, Graph, Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
@@ -159,6 +160,50 @@ def test_layers_by_hand(name, factors):
 def test_adapters_move_with_their_layers(name, factors):
     """By hand, on the same layers; the outermost one stays."""
     assert_adapted("layers-swapped", name, factors)
+
+
+def test_lengths_move_with_the_adapter():
+    """By formula: three layers, of which the last two have DoRA, each with lengths of its own."""
+    calls: list[Call] = [call(0, "scale", X, by=1.0)]
+    for layer in range(3):
+        place = {"place": "mlp.up_proj", "layer": layer}
+        if not layer:
+            calls.append(call(1, "linear", Value(0), W, BIAS, **place))
+            continue
+        calls.append(call(len(calls), "linear", Value(0), W, None, **place))
+        made = (A * layer, B)
+        calls.append(
+            call(
+                len(calls), "add_lora", Value(len(calls) - 1), Value(0), *made, scale=SCALE, **place
+            )
+        )
+        calls.append(
+            call(
+                len(calls),
+                "dora_rescale",
+                Value(len(calls) - 1),
+                W,
+                BIAS,
+                *made,
+                MAGNITUDE * layer,
+                scale=SCALE,
+                **place,
+            )
+        )
+    graph = graph_of(*calls, num_hidden_layers=3)
+    rewrite = variant("layers-swapped", "layer i has i + 1, with its adapter")
+    changed = {one.number: rewrite(one, graph) or one for one in calls}
+    for last, adapter in ((1, 1), (4, 2), (7, 2)):
+        part = Graph(calls[: last + 1], graph.shapes, graph.token_axes, graph.config)
+        moved = W + SCALE * B @ (A * adapter)
+        gain = MAGNITUDE * adapter / np.linalg.norm(moved, axis=1)
+        found = wrong(part, lambda one, graph: changed[one.number])
+        np.testing.assert_allclose(found, X @ (moved * gain[:, None]).T + BIAS, atol=1e-12)
+    late = variant("lora-layer-offset", "one layer early")
+    changed = {one.number: late(one, graph) or one for one in calls}
+    np.testing.assert_allclose(
+        wrong(graph, lambda one, graph: changed[one.number]), projected(0.0), atol=1e-12
+    )
 
 
 def test_without_adapters_no_layer_brings_one():

@@ -7,6 +7,7 @@ sigmoid of ln p is p / (1 + p).
 import numpy as np
 import pytest
 
+from lockstep.parity.graph import Conflict
 from lockstep.reference.checkpoint.stack import Stack
 from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
 
@@ -38,6 +39,32 @@ def test_a_wrong_routing_is_what_it_says(case):
     id, name, normalize = case
     found = one_call(id, name, "top_k_routing", LOGITS, per_token=2, normalize=normalize)
     np.testing.assert_allclose(found[0, 0], CASES[case], rtol=1e-12)
+
+
+def test_a_wrong_choice_and_wrong_weights_are_both_there():
+    """By hand: the best and the third best, each by its sigmoid, and what is added to their sum."""
+    wrong_ones = [
+        variant("moe-topk-partition-kth", "the next best for the last"),
+        variant("moe-sigmoid-vs-softmax", "sigmoid for softmax"),
+        variant("moe-renorm-epsilon", "eps = 1e-05"),
+    ]
+    graph = graph_of(call(0, "top_k_routing", LOGITS, per_token=2, normalize=True))
+
+    def all_of_them(one, graph):
+        for rewrite in wrong_ones:
+            one = rewrite(one, graph)
+        return one
+
+    total = 2 / 3 + 4 / 5 + 1e-5
+    expected = [0, 2 / 3 / total, 0, 4 / 5 / total]
+    np.testing.assert_allclose(wrong(graph, all_of_them)[0, 0], expected, rtol=1e-12)
+
+
+def test_one_step_is_not_wrong_in_two_ways():
+    graph = graph_of(call(0, "top_k_routing", LOGITS, per_token=2, normalize=False))
+    weighed = variant("moe-sigmoid-vs-softmax", "sigmoid for softmax")(graph.calls[0], graph)
+    with pytest.raises(Conflict):
+        variant("moe-raw-logits-as-weights", "as they are")(weighed, graph)
 
 
 def test_what_is_normalised_already_is_no_bug():

@@ -60,6 +60,16 @@ def test_numbers_that_cannot_be_squared_have_no_size():
         assert Sample(np.full((40, 40), 1e200), np.ones((40, 40)), 40).size is None
 
 
+@pytest.mark.parametrize(("first", "size"), [(1.0, 0.02), (2.0, None)])
+def test_numbers_that_are_large_in_one_direction_were_not_drawn(first, size):
+    """By law: all are as large over all, and those of one direction are not like the others."""
+    rng = np.random.default_rng(3)
+    port, right = rng.standard_normal((17, 48)), rng.standard_normal((17, 48))
+    port[0] *= first
+    port *= 0.02 / np.sqrt(np.mean(port**2))
+    assert Sample(port, right, 48).size == size
+
+
 def test_a_right_port_was_loaded():
     assert explained(NAME, RIGHT).verdict == "clean"
 

@@ -1,0 +1,152 @@
+"""Adapters on other layers than their own: how layers are counted, and what moves with a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.tensors import once, root_of
+from lockstep.parity.graph import Call, Constant, Graph, Ref, rerooted
+from lockstep.reference.precision import rounded
+
+# Where an operation takes the two factors.
+FACTORS = {"add_lora": (2, 3), "add_lora_rows": (2, 3), "dora_rescale": (3, 4)}
+MAGNITUDE = 5  # where `dora_rescale` takes the lengths of rows
+
+
+class Adapter(NamedTuple):
+    """What a module is adapted by; `magnitude` are the lengths that DoRA gives its rows."""
+
+    a: Constant
+    b: Constant
+    scale: float
+    magnitude: Constant | None
+
+
+Placed = dict[tuple[str, int], Adapter]
+
+
+def factor_of(ref: Ref) -> Constant:
+    """Return a factor of an adapter, however it is changed."""
+    root = root_of(ref)
+    if not isinstance(root, Constant):
+        raise TypeError("no factor of an adapter")
+    return root
+
+
+def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: float) -> Any:
+    """Leave the rows of an adapted weight as long as they are, and add the bias."""
+    return y if bias is None else y + rounded(bias, y.dtype)
+
+
+@once
+def placed_adapters(graph: Graph) -> Placed:
+    """Return the adapter of each adapted module, by its place and layer."""
+    return {
+        (call.place, call.layer): Adapter(
+            factor_of(call.inputs[2]), factor_of(call.inputs[3]), call.options["scale"],
+            magnitude_of(call, graph),
+        )
+        for call in graph.calls
+        if call.op == "add_lora" and call.layer is not None
+    }  # fmt: skip
+
+
+def magnitude_of(adds: Call, graph: Graph) -> Constant | None:
+    later = (graph.calls[one] for one in graph.consumers[adds.number])
+    found = (factor_of(one.inputs[MAGNITUDE]) for one in later if one.op == "dora_rescale")
+    return next(found, None)
+
+
+def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
+    """Apply the adapter of another layer: `source(layer, layers, adapted layers)`.
+
+    A layer that gets none is left as the base has it, and one that has none may get one.
+    """
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.layer is None or call.op not in ("linear", "add_lora", "dora_rescale"):
+            return None
+        adapters = placed_adapters(graph)
+        own = adapters.get((call.place, call.layer))
+        if (own is None) == (call.op != "linear") or not adapters:
+            return None
+        layers = {layer for _, layer in adapters}
+        wanted = source(call.layer, graph.config.num_hidden_layers, layers)
+        other = adapters.get((call.place, wanted))
+        if other is own or not (other is None or fits(call, graph, other)):
+            return None
+        if call.op == "linear":
+            return None if other is None else call.replaced(adapted(other))
+        return unadapted(call) if other is None else by_adapter(call, other)
+
+    return rewritten
+
+
+def unadapted(call: Call) -> Call:
+    """Return what adds an adapter, or gives rows their lengths, without it."""
+    return call.with_options(scale=0.0) if call.op == "add_lora" else call.replaced(without_length)
+
+
+def by_adapter(call: Call, other: Adapter) -> Call:
+    """Return what adds an adapter, or gives rows their lengths, with another one."""
+    new = call.with_options(scale=other.scale)
+    for index, factor in zip(FACTORS[call.op], (other.a, other.b), strict=True):
+        new = new.with_input(index, rerooted(new.inputs[index], factor))
+    if call.op == "add_lora" or other.magnitude is None:
+        return new
+    return new.with_input(MAGNITUDE, rerooted(new.inputs[MAGNITUDE], other.magnitude))
+
+
+def fits(call: Call, graph: Graph, other: Adapter) -> bool:
+    matrix = call if call.op == "linear" else graph.source(call, 0)
+    while matrix.op != "linear":
+        matrix = graph.source(matrix, 0)
+    columns, rows = graph.input_shape(matrix, 0)[-1], graph.shapes[matrix.number][-1]
+    return (other.a.value.shape[1], other.b.value.shape[0]) == (columns, rows)
+
+
+def adapted(by: Adapter) -> Callable[..., Any]:
+    factors = by.a.value, by.b.value
+
+    def linear(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
+        y = ops.linear(x, weight, None if by.magnitude is not None else bias)
+        y = ops.add_lora(y, x, *factors, scale=by.scale)
+        if by.magnitude is None:
+            return y
+        return ops.dora_rescale(y, weight, bias, *factors, by.magnitude.value, scale=by.scale)
+
+    return linear
+
+
+def brought_along(weights: Rewrite, by: int) -> Rewrite:
+    """Change the weights, and bring the adapter of the layer `by` further on, if there are any."""
+
+    def there(layer: int, count: int, adapted: set[int]) -> int:
+        return layer + by if 0 <= layer + by < count else layer
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if not placed_adapters(graph):
+            return None
+        new = weights(call, graph)
+        return of_layer(there)(new or call, graph) or new
+
+    return rewritten
+
+
+def offset(by: int) -> Rewrite:
+    return of_layer(lambda layer, count, adapted: layer - by)
+
+
+def from_the_first(layer: int, count: int, adapted: set[int]) -> int:
+    """Let the adapters of the last layers begin at layer 0."""
+    return layer + min(adapted)
+
+
+COUNTED_OTHERWISE = {
+    "one layer late": offset(1),
+    "one layer early": offset(-1),
+    "on the first layers": of_layer(from_the_first),
+    "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
+}

@@ -1,0 +1,34 @@
+"""Which explanation of a piece is chosen, where several of as many bugs fit. By hand."""
+
+import pytest
+
+from lockstep.parity.explaining.deciding.verdict import decide
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.search import Explanation
+from lockstep.parity.graph.graph import Piece
+
+
+def by(name: str, order: int) -> Explanation:
+    atom = Atom(Hypothesis(None, name, "", order, frozenset(range(9))), frozenset([0]))  # pyright: ignore[reportArgumentType]
+    return Explanation(frozenset([atom]), None)  # pyright: ignore[reportArgumentType]
+
+
+DROPPED, MISSING = by("dropped", 1), by("missing", 2)
+
+
+@pytest.mark.parametrize(
+    ("against", "like", "name"),
+    [(6, False, "missing"), (0, False, "dropped"), (6, True, "dropped")],
+)
+def test_a_bug_that_is_sure_elsewhere_is_not_sure_where_its_layer_speaks_against_it(
+    against, like, name
+):
+    """One piece cannot be explained without it, two can; but in a like piece it stays sure."""
+    norm, *layers = (Piece(number, (number,)) for number in range(3))
+    explained = [(norm, [DROPPED]), *((one, [DROPPED, MISSING]) for one in layers)]
+    chosen = decide(
+        explained, {}, lambda atom: against * (atom.hypothesis.id == "dropped"),
+        lambda piece: like or piece is norm,
+    )  # fmt: skip
+    assert {one.target for one in chosen["dropped", ""].pieces} >= {0}
+    assert [piece.target for piece in chosen[name, ""].pieces if piece.target] == [1, 2]
