@@ -120,11 +120,14 @@ def adapted(by: Adapter) -> Callable[..., Any]:
     return linear
 
 
-def brought_along(weights: Rewrite, by: int) -> Rewrite:
-    """Change the weights, and bring the adapter of the layer `by` further on, if there are any."""
+def brought_along(weights: Rewrite, other: Callable[[int, int], int]) -> Rewrite:
+    """Change the weights, and bring the adapter of another layer, `other(layer, layers)`, if there
+    are any.
+    """
 
     def there(layer: int, count: int, adapted: set[int]) -> int:
-        return layer + by if 0 <= layer + by < count else layer
+        found = other(layer, count)
+        return found if 0 <= found < count else layer
 
     def rewritten(call: Call, graph: Graph) -> Call | None:
         if not placed_adapters(graph):

@@ -22,6 +22,8 @@ class Fault:
     near a tie may fall to either side, whatever computes it. A variant that is `whole` changes
     several calls that only together are this bug: a layer has all of it, or none. One that is
     `throughout` says how layers are counted, or how a table lies: the model has all of it, or none.
+    Of one that exchanges layers `pairs` says with which, `other(layer, layers)`: no layer has it
+    alone.
     """
 
     id: str
@@ -37,4 +39,5 @@ class Fault:
     coarse: bool = False
     whole: Collection[str] = ()
     throughout: Collection[str] = ()
+    pairs: Mapping[str, Callable[[int, int], int]] = field(default_factory=dict, compare=False)
     family: str = field(default="", compare=False)

@@ -54,8 +54,24 @@ def of_layer(other: Callable[[int, int], int | None]) -> Rewrite:
     return reading(elsewhere)
 
 
-def further(by: int) -> Rewrite:
-    return of_layer(lambda layer, count: layer + by)
+def on(by: int) -> Callable[[int, int], int]:
+    return lambda layer, count: layer + by
+
+
+def partner(by: int, first: int) -> Callable[[int, int], int]:
+    """Return the layer that each is exchanged with: `by` further on or back, in blocks of twice as
+    many from the `first` on. One that has none keeps its own.
+    """
+
+    def other(layer: int, count: int) -> int:
+        found = layer + (by if (layer - first) // by % 2 == 0 else -by)
+        return found if first <= min(layer, found) and found < count else layer
+
+    return other
+
+
+def exchanged_by(by: int, first: int) -> str:
+    return f"layers {by} apart exchanged, counted from {first} on"
 
 
 def moved_by(by: int) -> str:
@@ -124,6 +140,12 @@ def columns_stored(rearranged: Callable[[np.ndarray, int], np.ndarray]) -> Rewri
 
 def block_order(*blocks: int) -> Rewrite:
     return columns_from(lambda columns, heads: columns.reshape(3, -1)[list(blocks)])
+
+
+EXCHANGED = {
+    exchanged_by(by, first): partner(by, first) for by in (1, 2) for first in (0, by)
+}  # fmt: skip
+ELSEWHERE = {moved_by(by): on(by) for by in (1, -1, 2, -2, 3, -3)} | EXCHANGED
 
 
 FAULTS = (
@@ -217,13 +239,14 @@ FAULTS = (
         where="the first layer with another's weights",
         fix="take layer numbers from the names of the tensors as numbers, not in textual order",
         variants={
-            **{moved_by(by): further(by) for by in (1, -1, 2, -2, 3, -3)},
+            **{name: of_layer(other) for name, other in ELSEWHERE.items()},
             **{
-                f"{moved_by(by)}, with its adapter": brought_along(further(by), by)
-                for by in (1, -1, 2, -2, 3, -3)
+                f"{name}, with its adapter": brought_along(of_layer(other), other)
+                for name, other in ELSEWHERE.items()
             },
             "counted from the end": of_layer(lambda layer, count: count - 1 - layer),
             "sorted as text": of_layer(sorted_as_text),
         },
+        pairs=EXCHANGED | {f"{name}, with its adapter": one for name, one in EXCHANGED.items()},
     ),
 )

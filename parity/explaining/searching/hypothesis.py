@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.graph import Again, Call, Conflict, Derived, Graph, Ref, with_again
@@ -48,6 +49,11 @@ class Hypothesis:
         return self.variant in self.fault.throughout
 
     @property
+    def paired(self) -> bool:
+        """Whether layers are exchanged: two of them have it, or all, but none alone."""
+        return self.variant in self.fault.pairs
+
+    @property
     def undivided(self) -> bool:
         """Whether no part of it is thought of: a part of a convention is a bug."""
         return self.throughout or self.fault.convention
@@ -89,6 +95,9 @@ def atoms_in(
         yield from [Atom(hypothesis, here)] if here else []
         return
     places, layers = grouped(here, graph)
+    if hypothesis.paired:
+        yield from map(partial(Atom, hypothesis), exchanged(hypothesis, layers, graph))
+        return
     if hypothesis.whole:
         yield from (Atom(hypothesis, group) for group in {here, *layers.values()} if group)
         return
@@ -102,13 +111,23 @@ def atoms_in(
     yield from (Atom(hypothesis, group) for group in groups if group)
 
 
+def exchanged(
+    hypothesis: Hypothesis, layers: Mapping[int | None, frozenset[int]], graph: Graph
+) -> list[frozenset[int]]:
+    """Return the calls of every two layers that a hypothesis exchanges, and of all of them."""
+    other, count = hypothesis.fault.pairs[hypothesis.variant], graph.config.num_hidden_layers
+    own = [layer for layer in layers if layer is not None and layer < other(layer, count)]
+    pairs = [layers[one] | layers[other(one, count)] for one in own if other(one, count) in layers]
+    return pairs if len(pairs) < 2 else [frozenset().union(*pairs), *pairs]
+
+
 def in_one_module(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) -> Iterator[Atom]:
     """Yield where a hypothesis may act in one module of one layer, as what misreads a tensor does.
 
     Of few calls each is thought of already.
     """
     here = hypothesis.calls & frozenset(calls)
-    if len(here) <= FEW or hypothesis.whole or hypothesis.undivided:
+    if len(here) <= FEW or hypothesis.whole or hypothesis.paired or hypothesis.undivided:
         return
     modules: dict[tuple[str, int | None], set[int]] = {}
     for number in sorted(here):

@@ -103,17 +103,27 @@ class Search(Seen):
         A bug may make more noise than the right computation has, as where it divides by a small
         difference. Where few are asked, be `patient`.
         """
-        coarse = self.coarse(atoms)
-        if not self.promising(atoms, PROMISING * (COARSE if coarse or patient else 1)):
+        if not self.may_explain(atoms, patient=patient):
             return False
         if atoms not in self.judged:
             calls = rewritten(atoms, self.trial.graph)
-            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=coarse)
+            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=self.coarse(atoms))
         judgement = self.judged[atoms]
         return judgement is not None and judgement.passed
 
+    def may_explain(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether the quick measure leaves little enough for the full one to be asked."""
+        wide = patient or self.coarse(atoms)
+        return self.promising(atoms, PROMISING * (COARSE if wide else 1))
+
     def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
-        """Say whether nothing but noise is left, and each of the bugs is there for a reason."""
+        """Say whether nothing but noise is left, and each of the bugs is there for a reason.
+
+        Behind a router it takes long to say the first, and the second rules most sets out.
+        """
+        routed = atoms not in self.judged and bool(self.trial.routers_of(self.piece))
+        if routed and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
+            return False
         return self.explains(atoms, patient=patient) and self.earned(atoms)
 
     def earned(self, atoms: Atoms) -> bool:

@@ -13,6 +13,7 @@ from lockstep import reference
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.steps.batch import padded, positions_of
 from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.loading import exchanged_by
 from lockstep.parity.graph import Evaluator, Graph, record
 from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
@@ -54,6 +55,10 @@ UNSEEN: dict[tuple[str, str], str] = {
         "no sum of squares here overflows float32"
     ),
     ("layers-swapped", "sorted as text"): "no model here has more than ten layers",
+    **{
+        ("layers-swapped", f"{exchanged_by(2, 2)}{more}"): "no model here has five layers"
+        for more in ("", ", with its adapter")
+    },
     ("kv-sharing-ignored", "keys and values, by weights that nothing uses"): (
         "no model here has such weights in the shapes of others"
     ),

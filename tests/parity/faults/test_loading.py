@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.loading import FAULTS, sorted_as_text, stored_round, turned_round
+from lockstep.parity.faults.loading import (
+    FAULTS,
+    exchanged_by,
+    sorted_as_text,
+    stored_round,
+    turned_round,
+)
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.graph import Call, Graph, Tensor, Value
 from lockstep.reference import ops
@@ -21,6 +27,13 @@ HIDDEN = {
     **{
         f"layers-swapped[layer i has i {by}, with its adapter]": "the adapters' models have two"
         for by in ("+ 2", "- 2", "+ 3", "- 3")
+    },
+    f"layers-swapped[{exchanged_by(2, 2)}]": "no model here has more than four layers",
+    **{
+        f"layers-swapped[{exchanged_by(by, first)}, with its adapter]": (
+            "the adapters' models have two"
+        )
+        for by, first in ((1, 1), (2, 0), (2, 2))
     },
 }
 
@@ -77,6 +90,10 @@ def layers_read(name: str, layers: int) -> list[int]:
         ("layer i has i + 1", 4, [1, 2, 3, 3]),
         ("layer i has i - 1", 4, [0, 0, 1, 2]),
         ("layer i has i + 3", 4, [3, 1, 2, 3]),
+        (exchanged_by(1, 0), 5, [1, 0, 3, 2, 4]),
+        (exchanged_by(1, 1), 5, [0, 2, 1, 4, 3]),
+        (exchanged_by(2, 0), 6, [2, 3, 0, 1, 4, 5]),
+        (exchanged_by(2, 2), 5, [0, 1, 4, 3, 2]),
         ("counted from the end", 4, [3, 2, 1, 0]),
         ("sorted as text", 12, [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]),
         ("sorted as text", 10, [*range(10)]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.faults.adapter_layers import from_the_first
+from lockstep.parity.faults.loading import exchanged_by
 from lockstep.parity.faults.lora import FAULTS, the_other_way
 from lockstep.parity.graph import Call, Constant, Graph, Value
 from lockstep.reference import ops
@@ -155,6 +156,7 @@ def test_layers_by_hand(name, factors):
     [
         ("layer i has i + 1, with its adapter", [1, 2, 2]),
         ("layer i has i - 1, with its adapter", [None, None, 1]),
+        (f"{exchanged_by(1, 1)}, with its adapter", [None, 2, 1]),
     ],
 )
 def test_adapters_move_with_their_layers(name, factors):

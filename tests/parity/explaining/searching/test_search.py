@@ -15,6 +15,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, record
+from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import graph_of, model_of, port
 
 
@@ -241,3 +242,21 @@ def test_bugs_that_cannot_be_computed_together_explain_nothing():
     with pytest.raises(ValueError, match="broadcast"):
         trial.centre(None).target(piece.target, rewritten(both, graph))
     assert not trial.judge(piece, rewritten(both, graph)).passed
+
+
+def test_behind_a_router_only_what_brings_the_port_nearer_is_judged():
+    """By witness: in half precision the error of the logits is small beside what rounding turns."""
+    name = "qwen3_moe/separate"
+    model, graph = model_of(name), graph_of(name)
+    bug = "act-silu-vs-gelu"
+    taps = port(name, [f"{bug}[gelu (tanh) for silu]"], dtype="bfloat16", level="logits")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, dtype_named("bfloat16"), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["logits"], values)
+    every = [Atom(one, one.calls) for one in hypotheses(catalogue(), graph)]
+    search = Search(trial, piece, every)
+    found = search.singles(every)
+    assert bug in {atom.hypothesis.id for atoms in found for atom in atoms}
+    assert set(found) <= search.judged.keys() and all(map(search.earned, search.judged))
+    some = [atoms for atoms in map(search.alone, every) if search.may_explain(atoms)]
+    assert not all(map(search.earned, some))
