@@ -28,7 +28,7 @@ class Run:
     key_positions: KeyPositions
     places: Positions  # what decides which keys a token sees: `positions`, or the order in the row
     key_places: KeyPositions
-    last: np.ndarray | None  # (B,) which token of each row gets logits; None means all
+    wanted: np.ndarray | None  # (B,) or (B, N): tokens that get logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
     joined: Mapping[Paths, Joined]  # one matrix for several modules, none of them adapted

@@ -59,7 +59,7 @@ def check(
             if progress is not None:
                 progress(prefix + name)
         if step < decode:
-            tokens = chosen(np.asarray(sides.logits), None if step else padding)
+            tokens = chosen(np.asarray(sides.logits), None if step or at else padding)
     if all(tap.max_abs == 0 and tap.rms_rel is None for tap in result.taps):
         why = "all taps are zero on both sides" if result.taps else "no tap has a partner"
         raise InputError(reference.checkpoint.path, f"nothing was compared: {why}")

@@ -108,8 +108,12 @@ class Model:
         trace: Trace | None = None,
         last_only: bool = False,
         reordered: bool = False,
+        only: RowIndex | None = None,
     ) -> Iterator[tuple[str, Array]]:
-        """Run `forward` a stage at a time: yield the name and value of each stage's result."""
+        """Run `forward` a stage at a time: yield the name and value of each stage's result.
+
+        `only` (B, N) are the tokens of each row that get logits, (B, N, V), instead of all.
+        """
         cache = self.make_cache() if cache is None else cache
         batch = self.rules.batch(
             tokens,
@@ -117,6 +121,7 @@ class Model:
             positions=positions,
             held=cache.positions,
             last_only=last_only,
+            only=only,
         )
         check_order(cache.positions, reordered=reordered)
         held = cache.positions.extend(batch.marked)
@@ -130,7 +135,7 @@ class Model:
             key_positions=held,
             places=places,
             key_places=key_places,
-            last=batch.last,
+            wanted=batch.wanted,
             trace=trace,
             adapters=self.adapters.modules,
             replaced=self.adapters.weights,

@@ -30,7 +30,7 @@ class Run:
     key_positions: KeyPositions
     places: Positions  # what decides which keys a token sees: `positions`, or the order in the row
     key_places: KeyPositions
-    last: Array | None  # (B,) which token of each row gets logits; None means all
+    wanted: Array | None  # (B,) or (B, N): tokens that get logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
     replaced: Mapping[str, Any]  # weights of an adapter that take the place of the checkpoint's

@@ -140,8 +140,8 @@ def layer_inputs(run: Run, tokens: Tokens, x: Hidden) -> Array:
 
 def head(run: Run, x: Hidden) -> Array:
     config = run.config
-    if run.last is not None:
-        x = run.ops.take_rows(x, run.last)  # (B, 1, E)
+    if run.wanted is not None:
+        x = run.ops.take_rows(x, run.wanted)  # (B, N, E)
     x = run.rms_norm(x, "model.norm")
     tied_to = "model.embed_tokens" if config.tie_word_embeddings else None
     logits = run.unembedded(x, tied_to)

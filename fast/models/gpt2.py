@@ -43,8 +43,8 @@ def block(run: Run, x: Hidden, layer: int, mask: Array) -> Hidden:
 
 
 def head(run: Run, x: Hidden) -> Array:
-    if run.last is not None:
-        x = run.ops.take_rows(x, run.last)  # (B, 1, E)
+    if run.wanted is not None:
+        x = run.ops.take_rows(x, run.wanted)  # (B, N, E)
     x = run.layer_norm(x, "transformer.ln_f")
     tied_to = "transformer.wte" if run.config.tie_word_embeddings else None
     logits = run.unembedded(x, tied_to)

@@ -92,7 +92,7 @@ def trace_run(
             logits = run_stages(steps, fed, cache, Chosen(file, globs), progress, lengths, some)
             file.check_header(1 if step else decode + 1)  # before the steps, not behind them
             if step < decode:
-                last = [-1] * len(rows) if step else padding.last
+                last = [-1] * len(rows) if step or excerpt else padding.last
                 fed = np.array(steps.fed(step, logits, last))[:, None]
                 for row, chosen in zip(decoded, fed[:, 0].tolist(), strict=True):
                     row.append(chosen)

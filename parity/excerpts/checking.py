@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.diffing.some_tokens import in_order
 from lockstep.parity.excerpts.excerpt import Excerpt
+from lockstep.parity.excerpts.head import cut, only
 from lockstep.parity.excerpts.oracle import ExcerptOracle
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.judging.result import Result, Tap
@@ -28,6 +29,7 @@ class SomeTokens:
 
     @property
     def logits(self) -> np.ndarray:
+        """The reference's, of each row's last token alone in the prompt: (B, 1, V)."""
         return np.asarray(self.oracle.logits)
 
     def stages(
@@ -39,9 +41,10 @@ class SomeTokens:
 
         def trace(name: str, value: Any) -> None:
             whole = to_numpy(value)
-            made[name] = whole if step else self.excerpt.cut(name, whole)
+            made[name] = whole if step else cut(self.excerpt, name, whole)
 
-        theirs = self.port.stages(tokens, cache=self.cache, trace=trace, **placed)
+        some = None if step else only(self.excerpt)
+        theirs = self.port.stages(tokens, cache=self.cache, trace=trace, only=some, **placed)
         for stage in self.oracle.stages(tokens, step=step, **placed):
             if next(theirs, None) is None:
                 what = f"its stages end before {stage.name}, which is compared next"

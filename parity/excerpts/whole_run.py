@@ -3,7 +3,7 @@
 The reference makes a matrix of scores, queries by keys, for each head: of 32,768 tokens that would
 be 4 GB a head. So where it would be too large the prompt is fed in parts, as `--prefill-chunk` does
 it, and of each part the tokens that are asked for are kept. Scores of later tokens are not made
-then, and no tap over keys is kept.
+then, and no tap over keys is kept. Logits are made of the kept tokens alone, and of the last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from lockstep.parity.arrays import to_numpy
 from lockstep.parity.excerpts.beginning import BY_LENGTH
 from lockstep.parity.excerpts.excerpt import Excerpt
+from lockstep.parity.excerpts.head import cut, only
 from lockstep.parity.judging.padding import BY_HEAD, OVER_KEYS
 
 SCORES = 1 << 27  # bytes of all scores of a layer, in float32
@@ -35,16 +36,20 @@ class WholeRun:
     def stages(
         self, tokens: np.ndarray, *, lengths: Any = None, positions: Any = None
     ) -> Iterator[tuple[str, Any, Taps]]:
-        """Yield each stage's name, its value of the last part, and its taps of the kept tokens."""
+        """Yield each stage's name, its value of the last part, and its taps of the kept tokens.
+
+        The value of the logits is that of each prompt's last token, (B, 1, V).
+        """
         size = self.part_of(tokens)
         if size >= tokens.shape[1]:
             found: Taps = {}
             placed = {"lengths": lengths, "positions": positions}
             run = self.model.stages(
-                tokens, cache=self.cache, trace=self.keeper(found, self.excerpt), **placed
-            )
+                tokens, cache=self.cache, trace=self.keeper(found, self.excerpt),
+                only=only(self.excerpt), **placed,
+            )  # fmt: skip
             for name, value in run:
-                yield name, value, dict(found)
+                yield name, value[:, -1:] if name == "logits" else value, dict(found)
                 found.clear()
             return
         every: dict[str, list[tuple[Any, Taps]]] = {}
@@ -61,19 +66,20 @@ class WholeRun:
         some, found = tokens[:, start:stop], Taps()
         (row,) = self.excerpt.rows
         places = tuple(place - start for place in row if start <= place < start + some.shape[1])
-        keep = self.keeper(found, Excerpt((places,), (some.shape[1],)), over_keys=False)
+        here = Excerpt((places,), (some.shape[1],))
+        keep = self.keeper(found, here, over_keys=False)
         own = None if positions is None else np.asarray(positions)[:, start:stop]
         run = self.model.stages(
-            some, cache=self.cache, positions=own, trace=keep if places else None
+            some, cache=self.cache, positions=own, trace=keep if places else None, only=only(here)
         )
         for name, value in run:
-            yield name, value if name == "logits" else None, dict(found)
+            yield name, value[:, -1:] if name == "logits" else None, dict(found)
             found.clear()
 
     def keeper(self, found: Taps, excerpt: Excerpt, *, over_keys: bool = True) -> Trace:
         def trace(name: str, value: Any) -> None:
             if over_keys or not name.endswith(OVER_KEYS):
-                found[name] = excerpt.cut(name, to_numpy(value))
+                found[name] = cut(excerpt, name, to_numpy(value))
 
         return trace
 

@@ -91,7 +91,7 @@ SHAPE_OPS = SimpleNamespace(
     softmax=same,
     split_heads=split_heads,
     swiglu=same,
-    take_rows=lambda x, index: blank(x.shape[0], 1, x.shape[2]),
+    take_rows=lambda x, index: blank(*index.shape, *[1] * (2 - index.ndim), x.shape[2]),
     top_k_routing=same,
     unit_norm=same,
 )

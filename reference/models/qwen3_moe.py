@@ -79,8 +79,8 @@ def block(
 
 def head(run: Run, x: Hidden) -> Array:
     """Score every token of the vocabulary: (B, L, E) -> (B, L, V)."""
-    if run.last is not None:
-        x = run.ops.take_rows(x, run.last)  # (B, 1, E)
+    if run.wanted is not None:
+        x = run.ops.take_rows(x, run.wanted)  # (B, N, E)
     x = run.rms_norm(x, "model.norm")
     tied_to = "model.embed_tokens" if run.checkpoint.config.tie_word_embeddings else None
     logits = run.unembedded(x, tied_to)

@@ -4,10 +4,11 @@ from lockstep.reference.shapes import Hidden, RowIndex
 
 
 def take_rows(x: Hidden, index: RowIndex) -> Hidden:
-    """Keep one token of each row of the batch: (B, L, E), (B,) -> (B, 1, E).
+    """Keep tokens of each row: (B, L, E), (B,) -> (B, 1, E); or (B, N) -> (B, N, E).
 
-    Used before the head when only the last token's logits are wanted. Nothing is rounded.
+    Used before the head when logits of some tokens are wanted, such as the last. Nothing is
+    rounded.
     Edges: a negative index counts from the end.
     Raises: IndexError if an index lies outside the row.
     """
-    return x[np.arange(len(x)), index][:, None]
+    return x[np.arange(len(x))[:, None], index if index.ndim == 2 else index[:, None]]

@@ -17,14 +17,15 @@ POSITIONS = 1 << 24  # beyond, float32 angles no longer tell a position from the
 class Batch:
     """Rows of tokens, right-padded to one length.
 
-    `tokens` and `positions` are (B, L); `marked` is `positions` with padding at -1; `last` (B,)
-    is the index of each row's last real token, None if all tokens are wanted.
+    `tokens` and `positions` are (B, L); `marked` is `positions` with padding at -1; `wanted`
+    says which tokens get logits: of each row its last real one, (B,), or several, (B, N); or None,
+    which is all.
     """
 
     tokens: np.ndarray
     positions: np.ndarray
     marked: np.ndarray
-    last: np.ndarray | None
+    wanted: np.ndarray | None
 
 
 def check_order(held: HeldPositions, *, reordered: bool) -> None:
@@ -65,6 +66,7 @@ class BatchRules:
         positions: Any,
         held: HeldPositions,
         last_only: bool,
+        only: Any = None,
     ) -> Batch:
         """Return the checked batch; positions go on from `held` unless they are given.
 
@@ -76,10 +78,24 @@ class BatchRules:
         real = np.arange(tokens.shape[1]) < lengths[:, None]
         if self.position_limit is not None:
             positions = self.embedded(positions, real, self.position_limit)
-        if last_only and not tokens.shape[1]:
-            raise InputError(self.source, "the last token is wanted, but there are no tokens")
-        last = lengths - 1 if last_only else None
-        return Batch(tokens, positions, np.where(real, positions, PADDING), last)
+        wanted = self.wanted(tokens, lengths, last_only=last_only, only=only)
+        return Batch(tokens, positions, np.where(real, positions, PADDING), wanted)
+
+    def wanted(
+        self, tokens: np.ndarray, lengths: np.ndarray, *, last_only: bool, only: Any
+    ) -> np.ndarray | None:
+        if only is None:
+            if last_only and not tokens.shape[1]:
+                what = "the last token is wanted, but there are no tokens"
+                raise InputError(self.source, what)
+            return lengths - 1 if last_only else None
+        only = np.asarray(only)
+        rows = only.ndim == 2 and only.dtype.kind in "iu" and len(only) == len(lengths)
+        if not rows or ((only < 0) | (only >= lengths[:, None])).any():
+            found = f"logits are wanted of {only.dtype} of shape {only.shape}"
+            what = f"{found}, but should be of tokens of each row: integers of shape (batch, N)"
+            raise InputError(self.source, what)
+        return only
 
     def tokens(self, tokens: Any) -> np.ndarray:
         try:

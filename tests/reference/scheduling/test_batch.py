@@ -14,13 +14,14 @@ from lockstep.reference.stores.held_positions import HeldPositions
 RULES = BatchRules(Path("some/model"), vocab_size=10)
 
 
-def batch(tokens, *, lengths=None, positions=None, held=None, last_only=True):
+def batch(tokens, *, lengths=None, positions=None, held=None, last_only=True, only=None):
     return RULES.batch(
         tokens,
         lengths=lengths,
         positions=positions,
         held=HeldPositions() if held is None else held,
-        last_only=last_only,
+        last_only=last_only and only is None,
+        only=only,
     )
 
 
@@ -29,7 +30,7 @@ def test_rows_of_one_length():
     made = batch([[1, 2, 3], [4, 5, 6]])
     assert made.tokens.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert made.positions.tolist() == made.marked.tolist() == [[0, 1, 2]] * 2
-    assert made.last.tolist() == [2, 2]
+    assert made.wanted.tolist() == [2, 2]
     assert made.tokens.dtype == made.positions.dtype == np.int64
 
 
@@ -38,7 +39,24 @@ def test_padded_rows():
     made = batch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
     assert made.marked.tolist() == [[0, 1, 2], [0, -1, -1]]
     assert made.positions.tolist() == [[0, 1, 2]] * 2
-    assert made.last.tolist() == [2, 0]
+    assert made.wanted.tolist() == [2, 0]
+
+
+def test_some_tokens_that_get_logits():
+    """By hand: in any order, one twice; of a padded row the real ones."""
+    made = batch([[1, 2, 3], [4, 5, 0]], lengths=[3, 2], only=[[2, 0, 0], [1, 0, 1]])
+    assert made.wanted.tolist() == [[2, 0, 0], [1, 0, 1]]
+    assert batch([[1, 2]], only=np.zeros((1, 0), np.int64)).wanted.shape == (1, 0)
+
+
+WANTED = ([[2]], [[-1]], [[0], [0]], [0], [[0.5]])
+
+
+@pytest.mark.parametrize("only", WANTED)
+def test_tokens_that_are_not_there_get_no_logits(only):
+    """By law: beside the row, or in its padding, or of another batch."""
+    with pytest.raises(InputError, match=r"logits are wanted of .*, but should be of tokens"):
+        batch([[1, 2, 0]], lengths=[2], only=only)
 
 
 def test_positions_go_on_from_the_cache():
@@ -59,7 +77,7 @@ def test_positions_of_ones_own():
 def test_no_tokens(tokens):
     """By hand: an empty batch is one."""
     made = batch(tokens, last_only=False)
-    assert made.last is None
+    assert made.wanted is None
     assert made.tokens.shape == np.asarray(tokens).shape
     assert made.tokens.dtype == np.int64
 
@@ -72,7 +90,7 @@ def test_marks_exactly_the_real_tokens(data, rows, longest):
     made = batch(np.ones((rows, longest), np.int8), lengths=lengths)
     for row, length in enumerate(lengths):
         assert made.marked[row].tolist() == [*range(length), *[-1] * (longest - length)]
-        assert made.last[row] == length - 1
+        assert made.wanted[row] == length - 1
 
 
 WRONG = [  # tokens, options, what the error says
