@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser)
     greedy = ArgumentParser(add_help=False)
     add_sampling(greedy)
-    parser.set_defaults(**vars(greedy.parse_args([])), cache=None)
+    parser.set_defaults(**vars(greedy.parse_args([])), cache=None, activations=DTYPE)
 
 
 def refuse_options(options: Namespace) -> None:
