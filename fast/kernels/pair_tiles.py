@@ -1,6 +1,6 @@
 """Products of bfloat16 numbers with float32 sums, by the matrix unit: 32 rows with 16 or 32 tokens.
 
-Rows lie as `by_pairs.fill` leaves them: pairs of columns, sixteen of which make a tile for sixteen
+Rows lie as `pair_rows.fill` leaves them: pairs of columns, sixteen of which make a tile for sixteen
 rows. The tokens' tiles lie one after another, each as it is read.
 """
 
@@ -36,12 +36,14 @@ def multiplying(tiles: int) -> Callable[..., Any]:
 
     @instruction
     def multiply_tiles(
-        _: Any, x: Any, first: Any, terms: Any, steps: Any, panel: Any, out: Any
-    ) -> Any:
+        _: Any, x: Any, first: Any, terms: Any, steps: Any, begin: Any, count: Any,
+        panel: Any, out: Any,
+    ) -> Any:  # fmt: skip
         """Write the products of tokens with 32 rows to `out`: tiles from `first` on, which have so
-        many terms, of so many steps of 32 columns each. The sum begins with the first term.
+        many terms, of so many steps of 32 columns each; of `count` steps from `begin` on. The sum
+        begins with the first term.
         """
-        given = (x, types.intp, types.intp, types.intp, panel, out)
+        given = (x, *[types.intp] * 5, panel, out)
         return types.void(*given), partial(of_tiles, tiles)
 
     return multiply_tiles
@@ -51,21 +53,20 @@ multiply_one, multiply_two = multiplying(1), multiplying(2)
 
 
 def of_tiles(tiles: int, context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    _, first, terms, steps, *_ = values
+    _, first, terms, steps, begin, count, *_ = values
 
     def place(index: int, start: Any) -> Place:
         return Place(context, builder, signature.args[index], values[index], start)
 
-    all_steps = builder.mul(terms, steps)
-    long = builder.mul(all_steps, ir.Constant(I64, TILE))
-    begin, panel, out = (place(0, builder.mul(first, long)), *(place(k, zero()) for k in (4, 5)))
+    long = times(builder, builder.mul(terms, steps), TILE)
+    cells = place(0, builder.mul(first, long))
+    panel, out = (place(index, ir.Constant(I64, 0)) for index in (6, 7))
     for sums in range(tiles * PAIR):
         ask(builder, "tilezero", sums)
-    with cgutils.for_range(builder, terms) as term, cgutils.for_range(builder, steps) as step:
-        turn = builder.add(builder.mul(term.index, steps), step.index)
-        add_step(
-            builder, tiles, begin.after(turn, TILE), long, panel.after(step.index, PAIR * TILE)
-        )
+    with cgutils.for_range(builder, terms) as term, cgutils.for_range(builder, count) as turn:
+        step = builder.add(begin, turn.index)
+        some = cells.after(builder.add(builder.mul(term.index, steps), step), TILE)
+        add_step(builder, tiles, some, long, panel.after(step, PAIR * TILE))
     for sums in range(tiles * PAIR):
         token, half = divmod(sums, PAIR)
         at = out.pointer(FLOAT, (token * DEEP * PAIR + half) * WIDE // 4)
@@ -115,10 +116,6 @@ def store_terms(_: Any, cells: Any, at: Any, apart: Any, lanes: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(cells, types.intp, types.intp, lanes), generate
-
-
-def zero() -> Any:
-    return ir.Constant(I64, 0)
 
 
 def times(builder: Any, number: Any, factor: int) -> Any:

@@ -49,7 +49,7 @@ def multiplying(tokens: int) -> Callable[..., Any]:
     def multiply_tile(_: Any, x: Any, first: Any, cells: Any, panel: Any, out: Any) -> Any:
         """Write the products of tokens from `first` on, of `cells` each, with 32 rows to `out`.
 
-        The rows lie as `by_pairs.fill` leaves them. There is a whole number of `UNROLLED` cells.
+        The rows lie as `pair_rows.fill` leaves them. There is a whole number of `UNROLLED` cells.
         """
         given = (x, types.intp, types.intp, panel, out)
         return types.void(*given), partial(of_a_tile, tokens)

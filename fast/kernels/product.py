@@ -109,10 +109,11 @@ def in_bfloat16(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) 
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(out.sum()):
             return
-    lost = ~np.isfinite(out)
-    rows = lost[~unfit].any(axis=0)
-    again = by_fours(x, of, (matrix[0][rows],))
-    out[:, rows] = np.where(lost[:, rows], again, out[:, rows])
+    lost = ~(np.isfinite(out) | unfit[:, None])
+    tokens, rows = lost.any(axis=1), lost.any(axis=0)
+    some = lost[tokens][:, rows]
+    again = by_fours(x[tokens], of, matrix if rows.all() else (matrix[0][rows],))
+    out[np.ix_(tokens, rows)] = np.where(some, again, out[np.ix_(tokens, rows)])
 
 
 def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:

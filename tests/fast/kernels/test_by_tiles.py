@@ -1,4 +1,7 @@
-"""Products of float32 tokens with bfloat16 rows, by the matrix unit or as floats: the same laws."""
+"""Products of float32 tokens with bfloat16 rows, by the matrix unit or as floats: the same laws.
+
+Where the processor has no such unit, both ways are floats.
+"""
 
 import numpy as np
 import pytest
@@ -34,6 +37,23 @@ def test_a_product_is_as_near_as_a_float32_sum(rows, columns):
         found = linear(x, weight, None)
         assert found.dtype == np.float32
         assert_close(found, x.astype(np.float64) @ weight.astype(np.float64).T, kind="sum")
+
+
+@pytest.mark.parametrize("mean", [0, 1])
+def test_wide_rows_are_no_further_off(mean):
+    """By float64: one float32 sum of all columns would be off by 1e-6 of numbers of one sign."""
+    x, weight = normal(0, 20, 14336) + np.float32(mean), half(1, 40, 14336) + BFLOAT16.type(mean)
+    right = x.astype(np.float64) @ weight.astype(np.float64).T
+    error = np.abs(linear(x, weight, None) - right).max()
+    assert error < 4e-7 * np.abs(right).max()
+
+
+def test_many_tokens_are_those_of_few(monkeypatch):
+    """By law: terms of some tokens are held at once."""
+    x, weight = normal(0, 75, 64), half(1, 5, 64)
+    found = linear(x, weight, None)
+    monkeypatch.setattr(by_tiles, "TOGETHER", 32)
+    np.testing.assert_array_equal(linear(x, weight, None), found)
 
 
 def test_one_picks_a_weight_out_and_a_token_a_number():

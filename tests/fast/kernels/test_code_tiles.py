@@ -1,4 +1,8 @@
-"""Products of whole numbers by the matrix unit: bit by bit what the registers give."""
+"""Products of whole numbers by the matrix unit: bit by bit what the registers give.
+
+Where the processor has no such unit, registers are compared with themselves; test_product.py holds
+every product, by whatever makes it here, against float64.
+"""
 
 import numpy as np
 import pytest
