@@ -43,7 +43,8 @@ def seen_keys(query: Positions, key: KeyPositions, window: int | None) -> Seen:
     mask = key >= 0  # compared, not subtracted: a matrix of whole numbers has eight times the bytes
     mask = mask & (key <= query)
     if window is not None:
-        mask &= key > query - window
+        reach = min(window, int(query.max(initial=0)) + 1)  # farther lies no key, nor an int64
+        mask &= key > query - reach
     return Seen("all" if queries == 1 and keys and mask.all() else "some", mask)
 
 

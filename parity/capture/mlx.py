@@ -26,7 +26,8 @@ COMPILED = (
     "{count} modules ran while mx.compile traced them, such as {name}: what they handed out there"
     " has no values; call the model outside of mx.compile"
 )
-PLACEHOLDER = "without a primitive"  # in what MLX says of them
+# What MLX says of arrays without values: computed after mx.compile has traced, and while it does.
+VALUELESS = ("without a primitive", "during function transformations")
 EMBEDDINGS = ("embed_tokens", "wte")
 
 
@@ -249,7 +250,7 @@ class Noted:
 
 
 def computed(array: Any) -> bool:
-    """Compute an array; False if it is a placeholder, which mx.compile traces with.
+    """Compute an array; False if it has no values, as what mx.compile traces with.
 
     Any other error is the model's own, and is raised as it would be without a capture.
     """
@@ -257,8 +258,8 @@ def computed(array: Any) -> bool:
 
     try:
         mx.eval(array)
-    except RuntimeError as error:
-        if PLACEHOLDER not in str(error):
+    except (RuntimeError, ValueError) as error:
+        if not any(said in str(error) for said in VALUELESS):
             raise
         return False
     return True

@@ -62,6 +62,7 @@ def run(options: Namespace) -> int:
     reference = load_reference(options.model, options.adapter, dtype=dtype, ignore_config=ignored)
     check_globs(reference.checkpoint, globs)
     rows = prompt_rows(options, reference.checkpoint)
+    check_positions(options, rows)
     lengths = [len(row) for row in rows]
     tokens = Padding(tuple(lengths)).filled(rows)
     port = load(options, options.backend, dtype)

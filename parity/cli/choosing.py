@@ -1,6 +1,7 @@
 """Which taps and which tokens a command is to look at."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep.reference.checkpoint.errors import InputError
@@ -34,9 +35,9 @@ def globs_of(options: Namespace) -> list[str] | None:
     return globs
 
 
-def check_positions(options: Namespace) -> None:
-    """Raise InputError if --positions is not in its grammar, before anything loads."""
+def check_positions(options: Namespace, rows: Sequence[Sequence[int]] = ()) -> None:
+    """Raise InputError if --positions is not in its grammar, or is in no prompt that is at hand."""
     if options.positions is not None:
-        from lockstep.parity.excerpts.places import check_places
+        from lockstep.parity.excerpts.places import places_in
 
-        check_places(options.positions)
+        places_in(options.positions, [len(row) for row in rows], "--positions")

@@ -91,11 +91,12 @@ def run(options: Namespace) -> int:
     )
     checkpoint = open_checkpoint(options.model, ignore_config=options.ignore_config)
     check_globs(checkpoint, globs)
-    tokens = prompts(prompt_rows(options, checkpoint))
+    rows = prompt_rows(options, checkpoint)
+    check_positions(options, rows)
     model = load(options, options.backend, options.dtype or "float32")
     with telling(options):
         made = trace_run(
-            model, tokens, options.out_file, globs=globs, decode=options.decode,
+            model, prompts(rows), options.out_file, globs=globs, decode=options.decode,
             at=options.positions, sketched=options.sketch, resume=options.resume,
         )  # fmt: skip
     return report_on(options, made)
@@ -136,6 +137,7 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
     """Trace the torch modules of transformers."""
     from types import SimpleNamespace
 
+    from lockstep.parity.cli.choosing import check_positions
     from lockstep.parity.cli.loading import prompt_rows
     from lockstep.parity.torch_modules.folder import checked_folder
     from lockstep.parity.torch_modules.loading import load, sizes_of
@@ -153,11 +155,12 @@ def modules_run(options: Namespace, globs: list[str] | None) -> dict[str, Any]:
         raise InputError("--sketch", "does not go with transformers; `lockstep dump sketch` does")
     path = checked_folder(options.model)
     known = SimpleNamespace(path=path, config=sizes_of(path))
-    tokens = prompts(prompt_rows(options, known))
+    rows = prompt_rows(options, known)
+    check_positions(options, rows)
     model = load(path, dtype=options.dtype or "float32")
     warn(list(model.warnings))
     return trace_modules(
-        model, tokens, options.out_file,
+        model, prompts(rows), options.out_file,
         globs=globs, decode=options.decode, at=options.positions,
     )  # fmt: skip
 

@@ -19,11 +19,13 @@ from lockstep.parity.cli.arguments import number, whole
 from lockstep.parity.cli.boundary import guarded
 from lockstep.parity.decoders.request import Request
 from lockstep.parity.decoders.wedlm import Wedlm, add_arguments, diffusion_of
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.held_positions import HeldPositions
 
 ENTROPIES = (0.1, 0.9, 0.3, 0.35, 0.8, 0.2, 0.5, 0.05, 0.6, 0.39)  # in nats, by the last digit
 FIRST, VOCABULARY, MASK = 100, 256, 255
+COLDEST = 1e-307  # of temperatures: the script's logits, divided by a lower one, may overflow
 PROMPT = (1, 2, 3)
 
 
@@ -74,11 +76,20 @@ def unsure(token: int, entropy: float) -> np.ndarray:
     return logits
 
 
+def check_heat(heat: float) -> None:
+    """Raises: InputError if logits divided by this may be no numbers any more."""
+    if heat < COLDEST:
+        what = f"{heat}, but should be at least {COLDEST}, which the tempered penalty divides by"
+        raise InputError("--temperature", what)
+
+
 def written(options: Namespace) -> Wedlm:
     """Let the decoder write, and return it: it knows what each step did."""
     options.window = 4 if options.window is None else options.window
     greedy = SamplingOptions()
-    decoder = Wedlm(diffusion_of(options, MASK, options.temperature), greedy, steps=True)
+    diffusion = diffusion_of(options, MASK, options.temperature)
+    check_heat(diffusion.heat)
+    decoder = Wedlm(diffusion, greedy, steps=True)
     model = Scripted()
     request = Request(
         model, list(PROMPT), options.max_tokens, (), greedy, iter(()), model.make_cache()

@@ -109,8 +109,9 @@ class Ring:
         """
         if self.rule == "window" or (self.rule == "columns" and queries.shape[1] == 1):
             return keys
+        reach = min(self.size, int(queries.max(initial=0)) + 1)  # farther lies no key, nor an int64
         # Compared, not subtracted: a matrix of whole numbers has eight times the bytes.
-        hidden = keys[:, None] <= queries[:, :, None] - self.size  # (B, L, S)
+        hidden = keys[:, None] <= queries[:, :, None] - reach  # (B, L, S)
         hidden &= (keys >= self.keep)[:, None]
         if self.rule == "columns":
             columns = np.arange(keys.shape[1])

@@ -53,6 +53,14 @@ def check(query, key, window) -> None:
         np.testing.assert_array_equal(truth[:, 0], [np.tri(new, held, held - new)] * len(truth))
 
 
+@settings(max_examples=50)
+@given(seed=seeds, new=lengths, held=lengths, window=st.integers(6, 10) | st.just(2**63))
+def test_windows_about_as_wide_as_the_text_and_wider_than_any_whole_number(seed, new, held, window):
+    """By witness: as above, with lone and padded queries."""
+    rng = np.random.default_rng(seed)
+    check(rng.integers(-1, 8, (2, new)), rng.integers(-1, 8, (2, held)), window)
+
+
 KINDS = [  # query positions, key positions, window, kind
     ([0, 1, 2], [0, 1, 2], None, "causal"),
     ([2, 3], [0, 1, 2, 3], None, "causal"),

@@ -242,11 +242,12 @@ NONSENSE: dict[str, tuple[Callable[[Model], None], Callable[[Model], None], str]
 }
 
 
+@pytest.mark.parametrize("at", [None, "0"])
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_refused(case, model):
+def test_nonsense_is_refused(case, at, model):
     spoil, call, words = NONSENSE[case]
     spoil(model)
-    with pytest.raises(InputError, match=words), parity.capture.mlx(model):
+    with pytest.raises(InputError, match=words), parity.capture.mlx(model, at=at):
         call(model)
 
 
@@ -316,5 +317,6 @@ def test_what_is_not_kept_of_a_prompt_takes_no_memory(model):
 def test_some_tokens_of_a_batch_are_refused(model):
     with pytest.raises(InputError, match="needs one prompt"), parity.capture.mlx(model, at="0"):
         model(mx.array([[1, 2], [3, 4]]))
-    with pytest.raises(InputError, match="3, but the prompt"), parity.capture.mlx(model, at="3"):
-        model(PROMPT)
+    for at, words in (("3", "^at: 3, but the prompt"), ("x", "^at: 'x', but should be last:8")):
+        with pytest.raises(InputError, match=words), parity.capture.mlx(model, at=at):
+            model(PROMPT)

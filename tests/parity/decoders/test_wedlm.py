@@ -216,6 +216,16 @@ def test_what_the_scripted_model_is_told_wrong_is_a_line(capsys, core, arguments
     assert core in said.err and said.err.count("\n") == 1
 
 
+def test_what_the_scripted_model_s_logits_cannot_be_divided_by_is_a_line(capsys):
+    """By law: at the limit all is sure, and nothing overflows, which would be a warning."""
+    cold = ["--temperature", "9.9e-308"]
+    assert scripted.main(["--penalty", "tempered", *cold]) == 2
+    wanted = "9.9e-308, but should be at least 1e-307, which the tempered penalty divides by"
+    assert capsys.readouterr() == ("", f"lockstep: error: --temperature: {wanted}\n")
+    assert scripted.main(["--penalty", "tempered", "--temperature", str(scripted.COLDEST)]) == 0
+    assert scripted.main(cold) == 0  # nothing is divided by it
+
+
 def diffusion(way="tencent", **changes) -> Wedlm:
     chosen = DiffusionOptions(0, VARIANTS[way], window=4, threshold=0.4, **changes)
     return Wedlm(chosen, SamplingOptions(), steps=False)

@@ -81,6 +81,12 @@ def test_a_bug_token_by_token_is_named_where_it_is(dense):
     assert wrong(result) == ["model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"]
 
 
+@pytest.mark.parametrize("at, said", [("x", "'x', but should be last:8"), ("99", "99, but the")])
+def test_what_names_no_tokens_is_refused_by_the_name_of_the_argument(dense, at, said):
+    with pytest.raises(InputError, match=f"^at: {said}"):
+        check(*builders.pair(dense), builders.TOKENS, at=at)
+
+
 def test_only_the_taps_that_are_asked_for_are_compared(dense):
     pair = builders.pair(dense)
     result = check(*pair, builders.TOKENS, taps=["*.mlp.*", "logits"])

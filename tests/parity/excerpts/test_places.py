@@ -28,8 +28,10 @@ def test_places_rise_and_none_comes_twice(text, places):
 @pytest.mark.parametrize("text", ["", "last", "last:", "-1", "1:", "last:0", "first:0", "5:5",
                                   "5:2", "1,,2", "1-3", "٣", "last:8 "])  # fmt: skip
 def test_what_names_no_tokens_is_refused(text):
-    with pytest.raises(InputError, match="--positions"):
+    with pytest.raises(InputError, match=r"^at: "):
         check_places(text)
+    with pytest.raises(InputError, match=r"^--positions: "):
+        check_places(text, "--positions")
 
 
 @pytest.mark.parametrize("at", [8, ["last:2"], b"last:2"])
@@ -40,5 +42,7 @@ def test_what_is_no_text_is_refused(at):
 
 @pytest.mark.parametrize("text, row", [("3", "row 1"), ("2:4", "row 1"), ("10", "row 0")])
 def test_a_position_that_a_row_has_not_is_refused(text, row):
-    with pytest.raises(InputError, match=row):
+    with pytest.raises(InputError, match=f"^at: .*{row}"):
         places_in(text, [10, 3])
+    with pytest.raises(InputError, match=f"^--positions: .*{row}"):
+        places_in(text, [10, 3], "--positions")

@@ -53,8 +53,8 @@ def test_check_looks_at_what_is_asked_for(lockstep):
 @pytest.mark.parametrize(
     "options, said",
     [
-        (("--positions", "last"), "'last', but should be last:8, first:8, 100:108, 17"),
-        (("--positions", "8"), "8, but the prompt has the positions 0 to 7"),
+        (("--positions", "last"), "error: --positions: 'last', but should be last:8, first:8"),
+        (("--positions", "8"), "error: --positions: 8, but the prompt has the positions 0 to 7"),
         (("--taps", "nothing"), "no tap is named 'nothing'"),
         (("--positions", "0", "--tensor-parallel", "2"), "--positions: does not go with"),
     ],
@@ -62,6 +62,14 @@ def test_check_looks_at_what_is_asked_for(lockstep):
 def test_what_cannot_be_asked_for_is_refused(lockstep, options, said):
     found = lockstep("check", MODEL, *IDS, "--backend", "cpu", *options)
     assert found.code == 2 and said in found.err and found.err.count("\n") == 1
+
+
+def test_a_position_that_the_prompt_has_not_is_refused_by_the_name_of_the_option(
+    lockstep, tmp_path
+):
+    said = lockstep("trace", MODEL, *IDS, "--positions", "8", "-o", tmp_path / "t")
+    wanted = "lockstep: error: --positions: 8, but the prompt has the positions 0 to 7\n"
+    assert (said.code, said.out, said.err) == (2, "", wanted)
 
 
 def test_sketches_from_the_first_pass_to_the_second(lockstep, tmp_path):

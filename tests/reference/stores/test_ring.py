@@ -87,6 +87,16 @@ def test_what_one_token_sees_needs_no_mask():
     assert ring.given(np.array([[8]]), ring.slots[None]).tolist() == [[0, 8, 5, 6, 7]]
 
 
+@pytest.mark.parametrize("rule", ["ring", "columns"])
+@pytest.mark.parametrize("size", [12, 13, 2**63, 2**70])
+def test_a_ring_wider_than_the_text_hides_nothing_in_reach(rule, size):
+    """By hand: of 12 tokens behind the first one, which is kept, and from 13 on anything."""
+    ring = fed(Ring(size, 1, rule), [8, 1, 1, 3])
+    queries = np.array([[10, 11, 12]])
+    assert ring.slots.tolist() == [*range(13)]
+    assert ring.given(queries, ring.slots[None]).tolist() == [[*range(13)]]
+
+
 def test_a_window_needs_its_last_tokens_alone():
     """By hand: with a window of 3 a token sees itself and two before; a trim gives slots back."""
     ring = fed(Ring(3), [5])
