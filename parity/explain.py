@@ -151,6 +151,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
+    case.set_aside()
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
     result.unexplained += contrary(case) + case.cached.open
     result.conventions += case.cached.told

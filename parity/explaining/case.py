@@ -118,6 +118,9 @@ class Case:
         """Return what has to be said with a piece that is wrong and has no name."""
         return ""
 
+    def set_aside(self) -> None:
+        """Take pieces out of those that are open, if they prove nothing about a port."""
+
     def search(self, progress: Progress) -> None:
         """Explain the wrong pieces, those of few candidates first: they teach what to try next.
 

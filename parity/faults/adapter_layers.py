@@ -79,7 +79,9 @@ def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
             return None
         if call.op == "linear":
             return None if other is None else call.replaced(adapted(other))
-        return unadapted(call) if other is None else by_adapter(call, other)
+        if own is None or other is None:
+            return unadapted(call)
+        return by_adapter(call, own, other)
 
     return rewritten
 
@@ -89,12 +91,19 @@ def unadapted(call: Call) -> Call:
     return call.with_options(scale=0.0) if call.op == "add_lora" else call.replaced(without_length)
 
 
-def by_adapter(call: Call, other: Adapter) -> Call:
-    """Return what adds an adapter, or gives rows their lengths, with another one."""
+def by_adapter(call: Call, own: Adapter, other: Adapter) -> Call | None:
+    """Return what adds an adapter, or gives rows their lengths, with another one.
+
+    One without lengths leaves rows as they are. None if it has some, and nothing gives them here.
+    """
+    if call.op == "add_lora" and own.magnitude is None and other.magnitude is not None:
+        return None
+    if call.op == "dora_rescale" and other.magnitude is None:
+        return call.replaced(without_length)
     new = call.with_options(scale=other.scale)
     for index, factor in zip(FACTORS[call.op], (other.a, other.b), strict=True):
         new = new.with_input(index, rerooted(new.inputs[index], factor))
-    if call.op == "add_lora" or other.magnitude is None:
+    if other.magnitude is None or call.op == "add_lora":
         return new
     return new.with_input(MAGNITUDE, rerooted(new.inputs[MAGNITUDE], other.magnitude))
 

@@ -78,9 +78,9 @@ def routed(**steps: Any) -> Rewrite:
     """Take some steps otherwise. Wrong steps of other bugs stay; of one step, only one is wrong."""
 
     def change(call: Call, graph: Graph) -> Call:
-        if call.instead is not None and not isinstance(call.instead, Routing):
-            return call.replaced(replace(RIGHT, **steps))
         before = call.instead or RIGHT
+        if not isinstance(before, Routing):  # it has no steps
+            raise Conflict(call.place)
         if any(getattr(before, step) != getattr(RIGHT, step) for step in steps):
             raise Conflict(call.place)
         return replace(call, instead=replace(before, **steps))

@@ -2,7 +2,8 @@
 
 Scores, and the probabilities of the same size, are put off until their values are averaged, a block
 of queries at a time. Each block is what the operations make of it, so that nothing changes but, in
-last bits, the order of sums.
+last bits, the order of sums. That holds of right operations alone: a wrong one may count places in
+its matrix, or mix queries.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 import numpy as np
 
 LARGE, BLOCK = 1 << 27, 1 << 25  # bytes of a matrix in float64: put off if above; at a time
+MOST = 1 << 30  # bytes of a matrix in float64 that is made as a whole
 MASK, AVERAGE = "causal_mask", "attention_context"
 MAKE = MASK, "attention_scores", "softmax"  # operations that make such a matrix
 QUERIES = {"attention_scores": (0,), "softmax": (0, 1), AVERAGE: (0, 2)}  # inputs that have them
+TOO_LARGE = "a wrong {op} needs a whole matrix of {size:.1f} GB in float64"
 
 Shape = tuple[int, ...]
 
@@ -27,18 +30,32 @@ Shape = tuple[int, ...]
 class Later:
     """What an operation would return of this shape; `rows(start, stop)` makes some of its queries.
 
-    Queries are the last axis but one.
+    Queries are the last axis but one. `inputs` is what that takes.
     """
 
     op: str
     shape: Shape
     rows: Callable[[int, int], np.ndarray]
-
-    nbytes = 0  # until it is made
+    inputs: tuple[Any, ...]
 
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the arrays take that it holds, until it is made."""
+        return sum(one.nbytes for one in self.held().values())
+
+    def held(self) -> dict[int, np.ndarray]:
+        """Return the arrays that it is made of, by what tells them apart."""
+        found: dict[int, np.ndarray] = {}
+        for one in self.inputs:
+            if isinstance(one, Later):
+                found |= one.held()
+            elif isinstance(one, np.ndarray):
+                found[id(one)] = one
+        return found
 
 
 def at_once(shape: Shape) -> int:
@@ -54,26 +71,37 @@ def by_queries(
     count: Callable[[Shape], int] = at_once,
     seen: Sequence[int] | None = None,
 ) -> Any:
-    """Compute an operation, right or wrong, from its inputs; a matrix of many queries is put off.
+    """Compute a right operation from its inputs; a matrix of many queries is put off.
 
     `count(shape)` says how many queries go at once. An input that was put off is made as a whole
     for an operation that does not go by queries. If queries do not all go at once, those that are
     not `seen` average nothing and get zeros; None sees all.
-    Raises: ValueError if a wrong operation cannot be computed of some queries.
+    Raises: ValueError if what a wrong operation made before has not the queries that it should.
     """
     shape = matrix_of(op, [getattr(one, "shape", ()) for one in inputs])
     if shape is None or count(shape) >= shape[-2]:
         return compute(*map(whole, inputs))
 
     def rows(start: int, stop: int) -> np.ndarray:
-        some = [of_queries(op, index, one, start, stop) for index, one in enumerate(inputs)]
-        try:
-            return compute(*some)
-        except IndexError as error:
-            raise ValueError(f"{op} of some queries: {error}") from None
+        return compute(
+            *(of_queries(op, index, one, start, stop) for index, one in enumerate(inputs))
+        )
 
-    value = Later(op, shape, rows)
+    value = Later(op, shape, rows, tuple(inputs))
     return joined(value, count(shape), seen) if op == AVERAGE else value
+
+
+def as_a_whole(op: str, compute: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """Compute an operation that may be wrong, or change inputs of one: from whole matrices.
+
+    Raises: ValueError if one that it takes or makes is too large.
+    """
+    made = matrix_of(op, [getattr(one, "shape", ()) for one in inputs])
+    shapes = [one.shape for one in inputs if isinstance(one, Later)] + ([made] if made else [])
+    size = 8 * max(map(prod, shapes), default=0)
+    if size > MOST:
+        raise ValueError(TOO_LARGE.format(op=op, size=size / 1e9))
+    return compute(*map(whole, inputs))
 
 
 def matrix_of(op: str, shapes: Sequence[Shape]) -> Shape | None:
@@ -94,35 +122,23 @@ def of_queries(op: str, index: int, value: Any, start: int, stop: int) -> Any:
     return cut(value, start, stop) if index in QUERIES[op] else whole(value)
 
 
-def changed(change: Callable[..., Any], sources: Sequence[Any]) -> Any:
-    """Change values on their way into an operation; of matrices that were put off, some queries.
-
-    A mask is changed as a whole: what is wrong with it may count places.
-    """
-    later = next((one for one in sources if isinstance(one, Later)), None)
-    if later is None or later.op == MASK:
-        return change(*map(whole, sources))
-
-    def rows(start: int, stop: int) -> np.ndarray:
-        return change(
-            *(cut(one, start, stop) if isinstance(one, Later) else one for one in sources)
-        )
-
-    return Later(later.op, later.shape, rows)
-
-
 def cut(value: Any, start: int, stop: int) -> Any:
-    """Return some queries of a matrix, made now if it was put off."""
+    """Return some queries of a matrix, made now if it was put off; what is one for all stays."""
     if isinstance(value, Later):
         return value.rows(start, min(stop, value.shape[-2]))
-    return value[..., start:stop, :]
+    return value if value.shape[-2] == 1 else value[..., start:stop, :]
 
 
 def joined(value: Later, count: int, seen: Sequence[int] | None = None) -> np.ndarray:
-    """Make a matrix, or what is averaged by it, so many queries at a time, all or those seen."""
+    """Make a matrix, or what is averaged by it, so many queries at a time, all or those seen.
+
+    Raises: ValueError if a block has not its queries.
+    """
     length = value.shape[-2]
     spans = spans_of(length, count, range(length) if seen is None else seen) or [(0, 1)]
     parts = [cut(value, *span) for span in spans]
+    if [stop - start for start, stop in spans] != [part.shape[-2] for part in parts]:
+        raise ValueError(f"{value.op} of some queries gives others")
     if seen is None:
         return np.concatenate(parts, axis=-2)
     made = np.zeros((*parts[0].shape[:-2], length, parts[0].shape[-1]), parts[0].dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.graph.by_queries import AVERAGE, MASK, by_queries, changed, whole
+from lockstep.parity.graph.by_queries import AVERAGE, as_a_whole, by_queries, whole
 from lockstep.parity.graph.call import Call, Constant, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
@@ -144,13 +144,17 @@ class Evaluator:
                 self.size -= self.kept.pop(number).nbytes
 
     def compute(self, call: Call, values: Mapping[int, Any]) -> Any:
-        """Call an operation, or what stands in its place; a large matrix of queries by keys is put
-        off, to be made some queries at a time."""
+        """Call an operation, or what stands in its place.
+
+        A right operation puts a large matrix of queries by keys off, to be made some queries at a
+        time; another one takes and makes it as a whole, and so does what changes inputs.
+        Raises: ValueError if that would be too large.
+        """
         inputs = [self.resolved(ref, values) for ref in self.read_sparingly(call)]
         options = dict(call.options) | ({"dtype": self.dtype} if "dtype" in call.options else {})
         called = partial(self.called, call, **options)
-        if call.op == MASK and (call.instead or call.after):  # it may count places in the matrix
-            return called(*inputs)
+        if call.instead or call.after:
+            return as_a_whole(call.op, called, inputs)
         seen = self.seen if call.op == AVERAGE and self.is_last(call.number) else None
         return by_queries(call.op, called, inputs, seen=seen)
 
@@ -187,7 +191,7 @@ class Evaluator:
             return self.read(ref)
         if isinstance(ref, Derived):
             sources = [self.resolved(source, values) for source in ref.sources]
-            return changed(partial(ref.change, self.ops), sources)
+            return as_a_whole("input", partial(ref.change, self.ops), sources)
         return ref.value if ref.rows is None else self.cut(ref.value, (ref.rows,))
 
     def port(self, number: int) -> np.ndarray:

@@ -42,6 +42,7 @@ def plant(fault: Fault, model: Model, tokens: np.ndarray | None = None) -> list[
 
     What no prefill shows is planted in a run that feeds the last of them in steps.
     It is empty if the model has nothing that the bug could be in.
+    Raises: ValueError if so many tokens would have too large a matrix of wrong attention.
     """
     graph = record(model, prompt_for(model) if tokens is None else tokens)
     prefill, decoding = (

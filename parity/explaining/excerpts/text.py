@@ -17,7 +17,7 @@ import numpy as np
 
 from lockstep.parity.cli.output import counted
 from lockstep.parity.excerpts.oracle import BY_TOKEN, OF_ALL
-from lockstep.parity.explaining.caches.taps import with_caches
+from lockstep.parity.explaining.caches.taps import window_of, with_caches
 from lockstep.parity.explaining.case import Case, Progress
 from lockstep.parity.explaining.excerpts.caches import held_of_all
 from lockstep.parity.explaining.excerpts.others import Others, Patched
@@ -46,6 +46,7 @@ LONG = (
     "{count} {are} not decided, such as {first}: attention is computed again over all {tokens} "
     "tokens, and one value would take {size:.1f} GB. With fewer tokens in the prompt it can be told"
 )
+FARTHEST = 2  # times the largest number of a value, that other experts may bring it off
 DOUBT = ", if it does not come from tokens that are not in the dump"
 UNLIKE = "other numbers than {tap}, which is the same value"
 TURNED = (
@@ -115,9 +116,8 @@ class TextCase(Case):
         self.twins = {tap: x for tap, x in some.twins.items() if numbers[tap] not in some.judged}
         self.trial.own = [self.text_by(*way) for way in ways(self.trial.dtype)]
         self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
-        self.trial.seen = sorted(
-            {n for _, there in self.some.source.places for n in there.tolist()}
-        )
+        if not some.of_all:  # what lies in the caches of all tokens is judged for each of them
+            self.trial.seen = sorted({n for _, there in read.places for n in there.tolist()})
 
     def close(self) -> None:
         self.files.close()
@@ -200,19 +200,41 @@ class TextCase(Case):
     def search(self, progress: Progress) -> None:
         """Explain what is wrong; what has no name and proves nothing is not judged."""
         super().search(progress)
-        self.doubtful = [*filter(self.is_doubtful, self.open)]
-        self.open = [piece for piece in self.open if piece not in self.doubtful]
-        for piece in self.doubtful:
+        self.set_aside()
+
+    def set_aside(self) -> None:
+        found = [*filter(self.is_doubtful, self.open)]
+        self.open = [piece for piece in self.open if piece not in found]
+        self.doubtful += found
+        for piece in found:
             del self.judged[piece.target]
 
     def is_doubtful(self, piece: Piece) -> bool:
-        """Say whether nothing is off but tokens that look at such as a router may have turned."""
+        """Say whether nothing is off but tokens that look at such as a router may have turned, and
+        these no farther than other experts could bring them.
+        """
         turned, unseen = self.turned(piece), self.trial.unseen[piece.target]
-        if not turned.any() or (turned | unseen).all():
-            return bool(turned.any())
+        if not turned.any() or not self.is_near(piece, turned):
+            return False
+        if (turned | unseen).all():
+            return True
         sure = self.trial.over({})
         sure.unseen = dict(sure.unseen) | {piece.target: unseen | turned}
         return sure.judge(piece).passed
+
+    @np.errstate(all="ignore")  # a broken port may hold anything
+    def is_near(self, piece: Piece, turned: np.ndarray) -> bool:
+        """Say whether the port has numbers, which are off at some tokens by what is usual there.
+
+        That is twice the largest number of the oracle's whole run: experts do not make larger ones.
+        """
+        target = piece.target
+        axis = self.graph.token_axes[target][0]
+        port = self.trial.port(target).astype(np.float64)
+        off = np.abs(port - self.trial.centre(None).target(target))
+        there = np.moveaxis(off, axis, 1)[turned]
+        largest = np.abs(self.text.others.value(target)).max(initial=0.0)
+        return self.trial.finite(target) and bool((there <= FARTHEST * largest).all())
 
     def before(self, piece: Piece) -> set[int]:
         """Return what the oracle computes of other tokens, for a piece to take or to equal."""
@@ -233,7 +255,14 @@ class TextCase(Case):
         for row, (_, there) in enumerate(self.some.source.places):
             absent[row, there] = False
         absent &= True if self.graph.pads is None else ~self.graph.pads
-        return np.maximum.accumulate(unsure & absent, axis=-1) & ~self.unseen(piece.target)
+        return looks_at(unsure & absent, self.window(piece)) & ~self.unseen(piece.target)
+
+    def window(self, piece: Piece) -> int | None:
+        """Return how many tokens a piece looks at, its own among them; None if at all before it."""
+        calls = (self.graph.calls[number] for number in piece.calls)
+        layers = {call.layer for call in calls if call.op in OF_ALL and call.layer is not None}
+        windows = [window_of(layer, self.graph) for layer in layers]
+        return None if None in windows else 1 + sum(one - 1 for one in windows if one)
 
     def of_others(self, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a value of the oracle's own runs: in float64, and in each way of rounding."""
@@ -254,6 +283,14 @@ class TextCase(Case):
         if self.doubtful:
             taps = [self.tap(piece) for piece in self.doubtful]
             yield said(TURNED, taps) + CACHES * (not self.some.of_all)
+
+
+def looks_at(some: np.ndarray, window: int | None) -> np.ndarray:
+    """Return which tokens (B, T) look at some of these, by a window or at all before them."""
+    count = np.cumsum(some, axis=-1)
+    if window is not None:
+        count[:, window:] -= count[:, :-window].copy()
+    return count > 0
 
 
 def said(reason: str, taps: Sequence[str], **more: object) -> str:

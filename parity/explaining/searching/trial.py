@@ -101,16 +101,19 @@ class Trial:
         Tokens that a router may have sent elsewhere by rounding alone are left out. `coarse` says
         that the rewritten calls round to a coarser grid than the port's; then some more are.
         """
-        unsure = self.unsure(piece, calls)
-        steered = unsure is not None and unsure.mean() > MOST_UNSURE
-        if steered and not coarse and piece.target not in self.unseen:
-            return self.judge_by_choices(piece, calls or {})
         try:
-            centre, spread = self.replayed(piece, calls)
-        except ValueError:  # shapes that this model does not have
+            return self.judged(piece, calls or {}, coarse)
+        except ValueError:  # shapes that this model does not have, or too large ones
             if not calls:
                 raise
             return NOT_COMPARED
+
+    def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
+        unsure = self.unsure(piece, calls)
+        steered = unsure is not None and unsure.mean() > MOST_UNSURE
+        if steered and not coarse and piece.target not in self.unseen:
+            return self.judge_by_choices(piece, calls)
+        centre, spread = self.replayed(piece, calls)
         port = self.port(piece.target)
         if centre.shape != port.shape:
             return NOT_COMPARED
@@ -229,7 +232,7 @@ class Trial:
         right = self.centre(rows).target(piece.target)
         try:
             wrong = self.centre(rows).target(piece.target, calls) if wrong is None else wrong
-        except ValueError:  # shapes that this model does not have
+        except ValueError:  # shapes that this model does not have, or too large ones
             wrong = right
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
         if wrong.shape != port.shape:

@@ -14,6 +14,7 @@ import numpy as np
 
 from lockstep import reference
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.excerpts.excerpt import excerpt_of
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, Graph, record
@@ -53,7 +54,7 @@ def is_of(level: str, tap: str) -> bool:
 
 def port(
     name: str,
-    bugs: Sequence[str] = (),
+    bugs: Sequence[Any] = (),
     *,
     dtype: str = "float32",
     level: str = "modules",
@@ -62,13 +63,13 @@ def port(
 ) -> Taps:
     """Return what a port with bugs dumps, in a way of rounding that is not the reference's own.
 
-    A bug is an id, or `id[variant]`. `where` says in which calls they are.
+    A bug is an id, `id[variant]`, or a rewrite. `where` says in which calls they are.
     """
     model, graph, kind = model_of(name), graph_of(name, length), dtype_named(dtype)
     run = Evaluator(graph, ways(kind)[1][0], kind, {}, Tensors(model.checkpoint))
     calls = {call.number: call for call in graph.calls}
     for bug in bugs:
-        rewrite = rewrite_of(bug)
+        rewrite = rewrite_of(bug) if isinstance(bug, str) else bug
         for number, call in calls.items():
             calls[number] = (where(call) and rewrite(call, graph)) or call
     changed = {number: call for number, call in calls.items() if call is not graph.calls[number]}
@@ -90,6 +91,13 @@ def dumped(taps: Taps, name: str | None = None, *, length: int = 20, **about: st
         about["tokens"] = json.dumps(prompt(model_of(name), length)[0].tolist())
     shapes = {tap: value.shape for tap, value in taps.items()}
     return Dump(Path("port"), shapes, taps.__getitem__, about)
+
+
+def some_of(name: str, bugs: Sequence[Any] = (), at: str = "5,last:3", **options: Any) -> Dump:
+    """Return a dump of what a port with bugs has of some of 20 tokens."""
+    taps, excerpt = port(name, bugs, **options), excerpt_of(at, [20])
+    some = {tap: excerpt.cut(tap, value) for tap, value in taps.items()}
+    return dumped(some, name, positions=json.dumps(excerpt.rows[0]))
 
 
 def ids(found: Any) -> set[str]:

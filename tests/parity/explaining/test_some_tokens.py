@@ -18,7 +18,6 @@ from lockstep.parity.excerpts.excerpt import excerpt_of
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining import dumped
 from lockstep.parity.explaining.excerpts import text
-from lockstep.parity.explaining.routing import flips
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import batched, by_queries
 from lockstep.reference import ops
@@ -26,6 +25,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from tests.parity import builders
 from tests.parity.builders import planted
 from tests.parity.explaining import ports
+from tests.parity.explaining.ports import some_of
 
 MISTRAL, MOE, GEMMA = "llama/mistral_window", "qwen3_moe/separate", "gemma4/effective"
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 3]
@@ -36,12 +36,9 @@ def dense(tmp_path_factory):
     return builders.checkpoint(tmp_path_factory.mktemp("dense"))
 
 
-def explained(name, bugs=(), at="5,last:3", faults=None, **options):
+def explained(name, bugs=(), faults=None, **options):
     """Explain what a port with bugs has of some of 20 tokens."""
-    taps, excerpt = ports.port(name, bugs, **options), excerpt_of(at, [20])
-    some = {tap: excerpt.cut(tap, value) for tap, value in taps.items()}
-    dump = ports.dumped(some, name, positions=json.dumps(excerpt.rows[0]))
-    return explain(ports.model_of(name), dump, faults=faults)
+    return explain(ports.model_of(name), some_of(name, bugs, **options), faults=faults)
 
 
 def traced(dense, path, port, *, decode=0, globs=None, at="last:2"):
@@ -197,6 +194,29 @@ def test_of_a_long_prompt_attention_is_made_for_the_tokens_in_the_dump(long, cas
         assert [*np.flatnonzero(rows.any(axis=(1, 2)))] == case.trial.seen == [5, 17, 18, 19]
 
 
+@pytest.mark.parametrize("globs", [["*.q_rope"], ["*.q_rope", "logits"], ["logits"], ["*"]])
+def test_of_a_long_prompt_the_caches_are_judged_for_all_tokens(long, dense, tmp_path, globs):
+    """By law: a right port is clean, whatever attention is made for."""
+    right = fast.load(dense, backend="cpu", dtype="float32")
+    found = traced(dense, tmp_path / "x", right, globs=[*globs, "*.cached_*"])
+    assert found.verdict == "clean" and not notes(found)
+    found = traced(dense, tmp_path / "y", planted(dense, rope=far_turn), globs=["*.cached_*"])
+    (one,) = found.unexplained
+    assert one.tap.endswith("model.layers.0.self_attn.cached_keys")
+
+
+@pytest.mark.parametrize("name", [MISTRAL, MOE])
+def test_a_wrong_matrix_that_would_be_too_large_is_not_tried(long, monkeypatch, name):
+    """By hand: of 20 tokens they are; another option alone goes by queries all the same."""
+    bugs = "attn-scale-missing", "softmax-wrong-axis"
+    dumps = [some_of(name, [bug]) for bug in bugs]
+    monkeypatch.setattr(by_queries, "MOST", 8 * 19 * 19)
+    known = [one for one in catalogue() if one.id in bugs]
+    first, second = (explain(ports.model_of(name), dump, faults=known) for dump in dumps)
+    assert ports.ids(first) == {bugs[0]}
+    assert (second.verdict, second.faults) == ("unknown", []) and second.unexplained
+
+
 def test_a_prompt_that_is_too_long_leaves_attention_open(dense, tmp_path, monkeypatch):
     monkeypatch.setattr(text, "LARGEST", 8 * 11)
     found = traced(dense, tmp_path / "x", planted(dense, silu=ops.gelu_tanh))
@@ -299,28 +319,3 @@ def test_caches_of_fewer_slots_are_left_out(dense, tmp_path):
     dump = replace(dump, shapes=shapes, read=taps.__getitem__, parted=None)
     with pytest.raises(InputError, match="nothing was compared"):
         explain(reference.load(dense), dump, faults=[])
-
-
-SCALED = {"bugs": ["attn-scale-should-be-one"], "where": lambda call: call.layer == 1}
-
-
-def test_what_is_off_behind_a_router_is_not_clean():
-    found = explained("gemma4/sparse", faults=[], **SCALED)
-    assert found.verdict == "unknown"
-    assert [one.tap for one in found.unexplained] == ["model.layers.1.self_attn.o_proj"]
-    assert found.unexplained[0].shape.endswith(text.DOUBT)
-
-
-@pytest.mark.parametrize(("near", "verdict"), [(2, "clean"), (10, "unknown"), (19, "unknown")])
-def test_what_experts_of_other_tokens_may_have_made_is_not_judged(monkeypatch, near, verdict):
-    """By law: of the tokens 5, 17, 18 and 19 all look at 2; 5 does not look at 10. 19 is known."""
-
-    def of_one(centre, spread, per_token):
-        return np.broadcast_to(np.arange(centre.shape[-2]) == near, centre.shape[:-1])
-
-    monkeypatch.setattr(flips, "near_choice", of_one)
-    found = explained("gemma4/sparse", faults=[], **SCALED)
-    assert found.verdict == verdict
-    assert [one.shape.endswith(text.DOUBT) for one in found.unexplained] == [True] * (near > 2)
-    said = "1 tap is not decided, such as model.layers.1.self_attn.o_proj: attention takes what"
-    assert len(notes(found)) == (near == 2) and all(said in line for line in notes(found))

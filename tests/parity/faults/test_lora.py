@@ -208,6 +208,29 @@ def test_lengths_move_with_the_adapter():
     )
 
 
+def test_lengths_do_not_move_to_an_adapter_without_them():
+    """By formula: layer 1 has DoRA, layer 2 has not. Each would get the other's adapter."""
+    calls: list[Call] = [call(0, "scale", X, by=1.0)]
+    for layer in (1, 2):
+        place = {"place": "mlp.up_proj", "layer": layer}
+        last = len(calls)
+        calls.append(call(last, "linear", Value(0), W, None, **place))
+        made = (A * layer, B)
+        calls.append(call(last + 1, "add_lora", Value(last), Value(0), *made, scale=SCALE, **place))
+        if layer == 1:
+            given = (W, BIAS, *made, MAGNITUDE)
+            calls.append(
+                call(last + 2, "dora_rescale", Value(last + 1), *given, scale=SCALE, **place)
+            )
+    graph = graph_of(*calls, num_hidden_layers=3)
+    early = variant("lora-layer-offset", "one layer early")
+    changed = {one.number: early(one, graph) or one for one in calls}
+    part = Graph(calls[:4], graph.shapes, graph.token_axes, graph.config)
+    found = wrong(part, lambda one, graph: changed[one.number])
+    np.testing.assert_allclose(found, X @ (W + SCALE * B @ (2 * A)).T + BIAS, atol=1e-12)
+    assert variant("lora-layer-offset", "one layer late")(calls[-1], graph) is None
+
+
 def test_without_adapters_no_layer_brings_one():
     """By law: it would be the same bug a second time."""
     here = world("gemma4/dense")

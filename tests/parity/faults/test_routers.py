@@ -67,6 +67,14 @@ def test_one_step_is_not_wrong_in_two_ways():
         variant("moe-raw-logits-as-weights", "as they are")(weighed, graph)
 
 
+def test_steps_are_not_taken_in_an_operation_that_has_none():
+    """Another operation in the place of the routing would get inputs that it does not know."""
+    graph = graph_of(call(0, "top_k_routing", LOGITS, per_token=2, normalize=True))
+    other = graph.calls[0].replaced(lambda ops, logits, **options: logits)
+    with pytest.raises(Conflict):
+        variant("moe-sigmoid-vs-softmax", "sigmoid for softmax")(other, graph)
+
+
 def test_what_is_normalised_already_is_no_bug():
     """By law: with norm_topk_prob, a softmax over the chosen logits alone is the same."""
     rewrite = variant("moe-renorm-spurious")
