@@ -1,10 +1,13 @@
-"""What processes that run tests side by side share: the cores, and the bytecode of their children.
+"""What processes share that run tests: the cores, the bytecode of their children, and signals.
 
 BLAS would start as many threads in each as there are cores, and they spin while they wait for each
 other. Commands that tests start would compile every module anew where Python writes no bytecode.
 """
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,3 +25,15 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
         folder = TemporaryDirectory(prefix="bytecode-")
         config.add_cleanup(folder.cleanup)
         os.environ["PYTHONPYCACHEPREFIX"] = folder.name
+
+
+@contextmanager
+def heard(kind: signal.Signals) -> Iterator[None]:
+    """Let a child that starts here hear a signal: it inherits what this process ignores, as one
+    that runs in the background may.
+    """
+    before = signal.signal(kind, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(kind, before)

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from tests.parity.conftest import DEMO
+from tests.processes import heard
 
 LOCKSTEP = [sys.executable, "-m", "lockstep.parity.cli"]
 SUMMARY = re.compile(r"\[\d+ tokens?, [\d.]+ a second, the first after [\d.]+ s\]")
@@ -147,10 +148,11 @@ class Terminal:
         self.end, theirs = pty.openpty()
         command = [*LOCKSTEP, "chat", str(model), "--backend", "reference", *more]
         environment = {**os.environ, "TERM": "dumb"}
-        self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
+        with heard(signal.SIGINT):
+            self.process = subprocess.Popen(
+                command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
         os.close(theirs)
         self.shown = ""
 

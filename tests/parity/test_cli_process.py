@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+
+from tests.processes import heard
 
 MAIN = "import sys; from lockstep.parity.cli import main; sys.exit(main())"
 LOCKSTEP = [sys.executable, "-c", MAIN]
@@ -101,16 +102,6 @@ def until(condition) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not begin"
         time.sleep(0.01)
-
-
-@contextmanager
-def heard(kind):
-    """Let a child that starts here hear a signal: it inherits what this process ignores."""
-    before = signal.signal(kind, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(kind, before)
 
 
 SIGNALS = [(signal.SIGINT, 130, b"lockstep: interrupted\n"), (signal.SIGTERM, 143, b"")]
