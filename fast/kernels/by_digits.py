@@ -9,7 +9,8 @@ from lockstep.fast.kernels.code_tiles import leave_code_tiles, take_code_tiles
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, joined, splat, subtracted, total
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import LINE, floats, store, store_parts
+from lockstep.fast.kernels.memory import LINE, floats, store_parts
+from lockstep.fast.kernels.pair_rows import write
 from lockstep.fast.kernels.span import add_products
 from lockstep.fast.kernels.tile import turned
 from lockstep.fast.kernels.weights import codes, levels
@@ -40,14 +41,7 @@ def multiply_digits(block, of, cells, sums, steps, matrix, y, endless):
                 sums, number, steps, 2 * place, out,
             )  # fmt: skip
         start = tile * of.tokens
-        for token in range(min(of.tokens, tokens - start)):
-            place = (start + token) * rows + first
-            if first + ROWS <= rows:
-                store(y, place, floats(out, token * ROWS))
-                store(y, place + WIDTH, floats(out, token * ROWS + WIDTH))
-            else:
-                for row in range(rows - first):
-                    y[start + token, first + row] = out[token * ROWS + row]
+        write(y, start, min(of.tokens, tokens - start), first, out)
     leave_code_tiles(of)
     if not all_finite(sizes, spans):
         for row in range(first, min(first + ROWS, rows)):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.fast.cpu.linear import linear
-from lockstep.fast.kernels import by_pairs, by_tiles, kernel, pairs
+from lockstep.fast.kernels import by_pairs, kernel, pairs
 from lockstep.fast.kernels.by_pairs import BFLOAT16, product_of_pairs
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.pairs import MANY
@@ -15,12 +15,7 @@ from tests.draws import normal
 from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close
 
-
-@pytest.fixture(params=["registers", "unit"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "registers":
-        monkeypatch.setattr(by_tiles, "possible", lambda name: False)
-    return request.param
+pytestmark = pytest.mark.usefixtures("unit_or_not")
 
 
 def half(seed, *shape):

@@ -15,12 +15,7 @@ from lockstep.fast.kernels.matrix_unit import DEEP
 from tests.draws import normal
 from tests.tolerances import assert_close
 
-
-@pytest.fixture(params=["floats", "unit"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "floats":
-        monkeypatch.setattr(by_tiles, "possible", lambda name: False)
-    return request.param
+pytestmark = pytest.mark.usefixtures("unit_or_not")
 
 
 def half(seed, *shape):
@@ -112,7 +107,7 @@ def test_a_token_of_tiny_numbers_keeps_all_digits():
     np.testing.assert_allclose(found[2], right[2], rtol=1e-5)
 
 
-def test_how_many_cores_and_which_tokens_go_along_changes_no_bit(monkeypatch, way):
+def test_how_many_cores_and_which_tokens_go_along_changes_no_bit(monkeypatch):
     """By law: each product is one core's, and a token's sum its own."""
     x, weight, found = normal(0, 2 * DEEP + 8, 256), half(1, 3 * ROWS + 5, 256), []
     for small in (0, 2**62):
@@ -124,7 +119,7 @@ def test_how_many_cores_and_which_tokens_go_along_changes_no_bit(monkeypatch, wa
         np.testing.assert_array_equal(other, found[0][: len(other)])
 
 
-def test_the_unit_is_used_where_there_is_one(monkeypatch, way):
+def test_the_unit_is_used_where_there_is_one(monkeypatch):
     calls, product = [], by_tiles.product_of_terms
     monkeypatch.setattr(by_tiles, "product_of_terms", lambda *all: calls.append(1) or product(*all))
     for columns in (64, 48):
