@@ -54,9 +54,16 @@ def case(name: str, folder: Path, seed: int) -> tuple[Path, Path | None]:
 
 
 def effects(
-    name: str, folder: Path, *, seed: int, dtype: str, attention: str, bugs: Iterable[Bug]
+    name: str,
+    folder: Path,
+    *,
+    seed: int,
+    dtype: str,
+    attention: str,
+    bugs: Iterable[Bug],
+    every: int = 1,
 ) -> list[Effect]:
-    """Plant each bug that exists in a build, alone, and measure."""
+    """Plant the bugs that exist in a build, or one of so many, alone, and measure."""
     path, adapter = case(name, folder, seed)
     options = {"dtype": dtype, "adapter": adapter}
     prompts = {
@@ -70,7 +77,7 @@ def effects(
         for one, port in both.items()
     }
     found = []
-    for one in applicable(subject, bugs):
+    for one in applicable(subject, bugs)[::every]:
         if adapter is None or one.id.startswith(("lora", "dora")):
             port = ports.load(path, [one], attention=attention, **options)
             wrong, right = ports.dump(port, prompts[one.prompt]), clean[attention][one.prompt]
