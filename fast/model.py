@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
+from lockstep.fast.chosen import Chosen
 from lockstep.fast.joined import Joined, Paths
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
@@ -85,6 +86,11 @@ class Model:
         return self.base | head | held
 
     @property
+    def runs_ahead(self) -> bool:
+        """Whether a step can begin before the host has the id that it reads."""
+        return self.backend.runs_ahead
+
+    @property
     def runs_on(self) -> str:
         """The name of the backend: "mlx" or "cpu"."""
         return self.backend.name
@@ -147,11 +153,12 @@ class Model:
     ) -> Iterator[tuple[str, Array]]:
         """Run `forward` a stage at a time: yield the name and value of each stage's result.
 
+        `tokens` may be `Chosen` by the step before, on MLX.
         `only` (B, N) are the tokens of each row that get logits, (B, N, V), instead of all.
         """
         cache = self.make_cache() if cache is None else cache
         batch = self.rules.batch(
-            tokens,
+            tokens.places() if isinstance(tokens, Chosen) else tokens,
             lengths=lengths,
             positions=positions,
             held=cache.positions,
@@ -178,7 +185,8 @@ class Model:
             streamed=self.streamed,
             heads_at_once=self.backend.heads_at_once if self.ops is self.backend.ops else None,
         )
-        yield from self.architecture.stages(run, batch.tokens)
+        ids = tokens.ids if isinstance(tokens, Chosen) else batch.tokens
+        yield from self.architecture.stages(run, ids)
 
     def serving(self) -> Mapping[Paths, Joined]:
         """Return the joined matrices that stand for what this model multiplies by."""

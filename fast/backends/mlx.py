@@ -26,6 +26,7 @@ class MlxBackend:
     turbo = turbo_mlx
     zeros = staticmethod(mx.zeros)
     heads_at_once = None  # its graph is put together before anything runs
+    runs_ahead = True
 
     def __init__(self, dtype: str, device: str | None):
         if device is not None:
@@ -100,6 +101,10 @@ class MlxBackend:
     def evaluate(self, *arrays: mx.array) -> None:
         """Compute what is still a graph. Weights and tokens pass here, and nothing else."""
         mx.eval(*arrays)
+
+    def begin(self, *arrays: mx.array) -> None:
+        """Begin to compute, and wait for nothing."""
+        mx.async_eval(*arrays)
 
 
 def from_numpy(array: np.ndarray) -> mx.array:

@@ -30,9 +30,13 @@ def choices(model: Model, logits: Array, chooses: Sequence[Choose]) -> Sequence[
 
 def largest(model: Model, logits: Array) -> list[int | InputError]:
     """Find the largest logit of each row on the device; ids and logits come over at once."""
-    backend = model.backend
-    tokens, values = backend.argmax(logits), logits.max(axis=-1)
-    backend.evaluate(tokens, values)
+    tokens, values = model.backend.argmax(logits), logits.max(axis=-1)
+    model.backend.evaluate(tokens, values)
+    return finite(tokens, values)
+
+
+def finite(tokens: Array, values: Array) -> list[int | InputError]:
+    """Return ids (R,) whose logits (R,) are finite, and in the place of others what they are."""
     return [
         token
         if np.isfinite(value)

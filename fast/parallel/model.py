@@ -23,6 +23,7 @@ class ParallelModel(Model):
     """The interface of `Model`. It reads its own bytes of the checkpoint, and no others.
 
     All ranks are to do the same: each forward pass meets the others. Every rank gets all logits.
+    Whose row of the table an id is, the host says; so no step runs ahead of it.
     Raises: InputError that lists what does not divide.
     """
 
@@ -41,6 +42,10 @@ class ParallelModel(Model):
         super().__init__(given, dtype=dtype, backend=backend, progress=progress)
         self.gains: dict[str, Array] = {}
         self.checkpoint = checkpoint  # adapters, tokenizers and names are those of the whole
+
+    @property
+    def runs_ahead(self) -> bool:
+        return False
 
     def own(self, adapters: Adapters) -> Adapters:
         return adapters_of(adapters, self.mine)

@@ -3,7 +3,7 @@
 # The peers are an extra, which a machine that checks types need not have.
 # pyright: reportMissingImports=false
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,8 @@ import numpy as np
 
 from lockstep.parity.bench.choice import ACTIVATIONS, OURS
 from lockstep.parity.bench.llama_cpp import LlamaCpp
+from lockstep.parity.bench.one_by_one import one_by_one
+from lockstep.parity.decoders.request import decoding
 from lockstep.reference.checkpoint.errors import InputError, show
 
 IMPORTS: dict[str, Callable[[], Any]] = {
@@ -22,16 +24,17 @@ IMPORTS: dict[str, Callable[[], Any]] = {
 
 
 class Engine(Protocol):
-    """A loaded model. `prefill` begins anew with a prompt and `step` feeds one token; both return
-    the id of the most probable next token, computed and in Python's hands."""
+    """A loaded model. `prefill` begins anew with a prompt and returns the most probable next id.
+    `decode` feeds that token, and what it makes of it, and yields `count` ids behind it. All are
+    computed and in Python's hands."""
 
     def prefill(self, tokens: list[int]) -> int: ...
 
-    def step(self, token: int) -> int: ...
+    def decode(self, token: int, count: int) -> Iterator[int]: ...
 
 
 class Ours:
-    """A model of `reference` or `fast`."""
+    """A model of `reference` or `fast`, with the package's own greedy decoding."""
 
     def __init__(self, model: Any):
         self.model, self.cache = model, None
@@ -40,8 +43,15 @@ class Ours:
         self.cache = self.model.make_cache()
         return self.next_of(tokens)
 
-    def step(self, token: int) -> int:
-        return self.next_of([token])
+    def decode(self, token: int, count: int) -> Iterator[int]:
+        return decoding(self.model, "autoregressive").generate(
+            self.model,
+            [token],
+            max_tokens=count,
+            stop=(),
+            choose=decoding(self.model, "sampling").greedy,
+            cache=self.cache,
+        )
 
     def next_of(self, tokens: list[int]) -> int:
         logits = self.model.forward([tokens], cache=self.cache, last_only=True)[0, 0]
@@ -50,7 +60,8 @@ class Ours:
 
 
 class MlxLm:
-    """A model of mlx-lm, with activations, and what is no packed code, in one dtype."""
+    """A model of mlx-lm, with activations, and what is no packed code, in one dtype. Its own loop
+    decodes, which runs a step ahead."""
 
     def __init__(self, path: Path, dtype: str):
         import mlx.core as mx
@@ -71,8 +82,13 @@ class MlxLm:
             mx.eval([layer.state for layer in self.cache])
         return self.next_of(tokens[-1:])
 
-    def step(self, token: int) -> int:
-        return self.next_of([token])
+    def decode(self, token: int, count: int) -> Iterator[int]:
+        import mlx.core as mx
+        from mlx_lm.generate import generate_step
+
+        given = mx.array([token])
+        made = generate_step(given, self.model, max_tokens=count, prompt_cache=self.cache)
+        return (int(found) for found, _ in made)
 
     def next_of(self, tokens: list[int]) -> int:
         import mlx.core as mx
@@ -99,8 +115,8 @@ class Transformers:
         self.cache = None
         return self.next_of(tokens)
 
-    def step(self, token: int) -> int:
-        return self.next_of([token])
+    def decode(self, token: int, count: int) -> Iterator[int]:
+        return one_by_one(self.next_of, token, count)
 
     def next_of(self, tokens: list[int]) -> int:
         import torch

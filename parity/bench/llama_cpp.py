@@ -2,12 +2,15 @@
 
 import ctypes
 import os
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from lockstep.parity.bench.one_by_one import one_by_one
 
 SMALLEST = 256  # tokens of a context; llama.cpp rounds up to it anyway
 ERROR = 4  # of ggml's levels of messages
@@ -65,8 +68,8 @@ class LlamaCpp:
             self.calls.llama_memory_clear(self.calls.llama_get_memory(self.context), True)
         return self.next_of(tokens)
 
-    def step(self, token: int) -> int:
-        return self.next_of([token])
+    def decode(self, token: int, count: int) -> Iterator[int]:
+        return one_by_one(self.next_of, token, count)
 
     def next_of(self, tokens: list[int]) -> int:
         if len(self.fed) + len(tokens) > self.room:

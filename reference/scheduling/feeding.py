@@ -1,6 +1,6 @@
 """A prompt on its way into a model: whole, or in chunks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -55,13 +55,18 @@ def last_logits(
     model: Any, tokens: Sequence[int], cache: Any, watch: Watch | None, *, rows: int = 1
 ) -> Any:
     """Run one step a stage at a time; return the logits of its last tokens, (rows, V)."""
-    logits = None
-    for name, value in model.stages([list(tokens)], cache=cache, last_only=rows == 1):
+    return last_of(model.stages([list(tokens)], cache=cache, last_only=rows == 1), watch)[0, -rows:]
+
+
+def last_of(stages: Iterable[tuple[str, Any]], watch: Watch | None) -> Any:
+    """Return the last stage's value, which the head makes; `watch` is told each stage's name."""
+    last = None
+    for name, value in stages:
         if watch is not None:
             watch(name)
-        logits = value
-    assert logits is not None  # the last stage is the head
-    return logits[0, -rows:]
+        last = value
+    assert last is not None
+    return last
 
 
 def beyond_steady(model: Any, length: int) -> bool:

@@ -83,6 +83,12 @@ class Cache:
         other.positions = self.positions.branch()
         return other
 
+    @property
+    def steps_back(self) -> bool:
+        """Whether nothing is left of a token that was trimmed: none made another go, or be coded."""
+        stores = (*self.keys, *self.values)
+        return not self.positions.rings and not any(isinstance(one, Cooling) for one in stores)
+
     def arrays(self) -> list[Array]:
         """Return what all layers hold on to."""
         return [array for store in (*self.keys, *self.values) for array in store.arrays()]

@@ -24,10 +24,8 @@ PROMPT = prompt_of(20, 90)
 
 def generated(name, path, dtype="float32"):
     engine = loaded(name, path, dtype, shown=path.name, ignore_config=())
-    made = [engine.prefill(PROMPT)]
-    for _ in range(6):
-        made.append(engine.step(made[-1]))
-    return made
+    first = engine.prefill(PROMPT)
+    return [first, *engine.decode(first, 6)]
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -84,10 +82,8 @@ def test_llama_cpp_grows_while_it_generates(monkeypatch):
     rooms = [engine.room]
     for _ in range(2):
         engine.prefill(PROMPT[:3])
-        made = [engine.prefill(PROMPT)]
-        for _ in range(6):
-            made.append(engine.step(made[-1]))
-        assert made == expected
+        first = engine.prefill(PROMPT)
+        assert [first, *engine.decode(first, 6)] == expected
         rooms.append(engine.room)
     assert rooms[0] < len(PROMPT) <= rooms[1] == rooms[2]
 

@@ -155,7 +155,8 @@ def test_mlx_evaluates_once_a_token(monkeypatch, name, dtype, options):
     choose = chooser(fast_sampling, options, 0) if options.temperature else fast_sampling.greedy
     tokens = fast_decoding.generate(model, PROMPT, max_tokens=12, stop=(), choose=choose)
     counts = [evaluations.count for _ in tokens]
-    assert counts == list(range(1, 13))
+    ahead = 0 if options.temperature else 1  # a greedy step is begun before the id is looked at
+    assert counts == [min(at + ahead, 12) for at in range(1, 13)]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 9])
@@ -169,7 +170,7 @@ def test_mlx_evaluates_once_a_chunk_of_the_prompt(monkeypatch, chunk):
         tokens = fast_decoding.generate(model, PROMPT, **greedy, chunk=chunk)
         counts = [(token, evaluations.count) for token in tokens]
     before = -(-len(PROMPT) // chunk) - 1
-    assert counts == [(token, before + at) for at, token in enumerate(whole, 1)]
+    assert counts == [(token, before + min(at + 1, 3)) for at, token in enumerate(whole, 1)]
 
 
 def test_an_evaluation_by_looking_is_counted(monkeypatch):

@@ -23,10 +23,11 @@ class Counted:
         self.clock[0] += self.costs[0]
         return 1
 
-    def step(self, token):
-        self.calls.append(("step", token))
-        self.clock[0] += self.costs[1]
-        return token + 1
+    def decode(self, token, count):
+        for number in range(token, token + count):
+            self.calls.append(("step", number))
+            self.clock[0] += self.costs[1]
+            yield number + 1
 
     def run(self, prompt, decode):
         found = timed(self, prompt, decode)
