@@ -20,6 +20,7 @@ from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle
 from lockstep.parity.explaining.deciding.verdict import decide
@@ -147,6 +148,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     explained = winners(case.explained, case.trial)
     beside = Beside(case.trial, case.right, explained)
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
+    with_shared_ties(chosen, case.graph)
     quiet = subtle(case, chosen.values())
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs

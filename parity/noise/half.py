@@ -113,8 +113,12 @@ def stepwise_softcap(x: Any, *, cap: float) -> np.ndarray:
 
 
 def wide_scale(x: Any, *, by: float) -> np.ndarray:
-    """Take the number as it is, and round the product alone, as llama.cpp does."""
-    return rounded(x.astype(FLOAT32) * FLOAT32.type(by), x.dtype)
+    """Take a fraction as it is, and round the product alone, as PyTorch does with a number.
+
+    A factor above 1 is that of a table. Every engine holds it in the dtype of the activations.
+    """
+    held = x.dtype.type(by) if by > 1 else by
+    return rounded(x.astype(FLOAT32) * FLOAT32.type(held), x.dtype)
 
 
 def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:

@@ -238,3 +238,12 @@ def test_the_cost_is_that_of_judging_what_a_fused_port_dumps(tmp_path):
     assert port["logits"].shape == (1, TOKENS.size, 64)
     assert not any(name.endswith(FUSED) for name in port)
     assert all(seconds > 0 for seconds in cost(path, "float32"))
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16])
+def test_a_fraction_stays_as_it_is_and_a_factor_of_a_table_is_held_in_half_precision(dtype):
+    """By hand: 53 ** 0.5 is 7.280110, and 7.28125 in both kinds."""
+    x = normal(100, dtype=dtype)
+    for by, held in ((53**-0.5, np.float32(53**-0.5)), (53**0.5, np.float32(7.28125))):
+        right = (x.astype(FLOAT32) * held).astype(dtype)
+        assert (half.wide_scale(x, by=by) == right).all()

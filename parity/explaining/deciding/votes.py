@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.parity.explaining.conventions.rounding import bits, convention_of
+from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
@@ -120,19 +121,26 @@ class Ballot:
     def count(
         self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
     ) -> Votes:
-        """Count whose bits the port's are, where the two differ."""
+        """Count whose bits the port's are, where the two differ and see more than others differ."""
         dtype, port = self.trial.dtype, self.trial.port(piece.target)
         try:
             one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
+            if one.shape != other.shape:
+                return Votes()
+            apart = one != other
+            found = counted(apart, port == one, port == other)
+            own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
         except ValueError:  # shapes that this model does not have
             return Votes()
-        if one.shape != other.shape:
-            return Votes()
-        apart = one != other
-        fault, honest = (per_row(apart & (port == bit)) for bit in (one, other))
-        neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
-        rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
-        return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
+        return found if own is None else counted(apart & own, port == one, port == other)
+
+
+def counted(apart: np.ndarray, one: np.ndarray, other: np.ndarray) -> Votes:
+    """Count the numbers, and the rows, in which a port is as one of two that part, or the other."""
+    fault, honest = (per_row(apart & same) for same in (one, other))
+    neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
+    rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
+    return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
 
 
 def per_row(votes: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from lockstep.parity.graph.graph import Piece
 LEAST = 0.1  # noises that a bug must move the numbers by
 FAR, FAR_ENOUGH = 1000.0, 200.0  # the same squared, over all numbers: sure alone, sure with bits
 NEAR, NEAR_EACH = 0.2, 0.4  # how near its end the port must be, in all pieces and in each kind
-ASTRAY = 0.3  # of the way, that a legal rounding may lead
+ASTRAY, ASTRAY_FAR = 0.3, 0.5  # of the way, that a legal rounding may lead: of a far one, half
 CLEAR, FAINT = 1.2, 4.0  # bits that turn to it for each that stays: after a far way, and another
 FIRST, MORE = 2, 6  # pieces of a kind that are looked at, and if they agree
 
@@ -56,7 +56,8 @@ def confirmed(ballot: Ballot, one: Hypothesis) -> tuple[float, Votes, list[Piece
     total, pieces = led
     for run in ballot.trial.ways(None):
         astray = sum((step(ballot, one, piece, run) for piece in pieces), Way())
-        if astray.size and abs(astray.along / astray.size) > ASTRAY:
+        most = ASTRAY_FAR if total.size >= FAR else ASTRAY
+        if astray.size and abs(astray.along / astray.size) > most:
             return None
     votes = sum((bits_of(ballot, one, piece) for piece in pieces), Votes())
     least = CLEAR if total.size >= FAR else FAINT

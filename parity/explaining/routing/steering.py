@@ -2,8 +2,9 @@
 
 A token that depends on a choice within the noise is left out, as long as others do not. If all of
 them do, as in a dump of the logits alone, the choices are looked for instead: token by token, since
-none depends on a later one. A token that is off is tried with one near choice after another turned.
-A port is right if some legal choices make it so, and hardly a token of it goes unseen.
+none depends on a later one; where a bug lets them, of all tokens together. A token that is off is
+tried with one near choice after another turned. A port is right if some legal choices make it so,
+and hardly a token of it goes unseen.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.explaining.routing.flips import reach_of_rounding
+from lockstep.parity.explaining.routing.together import Forced, settle_together
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import EPSILONS, row_rms
 
 Rewritten = Mapping[int, Call]
-Forced = dict[int, np.ndarray]  # of each router (B, L, X): 1 is chosen, -1 is not, 0 is as it is
 
 OFF = 1.5  # noises by which a token is off, to be looked at
 FAR = 2.5  # and to be given up, if no turned choice helps
 BETTER = 0.7  # of a token's error that may be left, for a choice to be the port's
 LOST = 0.1  # of the tokens, besides one, that may be given up
 SOME = 2  # tokens that are looked at before two choices of one are turned at once
+ANOTHER = 1e-9  # of a value's size: more than float64 makes of another order
 STEP = 2.0**-20  # by which scores must differ, for float32 to tell them apart
 
 
@@ -35,14 +37,15 @@ STEP = 2.0**-20  # by which scores must differ, for float32 to tell them apart
 class Steering:
     """One piece, with some of its calls rewritten, and the choices that its routers must make.
 
-    `exact` is the centre that it is judged by, `ways` are how rounding may move it; `count` says
-    how many values were computed.
+    `exact` is the centre that it is judged by, `first` that of the first token alone, `ways` are
+    how rounding may move it; `count` says how many values were computed.
     """
 
     piece: Piece
     calls: Rewritten
     routers: Sequence[Call]
     exact: Evaluator
+    first: Evaluator
     ways: Sequence[Evaluator]
     forced: Forced = field(default_factory=dict)
     near: dict[int, np.ndarray] = field(default_factory=dict)  # (B, L) that rounding may close
@@ -52,6 +55,13 @@ class Steering:
     def settle(self) -> np.ndarray | None:
         """Find the choices; return which tokens (T,) are given up, None if too many are."""
         self.measure()
+        if self.sees_later_tokens:
+            lost = ~(settle_together(self) <= FAR * self.noise)
+            return None if lost.sum() > 1 + LOST * len(lost) else lost
+        return self.settle_in_turn()
+
+    def settle_in_turn(self) -> np.ndarray | None:
+        """Find the choices of one token after the other."""
         errors = self.errors(self.forced)
         lost = np.zeros(len(errors), bool)
         for token in range(len(errors)):
@@ -65,6 +75,17 @@ class Steering:
             if lost.sum() > 1 + LOST * token:
                 return None
         return lost
+
+    @property
+    def sees_later_tokens(self) -> bool:
+        """Say whether the first token is another one where later tokens are missing."""
+        target, axis = self.piece.target, self.exact.graph.token_axes[self.piece.target][0]
+        try:
+            alone, among_all = self.first.target(target, self.calls), self.centre(target, {})
+        except ValueError:  # what is wrong cannot be computed of one token
+            return False
+        moved = np.abs(alone - among_all.take([0], axis=axis)).max()
+        return bool(moved > ANOTHER * np.abs(among_all).max())
 
     def measure(self) -> None:
         """Measure how far rounding moves the piece, and its routers' scores, if it turns none."""
@@ -104,16 +125,21 @@ class Steering:
     def turns(self, token: int, forced: Forced) -> Iterator[Forced]:
         """Yield the choices with one of a token's turned, for each two experts that are near."""
         for number, choices in forced.items():
-            scores, weights = (
-                self.centre(one, forced)[:, token] for one in (self.scores(number), number)
-            )
-            apart = scores[:, :, None] - scores[:, None, :]
-            near = apart <= self.near[number][:, token, None, None]
-            near &= (weights != 0)[:, :, None] & (weights == 0)[:, None, :]
-            for row, out, into in np.argwhere(near):
+            _, pairs = self.near_pairs(number, forced)
+            for row, _, out, into in pairs[pairs[:, 1] == token]:
                 other = choices.copy()
                 other[row, token, [out, into]] = -1, 1
                 yield forced | {number: other}
+
+    def near_pairs(self, number: int, forced: Forced) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far apart two experts are whose choice may turn, (P,), and of which row,
+        which token, which is chosen, and which is not, (P, 4).
+        """
+        scores, weights = (self.centre(one, forced) for one in (self.scores(number), number))
+        apart = scores[..., :, None] - scores[..., None, :]
+        near = apart <= self.near[number][..., None, None]
+        near &= (weights != 0)[..., :, None] & (weights == 0)[..., None, :]
+        return apart[near], np.argwhere(near)
 
     def call(self, number: int) -> Call:
         return self.calls.get(number) or self.exact.graph.calls[number]

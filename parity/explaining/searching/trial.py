@@ -135,8 +135,8 @@ class Trial:
 
     def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
         """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
-        centre, ways = self.centre(None), self.ways(None)
-        steering = Steering(piece, calls, self.routers_of(piece), centre, ways)
+        centres, ways = (self.centre(None), self.centre(1)), self.ways(None)
+        steering = Steering(piece, calls, self.routers_of(piece), *centres, ways)
         lost = steering.settle()
         self.count += steering.count
         if lost is None:

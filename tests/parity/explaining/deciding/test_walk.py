@@ -1,7 +1,12 @@
 """Bugs that the gate lets pass, but all numbers of a dump together do not. By law."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from lockstep.parity.explaining.deciding import walk
+from lockstep.parity.explaining.deciding.duel import Way
+from lockstep.parity.explaining.deciding.votes import Votes
 from tests.parity.explaining.ports import explained, ids, port
 
 NAME = "gpt2/original"
@@ -16,3 +21,25 @@ def test_what_is_within_the_noise_is_named(level):
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_a_right_port_is_led_nowhere(level):
     assert explained(NAME, port(NAME, dtype="bfloat16", level=level)).verdict == "clean"
+
+
+@pytest.mark.parametrize(
+    ("size", "astray", "led"),
+    [(2000.0, 0.4, True), (2000.0, 0.6, False), (500.0, 0.4, False), (500.0, 0.2, True)],
+)
+def test_a_legal_rounding_on_the_way_leaves_a_far_end_certain(monkeypatch, size, astray, led):
+    """By hand: the port is at the end of a way that a legal rounding goes a part of."""
+    monkeypatch.setattr(walk, "at_end", lambda *given: (Way(size, size, 100), [None]))
+    monkeypatch.setattr(walk, "step", lambda *given: Way(astray * size, size, 100))
+    monkeypatch.setattr(walk, "bits_of", lambda *given: Votes(fault=100, right=1))
+    ballot = SimpleNamespace(trial=SimpleNamespace(ways=lambda rows: [None]))
+    assert (walk.confirmed(ballot, None) is not None) is led  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_factor_of_the_embedding_that_is_not_rounded_is_named(dtype):
+    name, bug = "gemma4/sparse", "embed-scale-not-rounded"  # the root of 32 is no number of these
+    taps = port(name, [f"{bug}[not rounded]"], dtype=dtype)
+    found = explained(name, taps)
+    assert ids(found) == {bug} and found.unexplained == []
+    assert found.faults[0].variant == "not rounded"
