@@ -11,9 +11,9 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     without Numba the pair is one complex number, turned by one product.
     """
     if kernels.available():
-        wide = x.astype(np.float32, copy=False)
+        read = x.astype(np.float32) if x.dtype == np.float16 else x
         turned = kernels.module("turn").turned
-        found = turned(wide, positions, frequencies, factor=factor)
+        found = turned(read, positions, frequencies, factor=factor)
         if found is not None and x.dtype == found.dtype:
             return found
         if found is not None:

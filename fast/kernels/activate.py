@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import inlined, kernel
@@ -18,8 +19,8 @@ from lockstep.fast.kernels.lanes import (
     splat,
     where_below,
 )
-from lockstep.fast.kernels.memory import floats, store
-from lockstep.fast.kernels.rows import BYTES, fitting
+from lockstep.fast.kernels.memory import floats, seen
+from lockstep.fast.kernels.pairs import rounded_like, store_rounded
 from lockstep.fast.shapes import Hidden
 
 COST = 4  # times that of a product, an exponential and a division
@@ -32,14 +33,15 @@ LOWEST = np.finfo(np.float32).min
 def activated(x: Hidden, up: Hidden | None, *, gelu: bool) -> Hidden | None:
     """Return silu(x) or gelu_tanh(x), times `up` of the same shape if there is one.
 
-    None if they are not float32 in whole lanes.
+    None if they are not in whole lanes of float32 or of bfloat16, which is rounded before the
+    product and after it.
     """
-    other = x if up is None else up
-    if not fitting(x, other):
+    given = alike(x, x if up is None else up)
+    if given is None:
         return None
-    out, shape = np.empty(x.shape, np.float32), (-1, x.shape[-1])
-    rows, cost, of = x.size // x.shape[-1], COST * x.size, form(gelu, up is not None)
-    activate(cost, rows, of, x.reshape(shape), other.reshape(shape), out.reshape(shape))
+    out, rows = np.empty(x.shape, x.dtype), x.size // x.shape[-1]
+    flat = (array.reshape(rows, -1) for array in (*given, seen(out)))
+    activate(COST * x.size, rows, form(gelu, up is not None), *flat)
     return out
 
 
@@ -52,12 +54,12 @@ def form(gelu: bool, gated: bool) -> Constants:
 def activate(row, of, x, up, out):
     """Write what becomes of a row of x (M, F) and `up` to `out`, which is contiguous."""
     width = x.shape[1]
-    start, other = row * x.strides[0] // BYTES, row * up.strides[0] // BYTES
+    start, other = row * x.strides[0] // x.itemsize, row * up.strides[0] // up.itemsize
     for index in range(0, width, WIDTH):
         lanes = activation(of, floats(x, start + index))
         if of.gated:
-            lanes = multiplied(lanes, floats(up, other + index))
-        store(out, row * width + index, lanes)
+            lanes = multiplied(rounded_like(out, lanes), floats(up, other + index))
+        store_rounded(out, row * width + index, lanes)
 
 
 @inlined

@@ -2,22 +2,28 @@
 
 import numpy as np
 
+from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, fma, multiplied, splat, total
-from lockstep.fast.kernels.memory import floats, store
-from lockstep.fast.kernels.rows import BYTES, fitting
+from lockstep.fast.kernels.memory import floats, seen
+from lockstep.fast.kernels.pairs import rounded_like, store_rounded
 from lockstep.fast.shapes import Gain, Hidden
 
 
 def normalized(x: Hidden, gain: Gain, *, eps: float) -> Hidden | None:
-    """Normalise the vectors along the last axis; None if they are not float32 in whole lanes."""
-    if not fitting(x, gain):
+    """Normalise the vectors along the last axis; None if they are not in whole lanes of a kind.
+
+    They are float32 or bfloat16, which is rounded before the gain and after it.
+    """
+    given = alike(x, gain.astype(x.dtype, copy=False))
+    if given is None:
         return None
     shape, width, size = x.shape, x.shape[-1], x.size
     heads = x.shape[-2] if x.ndim > 3 else 1
-    x = x.reshape(size // (heads * width), heads, width)
-    out = np.empty(x.shape, np.float32)
-    normalize(size, size // width, x, gain, np.float32(eps), out)
+    out = np.empty((size // (heads * width), heads, width), x.dtype)
+    normalize(
+        size, size // width, given[0].reshape(out.shape), given[1], np.float32(eps), seen(out)
+    )
     return out.reshape(shape)
 
 
@@ -28,10 +34,10 @@ def normalize(place, x, gain, eps, out):
     D is a multiple of 16.
     """
     heads, width = x.shape[1:]
-    start = (place // heads * x.strides[0] + place % heads * x.strides[1]) // BYTES
+    start = (place // heads * x.strides[0] + place % heads * x.strides[1]) // x.itemsize
     scale = splat(unit_scale(x, start, width, eps))
     for index in range(0, width, WIDTH):
-        store(out, place * width + index, gained(x, start, index, scale, gain))
+        store_rounded(out, place * width + index, gained(x, start, index, scale, gain))
 
 
 @inlined
@@ -46,5 +52,6 @@ def unit_scale(x, start, width, eps):
 
 @inlined
 def gained(x, start, index, scale, gain):
-    """Return sixteen numbers of a vector, scaled and with their gains."""
-    return multiplied(multiplied(floats(x, start + index), scale), floats(gain, index))
+    """Return sixteen numbers of a vector, scaled, rounded as it is, and with their gains."""
+    scaled = rounded_like(x, multiplied(floats(x, start + index), scale))
+    return multiplied(scaled, floats(gain, index))

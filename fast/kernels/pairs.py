@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from lockstep.fast.kernels.lanes import FLOAT, I16, I32, WIDTH, constant, instruction, vector
-from lockstep.fast.kernels.memory import address
+from lockstep.fast.kernels.memory import address, from_bfloat16
 from lockstep.fast.kernels.tile import I64, PAIR, Place, has_feature
 
 MANY, FOUR = 12, 4  # tokens whose sums fit into the registers with all that they need; at the end
@@ -102,6 +102,18 @@ def store_rounded(_: Any, array: Any, at: Any, lanes: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes), generate
+
+
+@instruction
+def rounded_like(_: Any, array: Any, lanes: Any) -> Any:
+    """Round the lanes as `store_rounded` would, but keep them."""
+    wide = array.dtype == types.float32
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes = arguments[1]
+        return lanes if wide else from_bfloat16(builder, to_bfloat16(builder, lanes))
+
+    return lanes(array, lanes), generate
 
 
 def to_bfloat16(builder: Any, lanes: Any) -> Any:

@@ -4,22 +4,27 @@ from functools import lru_cache
 
 import numpy as np
 
+from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import inlined, kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, multiplied, subtracted
-from lockstep.fast.kernels.memory import floats, store
-from lockstep.fast.kernels.rows import BYTES, fitting
+from lockstep.fast.kernels.memory import floats, seen
+from lockstep.fast.kernels.pairs import store_rounded
 from lockstep.fast.shapes import Array, Frequencies, Positions, Queries
 
 
 def turned(
     x: Queries, positions: Positions, frequencies: Frequencies, *, factor: float
 ) -> Queries | None:
-    """Turn heads (B, H, L, D) to their positions; None if D / 2 is not float32 in whole lanes."""
-    if not fitting(x) or x.shape[-1] % (2 * WIDTH) or len(positions) != len(x):
+    """Turn heads (B, H, L, D) to their positions; None if D / 2 is not in whole lanes of a kind.
+
+    They are float32 or bfloat16, which is rounded at the end.
+    """
+    given = alike(x)
+    if given is None or x.shape[-1] % (2 * WIDTH) or len(positions) != len(x):
         return None
-    out = np.empty(x.shape, np.float32)
+    out = np.empty(x.shape, x.dtype)
     angles = turns_at(positions, frequencies, factor)
-    turn(2 * x.size, x.size // x.shape[-1], x, angles, out)
+    turn(2 * x.size, x.size // x.shape[-1], *given, angles, seen(out))
     return out
 
 
@@ -45,7 +50,7 @@ def turn(place, x, turns, out):
     heads, length, width = x.shape[1:]
     half = width // 2
     row, head, token = place // (heads * length), place // length % heads, place % length
-    start = (row * x.strides[0] + head * x.strides[1] + token * x.strides[2]) // BYTES
+    start = (row * x.strides[0] + head * x.strides[1] + token * x.strides[2]) // x.itemsize
     for index in range(0, half, WIDTH):
         first, second = floats(x, start + index), floats(x, start + half + index)
         angle = (row * length + token) * half + index
@@ -58,5 +63,5 @@ def write_pair(first, second, turns, angle, out, to, half):
     cosine, sine = floats(turns, angle), floats(turns, turns.size // 2 + angle)
     low = subtracted(multiplied(first, cosine), multiplied(second, sine))
     high = added(multiplied(first, sine), multiplied(second, cosine))
-    store(out, to, low)
-    store(out, to + half, high)
+    store_rounded(out, to, low)
+    store_rounded(out, to + half, high)

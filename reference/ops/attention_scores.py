@@ -23,5 +23,6 @@ def attention_scores(queries: Queries, keys: Keys, *, scale: float) -> Scores:
     work = accumulator(queries.dtype)
     shared = np.repeat(keys.astype(work, copy=False), heads // groups, axis=1)  # (B, H, S, D)
     with np.errstate(invalid="ignore", over="ignore"):
-        out = queries.astype(work, copy=False) @ shared.swapaxes(-1, -2) * work.type(scale)
+        out = queries.astype(work, copy=False) @ shared.swapaxes(-1, -2)
+        out *= work.type(scale)
     return rounded(out, queries.dtype)

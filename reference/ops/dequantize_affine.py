@@ -43,12 +43,26 @@ def unpack_codes(packed: Array, bits: int) -> Array:
 
 
 def write_codes(packed: Array, bits: int, out: Array) -> None:
-    """Write them into `out`, in its dtype. After `step` bytes codes lie in the same bits again."""
+    """Write them into `out`, in its dtype."""
     octets = np.ascontiguousarray(packed, "<u4").view(np.uint8)
-    period, step = (8 // bits, 1) if 8 % bits == 0 else (8, bits)  # codes, and their bytes
-    for place in range(period):
+    if 8 % bits == 0:
+        out[...] = halved(octets, bits)
+        return
+    for place in range(8):  # after `bits` bytes codes lie in the same bits again
         first, shift = divmod(place * bits, 8)
-        code = octets[:, first::step]
+        code = octets[:, first::bits]
         if shift + bits > 8:  # it goes on in the next byte
-            code = code | octets[:, first + 1 :: step].astype(np.uint16) << 8
-        out[:, place::period] = code >> shift & (2**bits - 1)
+            code = code | octets[:, first + 1 :: bits].astype(np.uint16) << 8
+        out[:, place::8] = code >> shift & (2**bits - 1)
+
+
+def halved(octets: Array, bits: int) -> Array:
+    """Give each code of a byte a byte of its own: cut all in halves, and these again."""
+    width = 8
+    while width > bits:
+        width //= 2
+        pairs = octets.astype("<u2")
+        pairs |= pairs << 8 - width  # the upper half to where the upper byte begins
+        pairs &= (2**width - 1) * 0x0101
+        octets = pairs.view(np.uint8)
+    return octets

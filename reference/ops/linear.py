@@ -29,8 +29,10 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     if x.shape[-1] != columns:
         raise ValueError(f"linear: x has width {x.shape[-1]}, but the weight takes {columns}")
     flat = x.reshape(prod(x.shape[:-1]), columns).astype(accumulator(x.dtype), copy=False)
+    out = np.empty((len(flat), rows), flat.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        out = np.concatenate([flat @ tile.T for tile in row_tiles(weight, x.dtype)], axis=-1)
+        for number, tile in enumerate(row_tiles(weight, x.dtype)):
+            np.matmul(flat, tile.T, out=out[:, number * TILE : (number + 1) * TILE])
         out = rounded(out, x.dtype).reshape(*x.shape[:-1], rows)
         return out if bias is None else out + rounded(bias, x.dtype)
 

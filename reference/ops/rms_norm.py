@@ -1,5 +1,6 @@
 import numpy as np
 
+from lockstep.reference.portions import row_by_row
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Gain, Hidden
 
@@ -17,9 +18,13 @@ def rms_norm(x: Hidden, gain: Gain, *, eps: float) -> Hidden:
     Gemma 1 to 3 store `gain - 1`; GPT-2 uses `layer_norm` instead.
     Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4.
     """
+    return row_by_row(lambda rows: normed(rows, gain, eps), x)
+
+
+def normed(x: Hidden, gain: Gain, eps: float) -> Hidden:
     work = accumulator(x.dtype)
     wide = x.astype(work, copy=False)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         power = np.mean(wide * wide, axis=-1, keepdims=True, dtype=work)
-        normed = rounded(wide / np.sqrt(power + work.type(eps)), x.dtype)
-        return normed * rounded(gain, x.dtype)
+        out = rounded(wide / np.sqrt(power + work.type(eps)), x.dtype)
+        return out * rounded(gain, x.dtype)

@@ -1,5 +1,6 @@
 import numpy as np
 
+from lockstep.reference.portions import row_by_row
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Hidden
 
@@ -15,8 +16,13 @@ def silu(x: Hidden) -> Hidden:
     Varies by model: GELU in GPT-2 and Gemma.
     Source: Elfwing et al. 2017, arXiv:1702.03118; Ramachandran et al. 2017, arXiv:1710.05941.
     """
+    return row_by_row(sigmoid_times, x)
+
+
+def sigmoid_times(x: Hidden) -> Hidden:
     wide = x.astype(accumulator(x.dtype), copy=False)
     with np.errstate(under="ignore", invalid="ignore"):
-        power = np.exp(-np.abs(wide))  # at most 1, so that no sign of x overflows
-        out = wide * (np.where(wide < 0, power, 1) / (1 + power))
-    return rounded(np.where(np.isneginf(wide), -0.0, out), x.dtype)
+        # Neither power exceeds 1, so that no sign of x overflows; their ratio is the sigmoid.
+        sigmoid = np.exp(np.minimum(wide, 0)) / (1 + np.exp(-np.abs(wide)))
+        out = np.maximum(wide, np.finfo(wide.dtype).min) * sigmoid  # -inf * 0 would be NaN
+    return rounded(out, x.dtype)

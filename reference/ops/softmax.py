@@ -1,5 +1,6 @@
 import numpy as np
 
+from lockstep.reference.portions import portions
 from lockstep.reference.precision import accumulator, rounded
 from lockstep.reference.shapes import Array, Mask, Scores
 
@@ -27,13 +28,24 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
     wide = scores.astype(accumulator(scores.dtype), copy=False)
     mask = np.broadcast_to(mask, wide.shape)
-    seen = np.where(mask, wide, -np.inf)
+    out = np.empty(scores.shape, scores.dtype)
+    queries = wide.shape[-2]
+    for some in portions(queries, wide.size // max(queries, 1)):
+        rows = np.s_[..., some, :]
+        out[rows] = rounded(weights(wide[rows], mask[rows], masked_row), scores.dtype)
+    return out
+
+
+def weights(scores: Array, mask: Mask, masked_row: str) -> Array:
+    """Return those of some queries, in the dtype that sums are carried in."""
+    seen = np.where(mask, scores, -np.inf)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        powers = np.exp(seen - peak(seen))  # 0 for a masked key
-        weights = powers / powers.sum(axis=-1, keepdims=True)
-    blind = ~mask.any(axis=-1, keepdims=True)
-    policy = MASKED_ROWS[masked_row](max(wide.shape[-1], 1))
-    return rounded(np.where(blind, policy, weights), scores.dtype)
+        seen -= peak(seen)
+        powers = np.exp(seen, out=seen)  # 0 for a masked key
+        powers /= powers.sum(axis=-1, keepdims=True)
+    policy = MASKED_ROWS[masked_row](max(scores.shape[-1], 1))
+    np.copyto(powers, policy, where=~mask.any(axis=-1, keepdims=True))
+    return powers
 
 
 def peak(seen: Array) -> Array:

@@ -5,9 +5,11 @@ import pytest
 
 from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.activate import activated
-from tests.draws import normal
+from tests.draws import cast, normal
+from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close, assert_same_bits
 
+BFLOAT16 = DTYPES["bfloat16"]
 EDGES = np.float32([np.inf, -np.inf, np.nan, 0, -0.0, 3e38, -3e38, 1e-40] * 2)
 
 
@@ -65,3 +67,21 @@ def test_what_has_no_kernel_is_left_to_numpy(why):
     x = np.zeros((0 if why == "nothing" else 2, 24 if "24" in why else 32), np.float32)
     x = x.astype(np.float16) if why == "float16" else x
     assert activated(x, x, gelu=False) is None
+
+
+@pytest.mark.parametrize("gelu_form", [False, True])
+def test_a_gate_in_bfloat16_is_rounded_before_its_product(gelu_form):
+    """By law: the bits of float32's activation, rounded, times `up`, rounded by NumPy."""
+    gate, up = (cast(normal(seed, 3, 48) * 3, BFLOAT16) for seed in range(2))
+    gate[0, :8] = EDGES[:8]
+    alone = activated(gate.astype(np.float32), None, gelu=gelu_form)
+    found = activated(gate, up, gelu=gelu_form)
+    assert alone is not None and found is not None
+    with np.errstate(invalid="ignore", over="ignore"):
+        assert_same_bits(found, alone.astype(BFLOAT16) * up)
+
+
+def test_both_halves_of_a_gate_are_of_one_kind():
+    """By hand: a kernel reads all of its arrays alike."""
+    x = normal(0, 2, 32)
+    assert activated(x, cast(x, BFLOAT16), gelu=False) is None

@@ -7,9 +7,11 @@ from lockstep.fast import kernels
 from lockstep.fast.cpu import rms_norm
 from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.normalize import normalized
-from tests.draws import normal
+from tests.draws import cast, normal
+from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close, assert_same_bits
 
+BFLOAT16 = DTYPES["bfloat16"]
 EPS = 1e-6
 
 
@@ -66,3 +68,22 @@ def test_what_has_no_kernel_is_left_to_numpy(why):
         x = normal(0, 2, 32, 3).swapaxes(1, 2)
     dtype = np.float16 if why == "float16" else np.float32
     assert normalized(x.astype(dtype, copy=False), normal(1, x.shape[-1]), eps=EPS) is None
+
+
+@pytest.mark.parametrize("width", [16, 48, 1024])
+def test_bfloat16_is_rounded_before_the_gain_and_after_it(width):
+    """By law: the bits of float32's norm, rounded, times the gain, rounded by NumPy."""
+    x, gain = cast(normal(0, 2, 3, width) * 3, BFLOAT16), cast(normal(1, width), BFLOAT16)
+    plain = normalized(x.astype(np.float32), np.ones(width, np.float32), eps=EPS)
+    found = normalized(x, gain, eps=EPS)
+    assert plain is not None and found is not None
+    assert_same_bits(found, plain.astype(BFLOAT16) * gain)
+
+
+def test_heads_in_bfloat16_that_are_a_part_of_a_wider_product():
+    """By law: the bits of the same heads by themselves."""
+    wide, gain = cast(normal(0, 2, 3, 160), BFLOAT16), cast(normal(1, 32), BFLOAT16)
+    heads = wide[..., 32:128].reshape(2, 3, 3, 32)
+    found, alone = (normalized(one, gain, eps=EPS) for one in (heads, heads.copy()))
+    assert found is not None and alone is not None
+    assert_same_bits(found, alone)

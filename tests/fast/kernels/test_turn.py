@@ -5,9 +5,11 @@ import pytest
 
 from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.turn import turned, turns
-from tests.draws import normal, places
+from tests.draws import cast, normal, places
+from tests.ops_backends import DTYPES
 from tests.tolerances import assert_close, assert_same_bits
 
+BFLOAT16 = DTYPES["bfloat16"]
 SPEEDS = 100.0 ** (-np.arange(16) / 16)
 
 
@@ -65,3 +67,12 @@ def test_what_has_no_kernel_is_left_to_numpy(why):
     length, width = 0 if why == "no token" else 2, 48 if "48" in why else 32
     x = normal(0, 1, 3, length, width, dtype=np.float16 if why == "float16" else np.float32)
     assert turned(x, np.arange(length)[None], np.ones(width // 2), factor=1.0) is None
+
+
+def test_bfloat16_is_rounded_at_the_end():
+    """By law: the bits of the same heads in float32, rounded by NumPy; as a view too."""
+    x, positions = cast(normal(0, 2, 5, 3, 32), BFLOAT16).swapaxes(1, 2), places(0, 2, 5)
+    wide = turned(x.astype(np.float32), positions, SPEEDS, factor=1.2)
+    found = turned(x, positions, SPEEDS, factor=1.2)
+    assert wide is not None and found is not None
+    assert_same_bits(found, wide.astype(BFLOAT16))
