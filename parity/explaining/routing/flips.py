@@ -17,11 +17,13 @@ def unsure_tokens(
     routers: Sequence[Call],
     values: Callable[[int], tuple[np.ndarray, Sequence[np.ndarray]]],
     graph: Graph,
+    chosen: Callable[[int], np.ndarray | None] = lambda router: None,
 ) -> np.ndarray | None:
     """Return which tokens (B, L) depend on a choice that rounding may turn; None if none does.
 
-    `values` gives the float64 value of a number and what the legal ways make of it. A token that
-    one layer sent elsewhere is seen by all later ones in the layers after it.
+    `values` gives the float64 value of a number and what the legal ways make of it. `chosen` says
+    which experts (B, L, X) a router takes, None if those of the highest scores. A token that one
+    layer sent elsewhere is seen by all later ones in the layers after it.
     """
     found: np.ndarray | None = None
     for router in routers:
@@ -29,7 +31,11 @@ def unsure_tokens(
         if not isinstance(ref, Value):
             continue
         centre, spread = values(ref.number)
-        unsure = near_choice(centre, spread, router.options["per_token"])
+        taken = chosen(router.number)
+        if taken is None:
+            unsure = near_choice(centre, spread, router.options["per_token"])
+        else:
+            unsure = near_border(centre, spread, taken)
         if graph.calls[target].layer != router.layer:
             unsure = np.maximum.accumulate(unsure, axis=-1)
         found = unsure if found is None else found | unsure
@@ -43,6 +49,16 @@ def near_choice(centre: np.ndarray, spread: Sequence[np.ndarray], per_token: int
     falling = -np.sort(-centre, axis=-1)
     gap = falling[..., per_token - 1] - falling[..., per_token]
     return ~(gap > reach_of_rounding(centre, spread))
+
+
+def near_border(centre: np.ndarray, spread: Sequence[np.ndarray], chosen: np.ndarray) -> np.ndarray:
+    """Return where an expert that is chosen (B, L, X), by any rule, and the next one that is not
+    are within the noise.
+    """
+    order = np.argsort(-centre, axis=-1, kind="stable")
+    falling, taken = (np.take_along_axis(one, order, axis=-1) for one in (centre, chosen))
+    near = ~(falling[..., :-1] - falling[..., 1:] > reach_of_rounding(centre, spread)[..., None])
+    return (near & (taken[..., :-1] != taken[..., 1:])).any(axis=-1)
 
 
 def reach_of_rounding(centre: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:

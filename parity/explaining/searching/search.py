@@ -59,6 +59,7 @@ class Search(Seen):
     start: int = 0
     budget: int = BUDGET
     patient: bool = False  # with bugs that nothing shows but others beside them
+    alike_known: bool = False  # whether a like piece is explained already
 
     def explanations(
         self,
@@ -74,7 +75,7 @@ class Search(Seen):
         single bugs, then, if `deep`, sets. What is `settled` needs no more comparing with what
         might do as well.
         """
-        self.start = self.trial.count
+        self.start, self.alike_known = self.trial.count, bool(taught)
         found = self.as_taught(taught) or self.among(known)
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
@@ -121,8 +122,8 @@ class Search(Seen):
 
         Behind a router it takes long to say the first, and the second rules most sets out.
         """
-        routed = atoms not in self.judged and bool(self.trial.routers_of(self.piece))
-        if routed and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
+        new = self.routed and atoms not in self.judged
+        if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
             return False
         return self.explains(atoms, patient=patient) and self.earned(atoms)
 
@@ -210,10 +211,14 @@ class Search(Seen):
         """Yield how to search, with how large a budget, and from which sets, one try after another.
 
         What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
+        Where like pieces are explained, what no formula gives is likelier than quite another set;
+        behind a router a computation takes several times as long.
         """
         yield self.staged, 1, ways
         near = self.near([atoms for starts in ways for atoms in starts], candidates)
-        yield (self.from_near, ALL_TOKENS, [near]) if near else (self.at_once, ALL_TOKENS, ways)
+        share = 1 if self.routed or self.alike_known else ALL_TOKENS
+        rest = ways[:1] if self.alike_known else ways
+        yield (self.from_near, share, [near]) if near else (self.at_once, share, rest)
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
@@ -221,6 +226,21 @@ class Search(Seen):
         What a token cannot show it need not explain: alone, it shows no rope, no mask, no scale of
         attention. Each stage goes on from the sets that explained the one before.
         """
+        found = self.in_stages(solutions, visible)
+        if found or self.patient or not (self.routed and any(solutions)):
+            return found
+        return self.without_first(solutions, visible)
+
+    def without_first(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain all tokens together, by what is known and a few bugs more.
+
+        At the first token a rounding may have turned a router: then no right set explains it.
+        """
+        self.start = self.trial.count
+        nearest = sorted(known, key=lambda atoms: self.fit(atoms)[0])[:NEAR]
+        return self.stage(nearest, self.distinct(visible, 0, None), None, 0, deepest=2)
+
+    def in_stages(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         before = 0
         for rows in stages(self.piece, self.trial.graph):
             shown = [atom for atom in visible if self.shows(atom, before, rows)]
@@ -272,10 +292,6 @@ class Search(Seen):
         begun = [*known, *self.acausal(known, shown)]
         return wide.nearest(begun, DEEPEST - 1) if wide.possible else []
 
-    def acausal(self, known: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
-        some = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
-        return [atoms | one for atoms in known for one in some]
-
     def stage(
         self,
         starts: list[Atoms],
@@ -316,16 +332,6 @@ class Search(Seen):
         if rows is None:
             return bool(atoms) and self.explains(atoms)
         return self.fit(atoms, skip, rows)[0] <= self.close * (COARSE if self.coarse(atoms) else 1)
-
-    def coarse(self, atoms: Atoms) -> bool:
-        """Say whether a bug among these rounds coarser than the port, float32, computes."""
-        wide = self.trial.dtype.itemsize > 2
-        return wide and any(atom.hypothesis.fault.coarse for atom in atoms)
-
-    @property
-    def close(self) -> float:
-        """Return what the quick measure may leave on a few tokens, whose noise is uncertain."""
-        return 3 * self.trial.limit
 
     def grown(
         self, beam: list[Atoms], candidates: Sequence[Atom], rows: int | None, skip: int, keep: int

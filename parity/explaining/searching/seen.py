@@ -81,3 +81,22 @@ class Seen:
         one = self.look(self.alone(atom), None)
         looks = ((other, self.look(self.alone(other), None)) for other in others)
         return [other for other, look in looks if one and look and look.resembles(one)]
+
+    @property
+    def routed(self) -> bool:
+        """Say whether the piece has a router whose choice the port did not dump."""
+        return bool(self.trial.routers_of(self.piece))
+
+    def coarse(self, atoms: Atoms) -> bool:
+        """Say whether a bug among these rounds coarser than the port, float32, computes."""
+        wide = self.trial.dtype.itemsize > 2
+        return wide and any(atom.hypothesis.fault.coarse for atom in atoms)
+
+    @property
+    def close(self) -> float:
+        """Return what the quick measure may leave on a few tokens, whose noise is uncertain."""
+        return 3 * self.trial.limit
+
+    def acausal(self, known: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
+        some = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
+        return [atoms | one for atoms in known for one in some]

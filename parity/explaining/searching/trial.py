@@ -178,7 +178,11 @@ class Trial:
             centre, ways = self.centre(None), self.ways(None)
             return centre.target(number, calls), [way.target(number, calls) for way in ways]
 
-        return unsure_tokens(piece.target, self.routers_of(piece), values, self.graph)
+        def chosen(router: int) -> np.ndarray | None:
+            wrong = router in (calls or {})
+            return self.centre(None).target(router, calls) != 0 if wrong else None
+
+        return unsure_tokens(piece.target, self.routers_of(piece), values, self.graph, chosen)
 
     def routers_of(self, piece: Piece) -> list[Call]:
         """Return the routers of a piece whose choice the port did not dump."""

@@ -173,6 +173,21 @@ def test_where_it_is_left_out_each_way_is_searched_by_itself():
         assert (attempt == search.from_near and len(tries) == 1) != alone
 
 
+def test_fewer_sets_are_tried_behind_routers_and_where_a_like_piece_is_explained():
+    """By hand: then only from what explains that one."""
+    ids = ["mask-bool-added", "rope-sign-flipped"]
+    for name, first in (("gemma4/sparse", 1), (MODEL, narrow.ALL_TOKENS)):
+        trial, piece = layer_of(name, ids)
+        search = Search(trial, piece, atoms_of(trial, piece, ids))
+        search.near = lambda known, visible: []
+        ways = [[frozenset([search.atoms[0]])], [frozenset[Atom]()]]
+        *_, (_, share, tries) = search.attempts(ways, search.atoms)
+        assert (share, tries) == (first, ways)
+        search.alike_known = True
+        *_, (_, share, tries) = search.attempts(ways, search.atoms)
+        assert (share, tries) == (1, ways[:1])
+
+
 def test_a_prompt_of_one_token_is_left():
     """By hand: it has no second token, whose own part of a value could be told."""
     trial, piece = layer_of(MODEL, length=1)

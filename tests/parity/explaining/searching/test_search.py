@@ -260,3 +260,28 @@ def test_behind_a_router_only_what_brings_the_port_nearer_is_judged():
     assert set(found) <= search.judged.keys() and all(map(search.earned, search.judged))
     some = [atoms for atoms in map(search.alone, every) if search.may_explain(atoms)]
     assert not all(map(search.earned, some))
+
+
+def test_a_router_that_was_turned_at_the_first_token_hides_no_further_bug(monkeypatch):
+    """By law: no set explains that token, one bug is known, and the rest shows the other."""
+    name, bugs = "gemma4/sparse", ("qk-norm-missing", "rope-pairing-swapped")
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, [f"{bugs[0]}[]", f"{bugs[1]}[]"], level="layers")
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    target = graph.taps["model.layers.0"]
+    values[target] = values[target] * np.where(np.arange(20) == 0, 1.5, 1.0)[:, None]
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    trial.unsure = lambda piece, calls: (np.arange(20) == 0)[None]
+    piece = graph.piece(target, values)
+    both = [
+        Atom(one, one.calls & frozenset(piece.calls))
+        for one in hypotheses(catalogue(), graph)
+        if one.id in bugs and not one.variant
+    ]
+    search = Search(trial, piece, both)
+    assert len(both) == 2 and search.routed
+    known = [atoms for atoms in map(search.alone, both) if "qk" in str(atoms)]
+    assert search.in_stages(known, both) == []
+    assert search.staged(known, both) == [frozenset(both)]
+    monkeypatch.setattr(Search, "routed", False)
+    assert search.staged(known, both) == []
