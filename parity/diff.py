@@ -37,6 +37,7 @@ FED = "the sides were fed other tokens after the prompt, from step {step} on"
 DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
 UNTOLD = "{side} says no tokens: that both sides saw one prompt is taken on trust"
 
+THREADS = 16  # at most: each keeps two pieces
 MANY = 1 << 25  # numbers of a side: in the time that they take NumPy, Numba has been loaded
 
 
@@ -132,7 +133,7 @@ def plain(
 ) -> Iterator[Tap]:
     """Compare every shared tap by its distance alone. `length` is how many tokens it is of."""
     many = sum(map(prod, left.dump.shapes.values())) >= MANY
-    with Crew(cores(), compiled=many) as crew:
+    with Crew(min(cores(), THREADS), compiled=many) as crew:
         for name in left.names:
             if name in right.names:
                 known = kept.taps(name)

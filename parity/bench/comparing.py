@@ -1,6 +1,7 @@
 """How fast two traces are compared, beside how fast the machine reads the same files.
 
     python -m lockstep.parity.bench.comparing                   two traces of 1 GB
+    python -m lockstep.parity.bench.comparing --dtype bfloat16  of half the bytes a number
     python -m lockstep.parity.bench.comparing --gb 20 --sparse  mostly holes, for the memory
     python -m lockstep.parity.bench.comparing --cold            from the disk, not the page cache
 
@@ -26,10 +27,12 @@ import numpy as np
 
 from lockstep.parity.dumps.crew import cores
 from lockstep.parity.dumps.parts import PIECE
+from lockstep.parity.dumps.trace_file import TAGS
+from lockstep.parity.judging.judge import EPSILONS
+from lockstep.reference.precision import dtype_named
 
-ITEM = 4  # bytes of a float32
+DTYPES = ("float32", "bfloat16", "float16")
 NUMBERS = 1 << 24  # that are drawn; a tensor repeats them
-OFF = 1e-7  # of the right side, over the left: what rounding does
 CHILD = """
 import json, sys, time
 from lockstep.parity.bench.memory import peak_bytes
@@ -45,8 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parsed(argv)
     with tempfile.TemporaryDirectory(prefix="lockstep-", dir=options.folder) as folder:
         paths = [Path(folder) / side for side in ("left.safetensors", "right.safetensors")]
-        for off, path in zip((0.0, OFF), paths, strict=True):
-            write(path, options.gb, options.tensor_gb, off, sparse=options.sparse)
+        for off, path in zip((0.0, EPSILONS[options.dtype]), paths, strict=True):
+            write(path, options.gb, options.tensor_gb, off, options.dtype, sparse=options.sparse)
         rounds = [one_round(paths, cold=options.cold) for _ in range(options.rounds)]
     print(said(rounds, options))
     return 0
@@ -59,6 +62,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--gb", type=float, default=1, help="of each trace (default 1)")
     parser.add_argument("--tensor-gb", type=float, default=0.25, help="of each tensor")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="default %(default)s")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="where there is room (default: that of temporary files)")
     parser.add_argument("--sparse", action="store_true", help="write little more than holes")
@@ -66,27 +70,32 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def write(path: Path, gb: float, tensor_gb: float, off: float, *, sparse: bool) -> None:
-    """Write a trace of random float32, `off` beside those of another; its holes are zeros."""
-    size = max(int(tensor_gb * 1e9) // ITEM, 1)
+def write(
+    path: Path, gb: float, tensor_gb: float, off: float, dtype: str = "float32", *, sparse: bool
+) -> None:
+    """Write a trace of random numbers, `off` beside those of another; its holes are zeros."""
+    kind = dtype_named(dtype)
+    item = kind.itemsize
+    size = max(int(tensor_gb * 1e9) // item, 1)
     count = max(round(gb / tensor_gb), 1)
     entries = {
         f"model.layers.{layer}": {
-            "dtype": "F32", "shape": [1, 1, size],
-            "data_offsets": [layer * size * ITEM, (layer + 1) * size * ITEM],
+            "dtype": TAGS[dtype], "shape": [1, 1, size],
+            "data_offsets": [layer * size * item, (layer + 1) * size * item],
         } for layer in range(count)
     }  # fmt: skip
-    about = {"format": "lockstep-trace", "version": "1", "tokens": "[1]", "dtype": "float32"}
+    about = {"format": "lockstep-trace", "version": "1", "tokens": "[1]", "dtype": dtype}
     header = json.dumps({"__metadata__": about, **entries}).encode()
-    numbers = np.random.default_rng(0).standard_normal(min(size, NUMBERS), np.float32)
-    numbers += np.float32(off) * np.abs(numbers)
+    drawn = np.random.default_rng(0).standard_normal(min(size, NUMBERS), np.float32)
+    numbers = (drawn + np.float32(off) * np.abs(drawn)).astype(kind)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for layer in range(count):
-            file.seek(8 + len(header) + layer * size * ITEM)
+            file.seek(8 + len(header) + layer * size * item)
             for start in range(0, PIECE if sparse else size, numbers.size):
-                file.write(numbers[: min(size - start, PIECE if sparse else size)].data)
-        file.truncate(8 + len(header) + count * size * ITEM)
+                some = numbers[: min(size - start, PIECE if sparse else size)]
+                file.write(some.view(np.uint8).data)
+        file.truncate(8 + len(header) + count * size * item)
 
 
 def one_round(paths: list[Path], *, cold: bool) -> dict[str, float]:
@@ -106,7 +115,7 @@ def one_round(paths: list[Path], *, cold: bool) -> dict[str, float]:
 
 def read_all(paths: list[Path]) -> tuple[float, float]:
     """Return the seconds, by the clock and of processors, in which all cores read both files."""
-    size, threads = PIECE * ITEM, cores()
+    size, threads = PIECE * 4, cores()
 
     def some(first: int) -> None:
         buffer = bytearray(size)
@@ -147,7 +156,7 @@ def said(rounds: list[dict[str, float]], options: argparse.Namespace) -> str:
         ["memory of diff at most", f"{max(one['peak'] for one in rounds) / 1e6:.0f}", "MB"],
     ]
     told = f"two traces of {rounds[0]['bytes'] / 2e9:.1f} GB, {cores()} threads"
-    told += f", tensors of {options.tensor_gb} GB"
+    told += f", tensors of {options.tensor_gb} GB in {options.dtype}"
     return "\n".join([told + (", mostly holes" if options.sparse else ""), *map(row, rows)])
 
 

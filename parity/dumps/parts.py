@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-PIECE = 1 << 19  # numbers that are read at once, of each tensor and by each thread
+PIECE = 1 << 20  # numbers that are read at once, of each tensor and by each thread
 
 Shape = tuple[int, ...]
 

@@ -1,6 +1,10 @@
-"""How the differences of a tensor are spread: a few dozen counts, whatever the tensor's size."""
+"""How the differences of a tensor are spread: a few dozen counts, whatever the tensor's size.
 
-from collections.abc import Iterable
+What they are to be set against, the size of what is right, is known when all has been read. So
+differences are first tallied by their upper bits, and no number is read twice: a tally has sixteen
+steps from a power of two to the next. The size is rounded to such a step, at most 3 % off.
+"""
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +14,22 @@ BASE = 4  # a bin's upper end over its lower one
 LOWEST, HIGHEST = -20, 8  # bins begin at 4^-20 = 9e-13; what lies beyond is in the last one there
 WIDTH = HIGHEST - LOWEST
 CHUNK = 1 << 15  # numbers at a time: what is made of them stays in a core's cache
-FRACTION, EXPONENT = 52, 2047  # of a float64: how many bits, and all bits set
-MIDDLE, LAST = 512, 1024  # the bins of 1, and of what is infinite or no number
 
-EMPTY = np.zeros(WIDTH + 2, np.int64)  # a tally of nothing
+SHIFT = 48  # the bits of a float64 that a tally looks at begin there: sign, exponent, and four more
+STEPS = 16  # those four
+MAGNITUDE = (1 << 63 - SHIFT) - 1  # without the sign
+# A tally counts zeros, then by steps from the smallest float32 to twice its largest, where what is
+# beyond goes to the ends, and what is not finite last.
+BEFORE = (1023 - 149) * STEPS - 1
+LAST = (1023 + 130) * STEPS - BEFORE
+INFINITE = 2047 * STEPS
+
+EMPTY = np.zeros(LAST + 1, np.int64)  # a tally of nothing
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of |difference| over the root mean square of the truth.
+    """Counts of |difference| over the root mean square of the truth, rounded to 1/16 of its octave.
 
     `counts[i]` numbers lie in [4^(first + i), 4^(first + i + 1)); the bins at both ends of the
     scale hold what is beyond too. `zero` numbers do not differ, `not_finite` cannot be counted.
@@ -34,40 +45,28 @@ class Histogram:
                 "not_finite": self.not_finite}  # fmt: skip
 
 
-@np.errstate(all="ignore")  # infinities over a size, and what overflows there
-def tallied(off: np.ndarray, size: float) -> np.ndarray:
-    """Count differences, in float64, over `size`: in each bin, then the zeros and the not finite.
-
-    Tallies of parts add up to that of the whole.
-    """
-    total = np.bincount(halved_exponents(off / size), minlength=LAST + 1)
-    zero = off.size - int(np.count_nonzero(off))
-    not_finite = off.size - int(np.count_nonzero(np.isfinite(off)))
-    counts = total[MIDDLE + LOWEST : MIDDLE + HIGHEST]
-    counts[0] += int(total[: MIDDLE + LOWEST].sum()) - zero
-    counts[-1] += int(total[MIDDLE + HIGHEST :].sum()) - not_finite
-    return np.array([*counts, zero, not_finite])
+def tallied(off: np.ndarray) -> np.ndarray:
+    """Tally differences, in float64. Tallies of parts add up to that of the whole."""
+    steps = off.view(np.int64) >> SHIFT & MAGNITUDE
+    places = np.clip(steps - BEFORE, 1, LAST - 1)
+    places[steps >= INFINITE] = LAST
+    places[off == 0] = 0
+    return np.bincount(places, minlength=LAST + 1)
 
 
-def histogram_of(tallies: Iterable[np.ndarray], size: float) -> Histogram | None:
-    """Add tallies up. None where there is nothing to compare with; then none is asked for."""
+def histogram_of(tally: np.ndarray, size: float) -> Histogram | None:
+    """Set a tally against a size. None where there is nothing to compare with."""
     if not is_scale(size):
         return None
-    total = sum(tallies, EMPTY)
-    filled = np.flatnonzero(total[:WIDTH])
+    half = 1 << SHIFT - 1
+    unit = int(np.float64(size).view(np.int64)) + half >> SHIFT
+    bins = (np.arange(1, LAST) + BEFORE - unit) // (2 * STEPS) - LOWEST
+    counts = np.bincount(np.clip(bins, 0, WIDTH - 1), tally[1:LAST], WIDTH)  # in float64: exact
+    filled = np.flatnonzero(counts)
     first, last = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
-    zero, not_finite = (int(one) for one in total[WIDTH:])
-    return Histogram(zero, first + LOWEST, tuple(map(int, total[first:last])), not_finite)
+    found = tuple(int(one) for one in counts[first:last])
+    return Histogram(int(tally[0]), first + LOWEST, found, int(tally[LAST]))
 
 
 def is_scale(size: float) -> bool:
     return bool(np.isfinite(size)) and size > 0
-
-
-def halved_exponents(x: np.ndarray) -> np.ndarray:
-    """Return for 4^k <= |x| < 4^(k + 1) the number k + MIDDLE, from the bits of a float64.
-
-    A float64 holds 1023 above its exponent of 2 in the 11 bits behind its sign. One more, halved,
-    is 512 above the exponent of 4.
-    """
-    return ((x.view(np.int64) >> FRACTION & EXPONENT) + 1) >> 1

@@ -13,14 +13,7 @@ from lockstep.parity.dumps.crew import Crew
 from lockstep.parity.dumps.parts import Parts, parts_of
 from lockstep.parity.judging import compiled
 from lockstep.parity.judging.compiled import Code
-from lockstep.parity.judging.histogram import (
-    CHUNK,
-    EMPTY,
-    Histogram,
-    histogram_of,
-    is_scale,
-    tallied,
-)
+from lockstep.parity.judging.histogram import CHUNK, EMPTY, Histogram, histogram_of, tallied
 
 ROW = 1 << 12  # numbers of a product that no BLAS gives to several threads
 
@@ -58,18 +51,20 @@ def rms(x: np.ndarray) -> float:
 @dataclass(frozen=True)
 class Sums:
     """Of difference, truth and port: the largest, and the squares over that of a scale, added up;
-    and truth * port, over both scales."""
+    truth * port, over both scales; the tally of differences over the octave of truth's scale."""
 
     peaks: np.ndarray
     squares: np.ndarray
     across: float
+    tally: np.ndarray
 
     def __add__(self, more: "Sums") -> "Sums":
         peaks = np.maximum(self.peaks, more.peaks)
-        return Sums(peaks, self.squares + more.squares, self.across + more.across)
+        return Sums(peaks, self.squares + more.squares, self.across + more.across,
+                    self.tally + more.tally)  # fmt: skip
 
 
-NOTHING = Sums(np.zeros(3), np.zeros(3), 0.0)
+NOTHING = Sums(np.zeros(3), np.zeros(3), 0.0, EMPTY)
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
@@ -78,14 +73,14 @@ def distance(
 ) -> Distance:
     """Measure a port's tensor against the truth; both have one shape.
 
-    A piece is looked at at a time, once for sums and once for the histogram, and where squares
-    could overflow once before, for the largest values. So memory does not grow with the tensor.
+    A piece is looked at at a time, once, and where squares could overflow once before, for the
+    largest values. So memory does not grow with the tensor.
     An infinity that both have counts as 0 on both sides: figures are those of the other numbers.
     Without a crew this thread does it alone. Machine code rounds sums in another order.
     """
     port, truth = parts_of(port), parts_of(truth)
     crew = crew or Crew(1, compiled=False)
-    code = compiled.machine_code() if crew.compiled else None
+    code = compiled.machine_code(port.dtype, truth.dtype) if crew.compiled else None
     wide = max(port.dtype.itemsize, truth.dtype.itemsize) > 4
     peaks = reduce(np.maximum, crew.each(peaks_of, port, truth)) if wide else np.zeros(3)
     scales = [scale(peak) for peak in peaks]
@@ -94,14 +89,12 @@ def distance(
     apart, size, own = map(root, found.peaks.tolist(), scales, squares)
     across = found.across / max(truth.size, 1)
     overlap = across * (scales[1] / (size or 1)) * (scales[2] / (own or 1))
-    code = code if np.isfinite(found.squares).all() else None
-    tallies = crew.each(partial(tally_of, size, code), port, truth) if is_scale(size) else ()
     return Distance(
         max_abs=float(found.peaks[0]),
         rms_rel=apart / size if size else 0.0 if not apart and is_any(truth) else None,
         cosine=overlap if size and own else None,
         gain=overlap * own / size if size else None,
-        histogram=histogram_of(tallies, size),
+        histogram=histogram_of(found.tally, size / octave(scales[1])),
     )
 
 
@@ -109,17 +102,23 @@ def distance(
 def sums_of(
     scales: Sequence[float], code: Code | None, port: np.ndarray, truth: np.ndarray
 ) -> Sums:
-    """Add up the squares of a piece."""
-    if code and compiled.takes(port, truth):
-        top, squares, across = compiled.sums_of(code, port, truth)
-        if np.isfinite(squares).all():  # else the largest difference may be no number
-            return Sums(np.array([top, *np.sqrt(squares[1:])]), squares, across)
+    """Add up the squares of a piece, and tally its differences."""
+    if code is not None:
+        seen = compiled.seen_by(code, port, truth)
+        if np.isfinite(seen.squares).all():  # else the largest difference may be no number
+            peaks = np.array([seen.most, *np.sqrt(seen.squares[1:])])
+            return Sums(peaks, seen.squares, seen.across, seen.tally)
     found = NOTHING
     for three in parts(port, truth):
-        scaled = [one / by if by != 1 else one for one, by in zip(three, scales, strict=True)]
+        scaled = [over(one, by) for one, by in zip(three, scales, strict=True)]
         squares = np.array([dot(one, one) for one in scaled])
-        found += Sums(largest(three), squares, dot(scaled[1], scaled[2]))
+        tally = tallied(over(three[0], octave(scales[1])))
+        found += Sums(largest(three), squares, dot(scaled[1], scaled[2]), tally)
     return found
+
+
+def over(x: np.ndarray, by: float) -> np.ndarray:
+    return x if by == 1 else x / by
 
 
 def dot(x: np.ndarray, y: np.ndarray) -> float:
@@ -127,14 +126,6 @@ def dot(x: np.ndarray, y: np.ndarray) -> float:
     full = x.size // ROW * ROW
     rows = np.vecdot(x[:full].reshape(-1, ROW), y[:full].reshape(-1, ROW))
     return float(rows.sum() + x[full:] @ y[full:])
-
-
-@np.errstate(all="ignore")
-def tally_of(size: float, code: Code | None, port: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Count the differences of a piece over the root mean square of the truth."""
-    if code and compiled.takes(port, truth):
-        return compiled.tally_of(code, port, truth, size)
-    return sum((tallied(three[0], size) for three in parts(port, truth)), EMPTY)
 
 
 def peaks_of(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -168,6 +159,11 @@ def is_any(tensor: Parts) -> bool:
 def scale(peak: float) -> float:
     """Return what values are divided by before they are squared: nothing overflows then."""
     return float(peak) if peak and np.isfinite(peak) else 1.0
+
+
+def octave(peak: float) -> float:
+    """Return the power of two below a value: what is divided by it is rounded nowhere."""
+    return float(np.ldexp(1.0, np.frexp(peak)[1] - 1))
 
 
 def root(peak: float, by: float, mean: float) -> float:

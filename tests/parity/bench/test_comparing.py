@@ -20,13 +20,13 @@ def test_it_compares_what_it_wrote_and_removes_it(tmp_path, capsys):
 
 
 def test_the_sides_are_a_rounding_apart_and_holes_are_zeros(tmp_path):
-    """By law: of 3 MB a tensor only the first piece is written."""
+    """By law: of 6 MB a tensor only the first piece is written."""
     for off, name in ((0.0, "left"), (1e-7, "right")):
-        comparing.write(tmp_path / name, 0.006, 0.003, off, sparse=True)
+        comparing.write(tmp_path / name, 0.012, 0.006, off, sparse=True)
     left, right = (open_dump(tmp_path / name) for name in ("left", "right"))
     assert len(left.shapes) == 2
     for name in left.shapes:
         ours, theirs = left.read(name).ravel(), right.read(name).ravel()
-        assert ours.size == 750_000 and not ours[PIECE:].any() and ours[:PIECE].all()
+        assert ours.size == 1_500_000 and not ours[PIECE:].any() and ours[:PIECE].all()
         apart = np.abs(ours - theirs).max()
         assert 0 < apart < 1e-6

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lockstep.parity.judging.histogram import (
     CHUNK,
+    EMPTY,
     HIGHEST,
     LOWEST,
     Histogram,
@@ -22,7 +23,7 @@ def histogram(off, size):
     """Count them in parts, of which the last may be short."""
     flat = off.reshape(-1)
     cuts = range(0, flat.size, CHUNK - 1)
-    return histogram_of((tallied(flat[at : at + CHUNK - 1], size) for at in cuts), size)
+    return histogram_of(sum((tallied(flat[at : at + CHUNK - 1]) for at in cuts), EMPTY), size)
 
 
 def test_a_worked_example():
@@ -43,7 +44,8 @@ def test_what_is_beyond_the_scale_is_in_its_last_bins():
 
 
 def by_loop(values, size):
-    counts = {}
+    fraction, exponent = math.frexp(size)
+    counts, size = {}, math.ldexp(math.floor(fraction * 32 + 0.5) / 32, exponent)
     for value in values:
         if value:
             power = min(math.floor(math.log2(abs(value) / size)) // 2, HIGHEST - 1)
@@ -64,6 +66,20 @@ def test_every_number_of_a_large_tensor_is_counted_once():
     off[1, :5] = 0
     found = histogram(off, 1.0)
     assert (found.zero, sum(found.counts), found.not_finite) == (5, off.size - 5, 0)
+
+
+def test_a_size_is_rounded_to_a_sixteenth_of_its_octave():
+    """By hand: 1.02 counts as 1, and 1.04 as 17/16; half the way from 31/16 to 2 counts as 2."""
+    for size, edge in ((1.02, 1.0), (1.04, 1.0625), (1.96875, 2.0), (1.96, 1.9375)):
+        below = np.nextafter(edge, 0)
+        assert histogram(np.array([edge, below, -4 * edge]), size).counts == (1, 1, 1)
+        assert histogram(np.array([edge]), size).first == 0
+
+
+def test_what_a_tally_has_no_step_for_is_at_its_ends():
+    """By law: nothing is lost, and what is not finite is at neither."""
+    found = tallied(np.array([2.0**-150, -(2.0**-149), 2.0**130, 1e300, np.inf, np.nan, -0.0]))
+    assert (found[0], found[1], found[-2], found[-1], found.sum()) == (1, 2, 2, 2, 7)
 
 
 def test_a_distance_has_it():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lockstep.parity.dumps import parts
 from lockstep.parity.dumps.crew import Crew
-from lockstep.parity.judging.compiled import LANES, machine_code, rows_of
-from lockstep.parity.judging.histogram import CHUNK, WIDTH
+from lockstep.parity.judging.compiled import BLOCK, KINDS, LANES, blocks_of, machine_code, seen_by
+from lockstep.parity.judging.histogram import BEFORE, CHUNK, SHIFT
 from lockstep.parity.judging.metrics import Distance, difference, distance, rms
 
 INF, NAN = np.inf, np.nan
@@ -131,11 +131,12 @@ def draw(dtype, size=3 * CHUNK - 1):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8"])
 @pytest.mark.parametrize("size", [1, 511, 512, 3 * CHUNK - 1])
-def test_machine_code_finds_the_same(dtype, size):
+@pytest.mark.parametrize("turned", [False, True])
+def test_machine_code_finds_the_same(dtype, size, turned):
     """By a second computation: NumPy's, whose sums round otherwise; counts are the same ones."""
-    port, truth = draw(dtype, size)
+    port, truth = draw(dtype, size)[:: -1 if turned else 1]
     one, other = distance(port, truth), distance(port, truth, crew=Crew(1, compiled=True))
-    assert machine_code() is not None
+    assert (machine_code(port.dtype, truth.dtype) is not None) == (dtype in KINDS)
     assert one.histogram == other.histogram
     assert other.max_abs == one.max_abs
     for name in ("rms_rel", "cosine", "gain"):
@@ -156,6 +157,16 @@ def test_machine_code_finds_what_is_not_finite(ours, theirs):
     np.testing.assert_allclose(*figures, rtol=1e-12)
 
 
+def test_machine_code_takes_shared_infinities_itself():
+    """By hand: 3 and 4 should be, and 6 and 9 are; else NumPy would look at the piece again."""
+    port, truth = (np.array(one, np.float32) for one in ([-INF, 6, INF, 9], [-INF, 3, INF, 4]))
+    code = machine_code(port.dtype, truth.dtype)
+    assert code is not None
+    seen = seen_by(code, port, truth)
+    assert (seen.most, seen.squares.tolist(), seen.across) == (5, [34, 25, 117], 54)
+    assert (seen.tally[0], seen.tally.sum()) == (2, 4)
+
+
 def test_machine_code_is_made_for_one_kind_of_array():
     """By law: what `tried` did not make, threads would make at once, where nothing catches it."""
     port, _ = draw("float32", 1500)
@@ -165,19 +176,21 @@ def test_machine_code_is_made_for_one_kind_of_array():
     for ours in (port[0], sealed, odd):
         for theirs in (port[0], sealed, odd):
             distance(ours, theirs, crew=Crew(1, compiled=True))
-    code = machine_code()
+    code = machine_code(port.dtype, port.dtype)
     assert code is not None
-    assert [len(one.signatures) for one in code] == [1, 1]  # pyright: ignore[reportFunctionMemberAccess]
+    kinds = [tuple(one.dtype for one in types[:2]) for types in code.signatures]  # pyright: ignore[reportFunctionMemberAccess]
+    assert len(kinds) == len(set(kinds))
     assert port.flags.writeable
 
 
 def test_machine_code_asks_the_table_for_its_width():
-    """By hand: kept code may be older than the scale; what is beyond it is in its last bin."""
-    code, table, off = machine_code(), np.zeros((4, WIDTH + 3), np.int64), np.empty(LANES)
-    rows = rows_of(np.full(LANES, 1e30, np.float32), np.zeros(LANES, np.float32))[0]
+    """By hand: kept code may be older than the tally; what is beyond it is in its last place."""
+    one = np.dtype(np.float32)
+    code, counts, lanes = machine_code(one, one), np.zeros((4, 7), np.uint32), np.zeros(5 * LANES)
+    blocks = blocks_of(np.full(BLOCK, 1e30, np.float32), np.zeros(BLOCK, np.float32))[0]
     assert code is not None
-    code.counts(*rows, int(np.float64(1).view(np.int64)), table, off, off.view(np.int64))
-    assert table.sum(axis=0).tolist() == [0] * (WIDTH + 2) + [LANES]
+    code(*blocks, lanes, counts, np.empty(BLOCK, np.uint16), SHIFT, BEFORE)
+    assert counts.sum(axis=0).tolist() == [0] * 6 + [BLOCK]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
