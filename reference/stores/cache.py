@@ -85,7 +85,7 @@ class Cache:
 
     @property
     def steps_back(self) -> bool:
-        """Whether nothing is left of a token that was trimmed: none made another go, or be coded."""
+        """Whether nothing is left of a trimmed token: it made no other go, nor be coded."""
         stores = (*self.keys, *self.values)
         return not self.positions.rings and not any(isinstance(one, Cooling) for one in stores)
 
