@@ -3,6 +3,7 @@
 import numpy as np
 
 from lockstep.fast.kernels.exponential import exp
+from lockstep.fast.kernels.helpers import SETTINGS
 from lockstep.fast.kernels.kernel import inlined, kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
 from lockstep.fast.kernels.memory import floats, prefetch, scalar, store
@@ -24,10 +25,18 @@ def attended(
         return None
     seen = in_full(mask.of_last, (batch, held))
     out = np.empty((batch, heads, 1, width), np.float32)
-    products = 2 * batch * heads * held * width
-    places = batch * heads
-    attend(products, places, queries[:, :, 0], *rows, seen, np.float32(scale), out[:, :, 0])
+    products, many = 2 * batch * heads * held * width, together(batch, heads, keys.shape[1])
+    given = many, queries[:, :, 0], *rows, seen, np.float32(scale)
+    attend(products, batch * heads // many, *given, out[:, :, 0])
     return out
+
+
+def together(batch: int, heads: int, groups: int) -> int:
+    """Return how many heads one core takes: all that share keys, if there is a group for each core.
+
+    What the first of them read of the cache is still in the core's own for the next.
+    """
+    return heads // groups if batch * groups >= SETTINGS.NUMBA_NUM_THREADS else 1
 
 
 def readable(
@@ -58,8 +67,8 @@ def lying(heads: Keys) -> Keys:
 
 
 @kernel
-def attend(place, queries, keys, values, seen, scale, out):
-    """Write the context of a query of (B, H, D) over keys and values (B, G, S, D) to `out`.
+def attend(place, many, queries, keys, values, seen, scale, out):
+    """Write the contexts of `many` queries of (B, H, D) over keys and values (B, G, S, D) to `out`.
 
     `seen` (B, S) says which keys a row may see; it sees one at least. D is a multiple of 16, and
     the last axis of all arrays is contiguous.
@@ -67,16 +76,17 @@ def attend(place, queries, keys, values, seen, scale, out):
     heads, width = queries.shape[1:]
     groups, held = keys.shape[1], keys.shape[2]
     room = (held + WIDTH - 1) // WIDTH * WIDTH
-    row, head = place // heads, place % heads
-    group = head // (heads // groups)
     probs, query = np.empty(room, np.float32), np.empty(width, np.float32)
-    for index in range(width):
-        query[index] = queries[row, head, index] * scale
-    scored(query, keys, row, group, seen, probs)
-    share = np.float32(1) / weighed(probs)
-    for index in range(held):
-        probs[index] *= share
-    averaged(probs, values, row, group, seen, out, place * width)
+    for which in range(place * many, place * many + many):
+        row, head = which // heads, which % heads
+        group = head // (heads // groups)
+        for index in range(width):
+            query[index] = queries[row, head, index] * scale
+        scored(query, keys, row, group, seen, probs)
+        share = np.float32(1) / weighed(probs)
+        for index in range(held):
+            probs[index] *= share
+        averaged(probs, values, row, group, seen, out, which * width)
 
 
 @inlined

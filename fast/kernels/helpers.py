@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from numba import config as numba_config
 
 from lockstep.fast.kernels.sharing import board
 
-LOOKS = 10000  # some tenths of a millisecond: a layer's kernels follow one another faster
+WAIT = 5e-4  # seconds for which a thread looks for more work: within a token more comes sooner
+TRIED = 1000  # looks that are timed: how long one takes depends on the processor
+SHORTEST = 1e-7  # seconds that they take, whatever a coarse clock says
 PIECES = 8  # that a job is cut into, for each thread
 SETTINGS: Any = numba_config  # which has its settings from the environment
 
@@ -25,7 +28,7 @@ class Helpers:
     def __init__(self) -> None:
         self.board, self.asleep = board(), list[threading.Lock]()
         self.threads: list[threading.Thread] = []
-        self.leaving = False
+        self.leaving, self.calls = False, 0
 
     def pieces(self, places: int) -> int:
         """Return how many pieces a job of so many places is cut into."""
@@ -34,6 +37,7 @@ class Helpers:
 
     def call(self, serve: Serve) -> None:
         """Have the threads look for work, as there will be some at once. One thread calls."""
+        self.calls += 1
         if not self.threads:
             self.start(serve)
         while self.asleep:
@@ -47,14 +51,26 @@ class Helpers:
                 self.threads.append(thread)
 
     def help(self, serve: Serve) -> None:
-        """Help while there is work. A thread that comes too late for a job is not missed."""
-        bell = threading.Lock()
+        """Help while there is work. A thread that comes too late for a job is not missed.
+
+        Who was called since it last began to look, looks again: there was no bell to ring yet.
+        """
+        bell, looks = threading.Lock(), looks_within(WAIT, serve)
         bell.acquire()
         while not self.leaving:
-            serve(self.board, LOOKS)
+            calls = self.calls
+            serve(self.board, looks)
             self.asleep.append(bell)
-            if not self.leaving:
-                bell.acquire()
+            if self.leaving or (self.calls != calls and self.taken_back(bell)):
+                continue
+            bell.acquire()
+
+    def taken_back(self, bell: threading.Lock) -> bool:
+        """Take a bell back that nobody rings; False if somebody does."""
+        with contextlib.suppress(ValueError):
+            self.asleep.remove(bell)
+            return True
+        return False
 
     def leave(self) -> None:
         """Send the threads home: machine code must not run on while Python is taken down."""
@@ -64,6 +80,16 @@ class Helpers:
                 self.asleep.pop().release()
             self.threads[0].join(0.001)
             self.threads = [thread for thread in self.threads if thread.is_alive()]
+
+
+def looks_within(seconds: float, serve: Serve) -> int:
+    """Return how often a thread can look at a board in that time."""
+    empty, took = board(), list[float]()
+    for _ in range(3):  # one of them may be interrupted
+        start = time.perf_counter()
+        serve(empty, TRIED)
+        took.append(time.perf_counter() - start)
+    return max(int(seconds / max(min(took), SHORTEST) * TRIED), TRIED)
 
 
 helpers = Helpers()

@@ -40,12 +40,15 @@ def multiply_alone(block, of, x, matrix, y):
 
 @inlined
 def dot(of, x, matrix, row, token):
-    """Multiply one row by the activations of one token."""
+    """Multiply one row by the activations of one token.
+
+    Memory is asked for amid the reading: before it, two lines at once hold up what is read next.
+    """
     lanes, groups = splat(np.float32(0)), x.shape[1] // of.group
     for group in range(groups):
         at = token * x.shape[1] + group * of.group
-        prefetch(of, matrix[0], (row * groups + group) * of.step)
         some = multiplied(weights(of, matrix, row, group, 0), floats(x, at))
+        prefetch(of, matrix[0], row * matrix[0].shape[1] + group * of.step)
         for index in range(1, of.group // WIDTH):
             some = fma(weights(of, matrix, row, group, index), floats(x, at + index * WIDTH), some)
         lanes = added(lanes, some)

@@ -31,6 +31,7 @@ from lockstep.fast.kernels.lanes import (
 
 LINE = 64  # bytes that memory gives at a time
 AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
+FIRST, SECOND = 3, 2  # what LLVM calls the caches
 
 
 def address(context: Any, builder: Any, kind: Any, to: ir.Type, array: Any, at: Any) -> Any:
@@ -172,7 +173,10 @@ def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
 
     Without a format it is that of sixteen numbers; where `apart` elements are read in one go, that
     of those. Behind the array's end lines are asked for too, which nobody reads: it does no harm.
+    Floats come to the second cache, which may wait for more lines than the first; codes, of which
+    a line takes longer, to the first.
     """
+    cache = FIRST if array.dtype == types.uint8 else SECOND
     count = WIDTH if of == types.none else of.numbers.get("apart", of.numbers["step"])
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -180,7 +184,7 @@ def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
         name = "llvm.prefetch.p0"
         ask = cgutils.get_or_insert_function(builder.module, kind, name)
-        how = [ir.Constant(I32, number) for number in (0, 3, 1)]  # to read, to keep, data
+        how = [ir.Constant(I32, number) for number in (0, cache, 1)]  # to read, to where, data
         for more in range(0, count * array.dtype.bitwidth // 8, LINE):
             builder.call(ask, [builder.gep(place, [ir.Constant(I32, AHEAD + more)]), *how])
         return context.get_dummy_value()

@@ -26,6 +26,7 @@ LINE = 16  # numbers, of 8 bytes: two lines of the cache, since neighbours are f
 LEFT, DONE, CODE, ARGUMENTS, PIECES, PLACES = (LINE * n for n in range(6))
 NUMBERS, LOW = (1 << 31) - 1, (1 << 32) - 1
 PATIENCE = 2000  # looks at a piece that another thread is at, before it is given the core
+ROUND = 64  # looks for a job, after which another thread may have the core
 I64, POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
 BODIES: dict[str, Any] = {}  # the functions of kernels, by their names
 BEFORE: dict[str, Any] = {}  # what is done once before the work of some, with the first arguments
@@ -230,7 +231,10 @@ def run(work, board, pieces, places, a, b, c, d, e, f, g, h):
 
 
 def serve(board, looks):
-    """Help with whatever is posted, until nothing was for so many looks."""
+    """Help with whatever is posted, until nothing was for so many looks.
+
+    Another thread that wants the core, such as one of BLAS, gets it in between.
+    """
     idle = 0
     while idle < looks:
         ticket = read(board, LEFT)
@@ -238,5 +242,8 @@ def serve(board, looks):
             take(board, ticket)
             idle = 0
         else:
-            pause()
             idle += 1
+            if idle % ROUND:
+                pause()
+            else:
+                step_aside()

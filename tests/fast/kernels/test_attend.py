@@ -51,6 +51,29 @@ def test_one_query_over_a_cache(held, room, small, monkeypatch):
     assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, held))), kind="sum")
 
 
+def test_heads_that_share_keys_have_the_same_bits_on_one_core_and_on_several(monkeypatch):
+    """By law: how many heads a core takes one after another changes none of them."""
+    monkeypatch.setattr(kernel, "SMALL", 2**62)
+    queries, keys, values = drawn(40)
+    mask = causal_mask(np.full((2, 1), 39), np.tile(np.arange(40), (2, 1)), window=None)
+    found = []
+    for threads in (1, 64):
+        monkeypatch.setattr(attend.SETTINGS, "NUMBA_NUM_THREADS", threads)
+        found.append(in_kernel(queries, keys, values, mask))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "many"), [(1, 16, 8, 2), (1, 8, 1, 1), (4, 8, 1, 8), (1, 6, 6, 1)]
+)
+def test_a_core_takes_heads_together_where_there_is_a_group_for_each(
+    batch, heads, groups, many, monkeypatch
+):
+    """By hand: on four cores."""
+    monkeypatch.setattr(attend.SETTINGS, "NUMBA_NUM_THREADS", 4)
+    assert attend.together(batch, heads, groups) == many
+
+
 @pytest.mark.parametrize("width", [16, 48, 64, 80, 128])
 def test_heads_of_every_width(width):
     """By loop: of four vectors, of fewer, and of both."""

@@ -60,6 +60,47 @@ def test_threads_that_sleep_are_woken(crew):
     np.testing.assert_array_equal(marks, 1)
 
 
+def test_who_is_called_on_the_way_to_sleep_looks_again():
+    """By hand: a call that finds nobody asleep is heard by a thread that had just looked."""
+    crew, rounds = Helpers(), []
+
+    def serve(board, looks):
+        if board is not crew.board:  # it is timed
+            return
+        rounds.append(looks)
+        while not crew.threads:
+            time.sleep(0)
+        if len(rounds) == 1:
+            crew.call(serve)
+
+    crew.call(serve)
+    deadline = time.monotonic() + 60
+    while not crew.asleep:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    crew.leave()
+    assert len(rounds) == 2
+
+
+def test_a_bell_that_somebody_rings_is_not_taken_back():
+    """By hand: who took it off the list rings it, and the next sleep would be cut short."""
+    crew, bell = Helpers(), threading.Lock()
+    crew.asleep.append(bell)
+    assert crew.taken_back(bell)
+    assert not crew.taken_back(bell)
+
+
+@pytest.mark.parametrize(
+    ("clock", "looks"), [([0, 2, 10, 11, 20, 23], 5000), ([0] * 6, 5 * 10**10)]
+)
+def test_a_thread_looks_as_often_as_the_time_allows(clock, looks, monkeypatch):
+    """By hand: a thousand looks took 2, 1 and 3 seconds; or less than a clock tells."""
+    ticks = iter(clock)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(ticks))
+    found = module.looks_within(5.0, lambda board, looks: None)
+    assert abs(found - looks) <= 1
+
+
 def test_a_job_is_done_though_no_helper_comes(crew, monkeypatch):
     """By hand: threads that never look for work are not waited for."""
     monkeypatch.setattr(kernel, "served", lambda board, looks: None)
