@@ -178,7 +178,8 @@ FAULTS = (
         right="s = sqrt(hidden_size), rounded to the dtype of the activations",
         symptom="one constant ratio near 1 at the embedding, a few flipped near ties",
         where="model.embed_tokens",
-        fix="hold the scale in the dtype that the model is computed in",
+        fix="hold the scale in the dtype that the model is computed in, unless it is left wide on"
+        " purpose, as in LightLLM",
         evidence=("https://unsloth.ai/blog/gemma-bugs",),
         variants={
             "not rounded": instead("scale", wide_factor, EMBEDDING),

@@ -115,7 +115,8 @@ def stepwise_softcap(x: Any, *, cap: float) -> np.ndarray:
 def wide_scale(x: Any, *, by: float) -> np.ndarray:
     """Take a fraction as it is, and round the product alone, as PyTorch does with a number.
 
-    A factor above 1 is that of a table. Every engine holds it in the dtype of the activations.
+    A factor above 1 is that of a table, which the reference holds in the dtype of the activations:
+    taken as it is, it is a bug of the catalogue.
     """
     held = x.dtype.type(by) if by > 1 else by
     return rounded(x.astype(FLOAT32) * FLOAT32.type(held), x.dtype)
