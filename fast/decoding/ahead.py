@@ -15,6 +15,7 @@ from lockstep.fast.shapes import Array
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling.feeding import Watch, check_prompt, fed, last_logits, last_of
 from lockstep.reference.scheduling.host import whole
+from lockstep.reference.stores.held_positions import HeldPositions
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def generate(
 ) -> Iterator[int]:
     """Yield what `reference.scheduling.autoregressive.generate` yields with `sampling.greedy`.
 
-    A step that nobody turns out to want is taken back out of the cache, which has to step back.
+    Whoever takes a token finds the cache without the step ahead of it: it has to step back.
     `watch` is told the stages of a step once the token that it reads was taken.
     """
     check_prompt(model, tokens)
@@ -53,32 +54,35 @@ def generate(
         return
     new = fed(model, list(tokens), cache, chunk, watch, host)
     step = begun(model, last_logits(model, new, cache, watch))
-    try:
-        wanted = cache.positions.length
-        for left in reversed(range(max_tokens)):
-            following = behind(model, step, cache) if left else None
-            token = step.token()
-            yield token
-            if token in stop or following is None:
-                return
-            step, wanted = taken(following), wanted + 1
-            tell(watch, step.stages)
-    finally:
-        cache.trim(max(0, cache.positions.length - wanted))
+    for left in reversed(range(max_tokens)):
+        length = cache.positions.length
+        following = behind(model, step, cache) if left else None
+        token = step.token()
+        yield token
+        if token in stop or following is None:
+            return
+        if cache.positions.length != length:  # somebody fed it meanwhile
+            following = behind(model, step, cache)
+        step, cache.positions = taken(following[0]), following[1]
+        tell(watch, step.stages)
 
 
-def behind(model: Model, step: Step, cache: Any) -> Step | InputError:
-    """Begin the step that reads what `step` chooses.
+def behind(model: Model, step: Step, cache: Any) -> tuple[Step | InputError, HeldPositions]:
+    """Begin the step that reads what `step` chooses; return it, and the positions held with it.
 
-    Or return the error that it meets: the token before it is still to be had.
+    Or the error that it meets: the token before it is still to be had. The cache keeps the
+    positions that it has: what stands behind them in its stores is written over, or held then.
     """
-    chosen, names = Chosen(step.ids[None]), []
+    here, names = cache.positions, []
+    cache.positions = here.branch()
     try:
-        stages = model.stages(chosen, cache=cache, last_only=True)
+        stages = model.stages(Chosen(step.ids[None]), cache=cache, last_only=True)
         logits = last_of(stages, names.append)[0]
+        return begun(model, logits, names), cache.positions
     except InputError as error:
-        return error
-    return begun(model, logits, names)
+        return error, here
+    finally:
+        cache.positions = here
 
 
 def begun(model: Model, logits: Array, stages: Sequence[str] = ()) -> Step:

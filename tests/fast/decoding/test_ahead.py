@@ -90,6 +90,39 @@ def test_a_text_goes_on_from_a_cache_that_was_stepped_back(model_of):
     assert [*tokens, *rest] == made("plain", model)[0]
 
 
+@pytest.mark.parametrize("kind", ["concatenating", "preallocated", "int8", "affine4"])
+def test_every_cache_that_steps_back_is_left_alike(model_of, kind):
+    model, room = model_of("gemma4 shared"), {"room": 40} if kind == "preallocated" else {}
+    found = {}
+    for loop in LOOPS:
+        tokens, cache = made(loop, model, taken=5, cache=model.make_cache(kind, **room))
+        found[loop] = tokens, cache.branch(), held(cache)
+    assert cache.steps_back and found["ahead"][0] == found["plain"][0]
+    assert all(map(np.array_equal, found["ahead"][2], found["plain"][2]))
+    rests = [np.array(model.forward([[7, 8]], cache=cache)) for _, cache, _ in found.values()]
+    assert np.array_equal(*rests)
+
+
+def test_between_two_tokens_the_cache_is_that_of_the_plain_loop(model_of):
+    """It can be looked at, gone on with elsewhere while the loop waits, and fed in between."""
+    model, found = model_of("llama"), {}
+    for loop, generate in LOOPS.items():
+        cache = model.make_cache()
+        coming = generate(model, PROMPT, max_tokens=9, stop=(), cache=cache, chunk=None, watch=None)
+        tokens, lengths = [next(coming), next(coming)], [cache.positions.length]
+        lengths.append(len(PROMPT) + 1)
+        model.forward([[17, 4]], cache=cache)
+        tokens += [next(coming), next(coming)]
+        other = cache.branch()
+        rest = np.array(model.forward([tokens[-1:]], cache=other))
+        coming.close()
+        lengths.append(cache.positions.length)
+        found[loop] = tokens, lengths, held(cache), rest
+    (tokens, lengths, left, rest), (expected, *right) = found.values()
+    assert (tokens, lengths) == (expected, right[0]) and lengths[0] == lengths[1]
+    assert all(map(np.array_equal, [*left, rest], [*right[1], right[2]]))
+
+
 def test_an_error_of_the_step_ahead_comes_behind_the_token_before_it(model_of):
     """GPT-2 has 128 positions: the last one's token is there before the next one is refused."""
     found = {}
