@@ -19,12 +19,13 @@ def portions(rows: int, width: int) -> Iterator[slice]:
 def row_by_row(function: Callable[[Array], Array], x: Array) -> Array:
     """Return `function(x)`, which makes each row of the last axis of that row alone.
 
-    Rounding: that of `function`; no bit hangs on how many rows it is given.
+    Rounding: that of `function`; no bit hangs on how many rows it is given, or on how they lie:
+    NumPy adds up columns in another order, so rows lie whole.
     """
     if x.size <= FEW:
-        return function(x)
+        return function(np.asarray(x, order="C"))
     rows = x.reshape(-1, x.shape[-1])
     out = np.empty_like(rows)
     for some in portions(*rows.shape):
-        out[some] = function(rows[some])
+        out[some] = function(np.ascontiguousarray(rows[some]))
     return out.reshape(x.shape)

@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,7 @@ from numba import config as numba_config
 
 from lockstep.fast.kernels.sharing import board
 
-WAIT = 5e-4  # seconds for which a thread looks for more work: within a token more comes sooner
-TRIED = 1000  # looks that are timed: how long one takes depends on the processor
-SHORTEST = 1e-7  # seconds that they take, whatever a coarse clock says
+WAIT = 500_000  # nanoseconds in which a thread looks for more work: it comes sooner within a token
 PIECES = 8  # that a job is cut into, for each thread
 SETTINGS: Any = numba_config  # which has its settings from the environment
 
@@ -40,8 +37,13 @@ class Helpers:
         self.calls += 1
         if not self.threads:
             self.start(serve)
-        while self.asleep:
-            self.asleep.pop().release()
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake all that sleep. One of them may take the last bell back at any moment."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self.asleep.pop().release()
 
     def start(self, serve: Serve) -> None:
         for _ in range(SETTINGS.NUMBA_NUM_THREADS - 1):
@@ -55,11 +57,11 @@ class Helpers:
 
         Who was called since it last began to look, looks again: there was no bell to ring yet.
         """
-        bell, looks = threading.Lock(), looks_within(WAIT, serve)
+        bell = threading.Lock()
         bell.acquire()
         while not self.leaving:
             calls = self.calls
-            serve(self.board, looks)
+            serve(self.board, WAIT)
             self.asleep.append(bell)
             if self.leaving or (self.calls != calls and self.taken_back(bell)):
                 continue
@@ -76,20 +78,9 @@ class Helpers:
         """Send the threads home: machine code must not run on while Python is taken down."""
         self.leaving = True
         while any(thread.is_alive() for thread in self.threads):
-            while self.asleep:
-                self.asleep.pop().release()
+            self.ring()
             self.threads[0].join(0.001)
             self.threads = [thread for thread in self.threads if thread.is_alive()]
-
-
-def looks_within(seconds: float, serve: Serve) -> int:
-    """Return how often a thread can look at a board in that time."""
-    empty, took = board(), list[float]()
-    for _ in range(3):  # one of them may be interrupted
-        start = time.perf_counter()
-        serve(empty, TRIED)
-        took.append(time.perf_counter() - start)
-    return max(int(seconds / max(min(took), SHORTEST) * TRIED), TRIED)
 
 
 helpers = Helpers()

@@ -78,13 +78,13 @@ def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, .
         _code["run"](work, helpers.board, pieces, places, *arguments)
 
 
-def served(board: np.ndarray, looks: int) -> None:
+def served(board: np.ndarray, wait: int) -> None:
     """Do what a helper does, by machine code that can be read."""
     try:
-        _code["serve"](board, looks)
+        _code["serve"](board, wait)
     except TORN:
         _code["serve"] = unkept(serve)
-        _code["serve"](board, looks)
+        _code["serve"](board, wait)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,10 @@ def normalized(x: Hidden, gain: Gain, *, eps: float) -> Hidden | None:
 
     They are float32 or bfloat16, which is rounded before the gain and after it.
     """
-    given = alike(x, gain.astype(x.dtype, copy=False))
+    if gain.dtype != x.dtype and alike(x) is not None:
+        with np.errstate(over="ignore", under="ignore"):
+            gain = gain.astype(x.dtype)
+    given = alike(x, gain)
     if given is None:
         return None
     shape, width, size = x.shape, x.shape[-1], x.size

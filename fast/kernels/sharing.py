@@ -9,6 +9,7 @@ written last and taken from by exchange, so whoever read of an older job gets no
 """
 
 import platform
+import time
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,22 @@ def step_aside(_: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@instruction
+def clock(_: Any) -> Any:
+    """Return nanoseconds of `time.CLOCK_MONOTONIC`, which all processors have."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        both = ir.LiteralStructType([I64, I64])  # seconds, and nanoseconds of the next
+        place = cgutils.alloca_once(builder, both)
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), both.as_pointer()])
+        read = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(read, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), place])
+        seconds, rest = (builder.extract_value(builder.load(place), part) for part in (0, 1))
+        return builder.add(builder.mul(seconds, ir.Constant(I64, 10**9)), rest)
+
+    return types.int64(), generate
 
 
 @instruction
@@ -230,20 +247,22 @@ def run(work, board, pieces, places, a, b, c, d, e, f, g, h):
         shared(board, code, packed, pieces, places)
 
 
-def serve(board, looks):
-    """Help with whatever is posted, until nothing was for so many looks.
+def serve(board, wait):
+    """Help with whatever is posted, until nothing was for so many nanoseconds.
 
-    Another thread that wants the core, such as one of BLAS, gets it in between.
+    Another thread that wants the core, such as one of BLAS, gets it in between: its time does not
+    count.
     """
-    idle = 0
-    while idle < looks:
+    waited, looks, since = 0, 0, clock()
+    while waited < wait:
         ticket = read(board, LEFT)
         if ticket & LOW:
             take(board, ticket)
-            idle = 0
+            waited, looks, since = 0, 0, clock()
+        elif looks < ROUND:
+            looks += 1
+            pause()
         else:
-            idle += 1
-            if idle % ROUND:
-                pause()
-            else:
-                step_aside()
+            waited += clock() - since
+            step_aside()
+            looks, since = 0, clock()

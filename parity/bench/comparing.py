@@ -18,17 +18,18 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from lockstep.parity.bench.room import room
 from lockstep.parity.dumps.crew import cores
 from lockstep.parity.dumps.parts import PIECE
 from lockstep.parity.dumps.trace_file import TAGS
 from lockstep.parity.judging.judge import EPSILONS
+from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import dtype_named
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -46,13 +47,20 @@ print(json.dumps([*took, peak_bytes(), found.verdict, found.compared]))
 
 def main(argv: list[str] | None = None) -> int:
     options = parsed(argv)
-    with tempfile.TemporaryDirectory(prefix="lockstep-", dir=options.folder) as folder:
-        paths = [Path(folder) / side for side in ("left.safetensors", "right.safetensors")]
-        for off, path in zip((0.0, EPSILONS[options.dtype]), paths, strict=True):
-            write(path, options.gb, options.tensor_gb, off, options.dtype, sparse=options.sparse)
-        rounds = [one_round(paths, cold=options.cold) for _ in range(options.rounds)]
-    print(said(rounds, options))
+    try:
+        with room(options.folder) as folder:
+            print(said(measured(folder, options), options))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
     return 0
+
+
+def measured(folder: Path, options: argparse.Namespace) -> list[dict[str, float]]:
+    paths = [folder / side for side in ("left.safetensors", "right.safetensors")]
+    for off, path in zip((0.0, EPSILONS[options.dtype]), paths, strict=True):
+        write(path, options.gb, options.tensor_gb, off, options.dtype, sparse=options.sparse)
+    return [one_round(paths, cold=options.cold) for _ in range(options.rounds)]
 
 
 def parsed(argv: list[str] | None) -> argparse.Namespace:

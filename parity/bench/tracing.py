@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from lockstep.parity.arrays import to_numpy
 from lockstep.parity.bench.choice import OURS
 from lockstep.parity.bench.engines import own
 from lockstep.parity.bench.measure import prompt_of
+from lockstep.parity.bench.room import room
 from lockstep.parity.dumps.tracing import trace_run
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -97,20 +97,20 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         check(options)
-        for backend in options.backends.split(","):
-            print(report(backend, options), flush=True)
+        with room(options.folder) as folder:
+            for backend in options.backends.split(","):
+                print(report(backend, options, folder), flush=True)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def report(backend: str, options: argparse.Namespace) -> str:
+def report(backend: str, options: argparse.Namespace, folder: Path) -> str:
     model = own(backend, options.model, "float32", ())
     tokens = prompt_of(options.prompt_tokens, model.config.vocab_size)
-    with tempfile.TemporaryDirectory(prefix="lockstep-", dir=options.folder) as folder:
-        path = Path(folder) / "trace.safetensors"
-        found = [one_round(model, tokens, path) for _ in range(options.rounds + 1)][1:]
+    path = folder / "trace.safetensors"
+    found = [one_round(model, tokens, path) for _ in range(options.rounds + 1)][1:]
     return said(backend, len(tokens), [took for took, _ in found], found[0][1])
 
 

@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 @cache
 def compiler() -> tuple[Callable[[], Code], ...]:
-    """Return two ways to compile: for all processes, and for this one. None without Numba."""
+    """Return two ways to compile, for all processes and for this one; no way without Numba."""
     from lockstep.fast import kernels
 
     if not kernels.available():
@@ -48,9 +48,11 @@ def compiler() -> tuple[Callable[[], Code], ...]:
 def machine_code(port: np.dtype, truth: np.dtype) -> Code | None:
     """Return what looks at two types, None where there is no Numba, or for others than `KINDS`.
 
-    It is compiled before threads ask for it at once.
+    So too for numbers in another machine's byte order, which has the same name. It is compiled
+    before threads ask for it at once.
     """
-    ways = compiler() if {port.name, truth.name} <= KINDS.keys() else ()
+    known = all(kind.isnative and kind.name in KINDS for kind in (port, truth))
+    ways = compiler() if known else ()
     if not ways:
         return None
     from lockstep.fast.kernels.kernel import TORN

@@ -15,6 +15,7 @@ from lockstep.parity.judging import compiled
 from lockstep.parity.judging.compiled import Code
 from lockstep.parity.judging.histogram import CHUNK, EMPTY, Histogram, histogram_of, tallied
 
+LARGEST = np.finfo(np.float64).max
 ROW = 1 << 12  # numbers of a product that no BLAS gives to several threads
 
 
@@ -112,13 +113,21 @@ def sums_of(
     for three in parts(port, truth):
         scaled = [over(one, by) for one, by in zip(three, scales, strict=True)]
         squares = np.array([dot(one, one) for one in scaled])
-        tally = tallied(over(three[0], octave(scales[1])))
+        tally = tallied(within(three[0], octave(scales[1])))
         found += Sums(largest(three), squares, dot(scaled[1], scaled[2]), tally)
     return found
 
 
 def over(x: np.ndarray, by: float) -> np.ndarray:
     return x if by == 1 else x / by
+
+
+def within(x: np.ndarray, by: float) -> np.ndarray:
+    """Return x over `by`; what is finite stays so, however small `by` is."""
+    scaled = over(x, by)
+    if by < 1:
+        np.clip(scaled, -LARGEST, LARGEST, out=scaled, where=np.isfinite(x))
+    return scaled
 
 
 def dot(x: np.ndarray, y: np.ndarray) -> float:
@@ -128,6 +137,7 @@ def dot(x: np.ndarray, y: np.ndarray) -> float:
     return float(rows.sum() + x[full:] @ y[full:])
 
 
+@np.errstate(all="ignore")  # as for the sums
 def peaks_of(port: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the largest absolute values of difference, truth and port."""
     return reduce(np.maximum, map(largest, parts(port, truth)), np.zeros(3))

@@ -26,19 +26,19 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
-    wide = scores.astype(accumulator(scores.dtype), copy=False)
+    wide = np.atleast_2d(scores.astype(accumulator(scores.dtype), copy=False))
     mask = np.broadcast_to(mask, wide.shape)
-    out = np.empty(scores.shape, scores.dtype)
+    out = np.empty(wide.shape, scores.dtype)
     queries = wide.shape[-2]
     for some in portions(queries, wide.size // max(queries, 1)):
         rows = np.s_[..., some, :]
         out[rows] = rounded(weights(wide[rows], mask[rows], masked_row), scores.dtype)
-    return out
+    return out.reshape(scores.shape)
 
 
 def weights(scores: Array, mask: Mask, masked_row: str) -> Array:
     """Return those of some queries, in the dtype that sums are carried in."""
-    seen = np.where(mask, scores, -np.inf)
+    seen = np.ascontiguousarray(np.where(mask, scores, -np.inf))  # else sums hang on how many
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         seen -= peak(seen)
         powers = np.exp(seen, out=seen)  # 0 for a masked key

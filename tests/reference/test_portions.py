@@ -14,19 +14,36 @@ OPERATIONS = {
     "softmax": lambda x, seen: softmax(x, seen, masked_row="zero"),
 }
 
+LYING = {
+    "whole": lambda x: x,
+    "heads apart": lambda x: np.moveaxis(np.moveaxis(x, 1, 2).copy(), 2, 1),
+    "columns": np.asfortranarray,
+}
+
 
 @pytest.mark.parametrize("few", [1, 40, 90])
-@pytest.mark.parametrize("lying", ["whole", "heads apart"])
+@pytest.mark.parametrize("lying", LYING)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_portions_change_no_bit(name, lying, few, monkeypatch):
     """By law: of a row at a time, of some, of a last portion that is smaller."""
-    x = normal(0, 2, 3, 7, 20)
-    x = x if lying == "whole" else np.moveaxis(normal(0, 2, 7, 3, 20), 2, 1)
+    x = LYING[lying](normal(0, 2, 3, 7, 20))
     seen = normal(2, 2, 1, 7, 20) > 0
     seen[1, 0, 3] = False
+    seen = LYING[lying](seen)
     whole = OPERATIONS[name](x, seen)
     monkeypatch.setattr(portions, "FEW", few)
     assert_same_bits(OPERATIONS[name](x, seen), whole)
+
+
+@pytest.mark.parametrize("few", [1, 5000, 1 << 17])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_rows_are_added_up_alike_however_they_lie(name, few, monkeypatch):
+    """By law: the bits of rows that lie whole, where NumPy would add up columns side by side."""
+    monkeypatch.setattr(portions, "FEW", few)
+    x, seen = normal(0, 64, 1000), normal(2, 64, 1000) > 0
+    assert_same_bits(
+        OPERATIONS[name](*map(np.asfortranarray, (x, seen))), OPERATIONS[name](x, seen)
+    )
 
 
 @pytest.mark.parametrize("rows, width, few, expected", [(7, 3, 6, 4), (7, 3, 2, 7), (0, 3, 6, 0)])

@@ -24,6 +24,7 @@ class Chosen:
     pieces: list[Piece] = field(default_factory=list)
     atoms: list[Atom] = field(default_factory=list)
     rivals: list[set[Key]] = field(default_factory=list)  # for each piece, what fits in its place
+    complete: list[bool] = field(default_factory=list)  # and whether all that may was looked for
 
     @property
     def ties(self) -> set[Key]:
@@ -69,6 +70,7 @@ def decide(
             bug = chosen.setdefault(key_of(atom), Chosen(atom.hypothesis))
             bug.pieces.append(piece)
             bug.atoms.append(atom)
+            bug.complete.append(one.complete)
             limit = contradictions.get(key_of(atom), 0), beside(atom)
             bug.rivals.append(
                 {key_of(other) for other in rivals(atom, one, explanations)

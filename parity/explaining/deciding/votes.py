@@ -8,7 +8,7 @@ own convention of rounding, give different bits, the port's bits say which of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -121,7 +121,10 @@ class Ballot:
     def count(
         self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
     ) -> Votes:
-        """Count whose bits the port's are, where the two differ and see more than others differ."""
+        """Count whose bits the port's are, where the two differ.
+
+        A token that only sees another one differ is no vote for the bug, but it is one against it.
+        """
         dtype, port = self.trial.dtype, self.trial.port(piece.target)
         try:
             one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
@@ -132,7 +135,10 @@ class Ballot:
             own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
         except ValueError:  # shapes that this model does not have
             return Votes()
-        return found if own is None else counted(apart & own, port == one, port == other)
+        if own is None:
+            return found
+        sure = counted(apart & own, port == one, port == other)
+        return replace(found, fault=sure.fault, rows=sure.rows)
 
 
 def counted(apart: np.ndarray, one: np.ndarray, other: np.ndarray) -> Votes:

@@ -55,10 +55,15 @@ class Steering:
     def settle(self) -> np.ndarray | None:
         """Find the choices; return which tokens (T,) are given up, None if too many are."""
         self.measure()
-        if self.sees_later_tokens:
-            lost = ~(settle_together(self) <= FAR * self.noise)
-            return None if lost.sum() > 1 + LOST * len(lost) else lost
-        return self.settle_in_turn()
+        return self.settle_at_once() if self.sees_later_tokens else self.settle_in_turn()
+
+    def settle_at_once(self) -> np.ndarray | None:
+        """Find the choices of all tokens together."""
+        errors = settle_together(self)
+        if errors is None:
+            return None
+        lost = ~(errors <= FAR * self.noise)
+        return None if lost.sum() > 1 + LOST * len(lost) else lost
 
     def settle_in_turn(self) -> np.ndarray | None:
         """Find the choices of one token after the other."""
@@ -66,7 +71,7 @@ class Steering:
         lost = np.zeros(len(errors), bool)
         for token in range(len(errors)):
             deep = token >= SOME and lost.sum() <= LOST * token
-            while errors[token] > OFF * self.noise:
+            while self.off(errors)[token]:
                 turned = self.best_turn(token, errors[token], deep=deep)
                 if turned is None:
                     break
@@ -170,6 +175,10 @@ class Steering:
         """Return how far the port is off with some choices, token by token, (T,)."""
         target = self.piece.target
         return self.relative(self.exact.dumped[target], self.centre(target, forced))
+
+    def off(self, errors: np.ndarray) -> np.ndarray:
+        """Return which tokens are off by more than noise, (T,)."""
+        return errors > OFF * self.noise
 
     def relative(self, value: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return how far a value is off, relative to the right one, token by token, (T,)."""

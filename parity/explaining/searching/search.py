@@ -18,15 +18,13 @@ from lockstep.parity.explaining.searching.atom_sets import (
 from lockstep.parity.explaining.searching.earned import earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
-from lockstep.parity.explaining.searching.seen import Seen
+from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE, Seen
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
 from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.judging.judge import Judgement
 
-VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
-BEGUN = 8.0  # of these noises, for one of the first tokens, where routers may turn others
 COARSE = 100.0  # times as many, where a coarse grid turns single values
 SMALL = 0.03  # of the error that is left: less is not tried yet
 BEAM = 8
@@ -44,10 +42,14 @@ Attempt = Callable[[list[Atoms], Sequence[Atom]], list[Atoms]]
 
 @dataclass(frozen=True)
 class Explanation:
-    """A set of bugs that leaves nothing of a piece's error but noise."""
+    """A set of bugs that leaves nothing of a piece's error but noise.
+
+    `complete` says whether all that may do as well in place of one of them was looked for.
+    """
 
     atoms: Atoms
     judgement: Judgement
+    complete: bool = False
 
 
 @dataclass
@@ -87,16 +89,13 @@ class Search(Seen):
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
         found = found or (self.sets(visible, known, taught) if deep else [])
-        return self.told(self.with_siblings(found, visible))
+        every = self.with_siblings(found, visible)
+        return self.told(every, complete=not self.spent)
 
-    def possible(self, atom: Atom) -> bool:
-        """Say whether a bug moves the piece, and not to what is no number if the port has some."""
-        effect = self.effect(atom, 0, None)
-        return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
-
-    def told(self, found: Iterable[Atoms]) -> list[Explanation]:
+    def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
-        return [Explanation(atoms, one) for atoms, one in judged.items() if one is not None]
+        every = ((atoms, one) for atoms, one in judged.items() if one is not None)
+        return [Explanation(atoms, one, complete) for atoms, one in every]
 
     def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges.
@@ -129,13 +128,6 @@ class Search(Seen):
 
     def earned(self, atoms: Atoms) -> bool:
         return earned(atoms, lambda some: self.look(some, None))
-
-    def promising(self, atoms: Atoms, most: float) -> bool:
-        """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
-        found = self.look(atoms, None)
-        if found is None or not found.raw(0, None) <= most:
-            return False
-        return found.careful or found.beginning() <= BEGUN
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
         """Return the smallest of the sets that explained like pieces, where they do here."""
@@ -211,8 +203,10 @@ class Search(Seen):
         """Yield how to search, with how large a budget, and from which sets, one try after another.
 
         What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
-        Where like pieces are explained, what no formula gives is likelier than quite another set;
-        behind a router a computation takes several times as long.
+        Where like pieces are explained, what no formula gives is likelier than quite another set,
+        so that where nothing is near no start from nothing is tried; behind a router a computation
+        takes several times as long. There one try of `staged` may take its budget twice: token by
+        token, then without the first.
         """
         yield self.staged, 1, ways
         near = self.near([atoms for starts in ways for atoms in starts], candidates)
@@ -235,6 +229,7 @@ class Search(Seen):
         """Explain all tokens together, by what is known and a few bugs more.
 
         At the first token a rounding may have turned a router: then no right set explains it.
+        That has a budget of its own, as large as that of the stages, which are often used up.
         """
         self.start = self.trial.count
         nearest = sorted(known, key=lambda atoms: self.fit(atoms)[0])[:NEAR]

@@ -12,6 +12,9 @@ from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
+VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
+BEGUN = 8.0  # that a set may leave of one of the first tokens, where routers may turn others
+
 
 @dataclass
 class Seen:
@@ -56,6 +59,11 @@ class Seen:
         found = self.look(self.alone(atom), None)
         return found.effect(first, last) if found else 0.0
 
+    def possible(self, atom: Atom) -> bool:
+        """Say whether a bug moves the piece, and not to what is no number if the port has some."""
+        effect = self.effect(atom, 0, None)
+        return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
+
     def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
         """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
         found = self.look(atoms, in_rows(atoms, last))
@@ -63,6 +71,13 @@ class Seen:
             return (FAR,) * 3
         found = replace(found, noise=self.trial.relative_noise(self.piece, last))
         return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
+
+    def promising(self, atoms: Atoms, most: float) -> bool:
+        """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
+        found = self.look(atoms, None)
+        if found is None or not found.raw(0, None) <= most:
+            return False
+        return found.careful or found.beginning() <= BEGUN
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
         """Return a few of those that do the same to a stretch of tokens.

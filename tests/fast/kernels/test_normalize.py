@@ -70,6 +70,23 @@ def test_what_has_no_kernel_is_left_to_numpy(why):
     assert normalized(x.astype(dtype, copy=False), normal(1, x.shape[-1]), eps=EPS) is None
 
 
+@pytest.mark.parametrize(("dtype", "gain"), [(np.float16, 1e5), (np.float32, 1e300)])
+def test_a_gain_that_is_too_large_is_infinite_without_a_word(dtype, gain):
+    """By hand: warnings are errors here, and NumPy's way casts in silence."""
+    found = rms_norm(np.ones((1, 16), dtype), np.full(16, gain), eps=EPS)
+    assert_same_bits(found, np.full((1, 16), np.inf, dtype))
+
+
+class Uncast(np.ndarray):
+    def astype(self, *kind, **how):
+        raise AssertionError("a gain was cast for nothing")
+
+
+def test_a_gain_is_cast_only_for_a_kernel():
+    gain = normal(1, 32).view(Uncast)
+    assert normalized(normal(0, 2, 3, 32).astype(np.float16), gain, eps=EPS) is None
+
+
 @pytest.mark.parametrize("width", [16, 48, 1024])
 def test_bfloat16_is_rounded_before_the_gain_and_after_it(width):
     """By law: the bits of float32's norm, rounded, times the gain, rounded by NumPy."""

@@ -30,3 +30,10 @@ def test_the_sides_are_a_rounding_apart_and_holes_are_zeros(tmp_path):
         assert ours.size == 1_500_000 and not ours[PIECE:].any() and ours[:PIECE].all()
         apart = np.abs(ours - theirs).max()
         assert 0 < apart < 1e-6
+
+
+def test_a_folder_that_is_not_there_is_refused_in_a_line(tmp_path, capsys):
+    folder = str(tmp_path / "none")
+    assert comparing.main(["--folder", folder]) == 2
+    said = f"{folder}: no folder can be made there: No such file or directory\n"
+    assert capsys.readouterr().err == said

@@ -39,3 +39,11 @@ def test_as_many_bytes_are_written_as_a_trace_has(tmp_path, monkeypatch):
 def test_what_cannot_be_measured_is_refused(words, said, capsys):
     assert tracing.main([DEMO, *words]) == 2
     assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_folder_that_is_not_there_is_refused_in_a_line(tmp_path, capsys):
+    """By law: before a model is read, which there is none of either."""
+    folder = str(tmp_path / "none")
+    assert tracing.main([folder, "--folder", folder]) == 2
+    said = f"{folder}: no folder can be made there: No such file or directory\n"
+    assert capsys.readouterr().err == said

@@ -3,6 +3,7 @@
 By law, on random tensors under the names of a model; with --model on a real one.
 """
 
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -135,6 +136,19 @@ def test_another_precision_is_compared_by_its_values(name):
     result = diff(dump(), dump(cast))
     assert (result.verdict, result.compared) == ("parity", 4)
     assert diff(dump(), dump(cast, logits=-cast["logits"])).verdict == "diverged"
+
+
+def test_numbers_in_another_byte_order_are_read_as_they_are_meant(tmp_path, monkeypatch):
+    """By law: each sign is wrong; the wrong way round a sign is less than bfloat16's rounding."""
+    module = sys.modules["lockstep.parity.diff"]
+    monkeypatch.setattr(module, "MANY", 0)  # machine code, where there is Numba
+    numbers = np.random.default_rng(0).standard_normal(SHAPE).astype(ml_dtypes.bfloat16)
+    for side, sign in (("left", 1), ("right", -1)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "logits.npy", (sign * numbers.astype(np.float32)).astype(">f4"))
+    left, right = (open_dump(tmp_path / side) for side in ("left", "right"))
+    assert diff(left, left).verdict == "parity"
+    assert diff(left, right).verdict == "diverged"
 
 
 def test_bfloat16_stored_as_float32_is_seen_and_said():

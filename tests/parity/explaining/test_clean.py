@@ -36,6 +36,13 @@ def test_a_right_port_of_other_models_is_clean(name):
         check_clean(explained(name, port(name, level=level)))
 
 
+@pytest.mark.parametrize("level", ["layers", "logits"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_right_port_in_half_precision_of_gemma_is_clean(dtype, level):
+    name = "gemma4/sparse"
+    check_clean(explained(name, port(name, dtype=dtype, level=level)), dtype)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("name", ["models/untied_float32", "gemma4/sparse", "qwen3_moe/separate"])
 def test_a_short_prompt_is_enough_for_what_it_shows(name, length):

@@ -82,6 +82,13 @@ def test_what_a_tally_has_no_step_for_is_at_its_ends():
     assert (found[0], found[1], found[-2], found[-1], found.sum()) == (1, 2, 2, 2, 7)
 
 
+def test_a_difference_that_is_finite_is_counted_however_small_the_truth_is():
+    """By hand: 1e200 over 1e-150 is beyond float64, but not beyond the last bin; infinity is."""
+    for most, count, rest in ((1e200, 2, 0), (-1e200, 2, 0), (np.inf, 1, 1)):
+        found = distance(np.array([most, 1.0]), np.full(2, 1e-150)).histogram
+        assert found == Histogram(0, HIGHEST - 1, (count,), rest)
+
+
 def test_a_distance_has_it():
     truth = np.full(4, 2.0)
     assert distance(np.array([2.0, 2.0, 2.0, 4.0]), truth).histogram == Histogram(3, 0, (1,), 0)

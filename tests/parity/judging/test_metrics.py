@@ -143,6 +143,19 @@ def test_machine_code_finds_the_same(dtype, size, turned):
         assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.parametrize("types", [(">f4", ">f4"), (">f2", "<f2"), ("<f4", ">f4")])
+def test_another_byte_order_is_read_as_it_is_meant(types):
+    """By law: the same figures. The wrong way round what is exact in bfloat16 is tiny."""
+    truth = np.random.default_rng(3).integers(-8, 8, 2000).astype(np.float32)
+    found, plain = (
+        distance((-truth).astype(ours), truth.astype(theirs), crew=Crew(1, compiled=True))
+        for ours, theirs in (types, ["<" + kind[1:] for kind in types])
+    )
+    assert found.histogram == plain.histogram
+    assert (found.max_abs, found.rms_rel) == (16, 2)
+    assert (found.cosine, found.gain) == pytest.approx((-1, -1))
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [
     (INF, INF), (-INF, -INF), (INF, -INF), (NAN, 1), (1, NAN), (1, INF), (0, 0), (3e38, -3e38),
     (1e-45, 0),
@@ -191,6 +204,14 @@ def test_machine_code_asks_the_table_for_its_width():
     assert code is not None
     code(*blocks, lanes, counts, np.empty(BLOCK, np.uint16), SHIFT, BEFORE)
     assert counts.sum(axis=0).tolist() == [0] * 6 + [BLOCK]
+
+
+def test_threads_say_nothing_of_infinities(monkeypatch):
+    """By law: warnings are errors here, and each thread has its own way with them."""
+    monkeypatch.setattr(parts, "PIECE", 100)
+    truth = np.append(np.full(300, INF), 1.0)
+    with Crew(2, compiled=False) as crew:
+        assert distance(truth, truth.copy(), crew=crew).rms_rel == 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.reference.ops import softmax as reference_softmax
 from tests.draws import cast, normal, seeds, sizes, whole
 from tests.tolerances import assert_close, assert_same_bits
 
@@ -153,3 +154,11 @@ def test_the_scores_are_left_alone(backend):
     mask = backend.causal_mask(np.array([[1]]), np.array([[0, 1, 2]]), window=None)
     backend.softmax(row, mask, masked_row="zero")
     assert row.ravel().tolist() == [1, 2, 3]
+
+
+def test_scores_of_one_axis_are_a_row():
+    """By hand: 1/4 and 3/4, and one that is not seen; so is a row of any array."""
+    row, seen = np.log(np.array([1, 3, 9])), np.array([True, True, False])
+    found = reference_softmax(row, seen, masked_row="zero")
+    np.testing.assert_allclose(found, [0.25, 0.75, 0], rtol=1e-15)
+    assert_same_bits(reference_softmax(row[None], seen, masked_row="zero")[0], found)

@@ -1,5 +1,6 @@
 """One bit that turned by chance is one piece of evidence, however many tokens see it. By law."""
 
+from collections import Counter, OrderedDict
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import numpy as np
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes
 from lockstep.parity.explaining.tensors import Tensors
-from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph import Evaluator, by_queries
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise import ways
 from tests.parity.explaining.ports import graph_of, model_of
@@ -31,11 +32,13 @@ def turned(*tokens, number=VALUES):
     return {number: GRAPH.calls[number].followed(after)}
 
 
+def ballot(port):
+    trial = SimpleNamespace(dtype=FLOAT32, graph=GRAPH, port=lambda target: port)
+    return Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
+
+
 def votes_for(port, wrong):
-    trial = SimpleNamespace(
-        dtype=FLOAT32, graph=GRAPH, port=lambda target: RUN.target(target, port)
-    )
-    return Ballot(trial, [], {}).count(RUN, Piece(LAYER, ()), wrong, {})  # pyright: ignore[reportArgumentType]
+    return ballot(RUN.target(LAYER, port)).count(RUN, Piece(LAYER, ()), wrong, {})
 
 
 def test_a_token_that_only_sees_another_is_not_its_own():
@@ -71,3 +74,49 @@ def test_a_bug_of_many_tokens_wins_its_vote():
     assert votes.rows == TOKENS - 5 and votes.decided
     right = votes_for({}, turned(5))
     assert right == Votes(right=right.right, against=TOKENS - 5) and right.right > 0
+
+
+def test_a_token_that_only_sees_another_votes_against_a_bug():
+    """Later tokens see twelve that are as the bug makes them, and are right themselves."""
+    wrong = turned(*range(5, 17))
+    port, right = RUN.target(LAYER, wrong).copy(), RUN.target(LAYER)
+    port[:, 17:] = right[:, 17:]
+    votes = ballot(port).count(RUN, Piece(LAYER, ()), wrong, {})
+    later = int(np.count_nonzero(RUN.target(LAYER, wrong)[:, 17:] != right[:, 17:]))
+    assert (votes.right, votes.rows, votes.against) == (later, 12, 3)
+    assert votes.fault < 5 * votes.right and not votes.decided
+
+
+def test_a_large_matrix_is_never_there_as_a_whole(monkeypatch):
+    """By law: scores that were put off part in the tokens whose average parts."""
+    scores = next(call for call in GRAPH.calls if call.op == "attention_scores")
+    bent = replace(scores, options={"scale": 1.01 * scores.options["scale"]})
+    at_once = own_tokens(RUN, LAYER, {scores.number: bent}, {})
+    joined, made = by_queries.joined, set()
+    monkeypatch.setattr(by_queries, "LARGE", 1)
+    monkeypatch.setattr(by_queries, "BLOCK", 8 * 4 * 4 * TOKENS)
+    monkeypatch.setattr(
+        by_queries, "joined", lambda one, *rest: made.add(one.op) or joined(one, *rest)
+    )
+    own = own_tokens(replace(RUN, kept=OrderedDict()), LAYER, {scores.number: bent}, {})
+    assert made == {"attention_context"}
+    assert own is not None and np.flatnonzero(own).tolist() == [*range(1, TOKENS)]
+    assert (own == at_once).all()
+
+
+def test_what_both_have_is_computed_once():
+    """However many calls of one bug differ, all behind the other bug is computed once."""
+    asked = Counter()
+
+    class Counted(Evaluator):
+        def compute(self, call, values):
+            asked[call.number] += 1
+            return super().compute(call, values)
+
+    run = Counted(GRAPH, RUN.ops, RUN.dtype, {}, RUN.read)
+    norms = [call.number for call in GRAPH.calls if call.op == "rms_norm"]
+    other = turned(3, number=norms[0])
+    one = other | {norm: turned(5, number=norm)[norm] for norm in norms[1:]}
+    own = own_tokens(run, GRAPH.taps["logits"], one, other)
+    assert own is not None and np.flatnonzero(own).tolist() == [5]
+    assert len(norms) > 3 and max(asked.values()) == 2

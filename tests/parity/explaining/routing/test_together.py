@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.routing import together
 from lockstep.parity.explaining.routing.steering import Steering
 from lockstep.parity.explaining.routing.together import settle_together
 from lockstep.parity.explaining.tensors import Tensors
@@ -26,14 +27,17 @@ class Mixed:
     """
 
     forced: dict = field(default_factory=lambda: {ROUTER: np.zeros((1, TOKENS, EXPERTS), np.int8)})
-    asked: int = 0
+    count: int = 0
 
     def taken(self, forced):
         return {(int(t), int(e)) for _, t, e in np.argwhere(forced[ROUTER] > 0)}
 
     def errors(self, forced):
-        self.asked += 1
+        self.count += 1
         return np.full(TOKENS, 1.0 + 10 * len(self.taken(forced) ^ PORT))
+
+    def off(self, errors):
+        return errors > 1.0
 
     def near_pairs(self, number, forced):
         done = {token for token, _ in self.taken(forced)}
@@ -54,6 +58,28 @@ def test_what_helps_little_is_not_turned(monkeypatch):
         TOKENS, 1.0 - 0.001 * len(steering.taken(forced))))  # fmt: skip
     assert (settle_together(steering) == 1.0).all()  # pyright: ignore[reportArgumentType]
     assert not steering.forced[ROUTER].any()
+
+
+def test_only_choices_of_tokens_that_are_off_are_tried(monkeypatch):
+    """By hand: no more than one token shows what it took, though all might be turned."""
+    steering, asked = Mixed(), []
+    errors, second = steering.errors, np.arange(TOKENS) == 1
+
+    def seen(forced):
+        asked.append(steering.taken(forced))
+        return np.where(second, errors(forced), 1.0)
+
+    monkeypatch.setattr(steering, "errors", seen)
+    settle_together(steering)
+    assert {token for taken in asked for token, _ in taken} == {1}
+
+
+@pytest.mark.parametrize(("most", "found"), [(20, True), (5, False)])
+def test_too_many_choices_are_not_tried(most, found, monkeypatch):
+    monkeypatch.setattr(together, "MOST", most)
+    steering = Mixed()
+    assert (settle_together(steering) is not None) == found
+    assert steering.count <= most + 1
 
 
 @pytest.mark.parametrize(

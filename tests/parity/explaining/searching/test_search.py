@@ -147,6 +147,16 @@ def search_in(bugs: dict[str, str], dtype: str) -> tuple[Search, frozenset[Atom]
     return Search(trial, piece, [*here]), here
 
 
+def test_a_search_says_whether_all_that_does_as_well_was_looked_for():
+    """By law: not if its budget was used up before, and not of what is settled elsewhere."""
+    search, (atom,) = search_in({"norm-plus-one-missing": ""}, "float32")
+    assert [one.complete for one in search.explanations([], [], deep=False)] == [True]
+    settled = search.explanations([atom], [atom.hypothesis], deep=False)
+    assert [one.complete for one in settled] == [False]
+    search.budget = -1
+    assert [one.complete for one in search.explanations([], [], deep=False)] == [False]
+
+
 def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():
     """By witness: what is left is near the noise, and the bug leaves more of it by that measure."""
     loud, coarse = "act-silu-vs-gelu", "softmax-low-precision"
