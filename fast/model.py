@@ -87,8 +87,11 @@ class Model:
 
     @property
     def runs_ahead(self) -> bool:
-        """Whether a step can begin before the host has the id that it reads."""
-        return self.backend.runs_ahead
+        """Whether a step can begin before the host has the id that it reads.
+
+        Streamed experts are read as the host learns which ones a step visits.
+        """
+        return self.backend.runs_ahead and self.streamed is None
 
     @property
     def runs_on(self) -> str:
