@@ -26,5 +26,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Round to `dtype`, to nearest with ties to even; what is too large becomes infinite."""
+    if x.dtype == dtype:
+        return x
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return x.astype(dtype, copy=False)

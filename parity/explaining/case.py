@@ -23,7 +23,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
 )
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
-from lockstep.parity.explaining.searching.search import Explanation, Search
+from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
@@ -40,6 +40,7 @@ NOTHING = "nothing was compared: no tensor has the name and the shape of a tap o
 MOST_CONTRADICTIONS = 3
 ALIKE = 3  # explanations by several bugs that are tried on like pieces, beside those by one
 EXCHANGED = 12  # explanations that like pieces offer each other
+DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
@@ -126,17 +127,21 @@ class Case:
 
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
-        layer may have what nobody knows. Then like pieces try each other's explanations.
+        layer may have what nobody knows. What was searched in vain leaves less work for other
+        pieces, as long as nothing more is known. Then like pieces try each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
+        spent: Counter[int] = Counter()  # computations in vain, by how much was known
         waiting = self.by_ease()
         while waiting:
             taught = len(known)
             for piece in waiting:
-                now = self.graph.kind(piece), len(known)
-                if not self.explain(piece, known, deep=in_vain[now] < self.patience(piece)):
+                now, before = (self.graph.kind(piece), len(known)), self.trial.count
+                deep, effort = in_vain[now] < self.patience(piece), 1 / (1 + spent[now[1]] / DEAR)
+                if not self.explain(piece, known, deep=deep, effort=effort):
                     in_vain[now] += 1
+                    spent[now[1]] += self.trial.count - before
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
@@ -162,12 +167,20 @@ class Case:
             errors[piece.target] = error if error < FAR else FAR  # it may be no number
         return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
-    def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
-        """Search for what explains one piece; say whether anything does."""
+    def explain(
+        self, piece: Piece, known: Counter[Hypothesis], *, deep: bool, effort: float = 1.0
+    ) -> bool:
+        """Search for what explains one piece; say whether anything does.
+
+        `effort` is the share of the usual work that a deep search may do.
+        """
         narrow = [
             atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
         ]
-        search = Search(self.trial, piece, self.candidates(piece), narrow=narrow)
+        search = Search(
+            self.trial, piece, self.candidates(piece),
+            narrow=narrow, effort=effort, budget=round(effort * BUDGET),
+        )  # fmt: skip
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)

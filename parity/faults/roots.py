@@ -7,7 +7,7 @@ with that epsilon rounds as the wrong one would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import NORMS, rewrite
 from lockstep.parity.graph import Call, Graph
+from lockstep.reference.portions import portions
 from lockstep.reference.precision import accumulator, dtype_named
 
 # What stands under the wrong root, less nothing: of the centred rows, their power, and eps.
@@ -33,11 +34,26 @@ def rooted(under: Under, ops: tuple[str, ...] = NORMS, *places: str) -> Rewrite:
             power = np.mean(rows * rows, axis=-1, keepdims=True)
             with np.errstate(all="ignore"):
                 other = under(rows, power, eps) - power
-            return getattr(ops, call.op)(x, *weights, eps=other)
+            return by_rows(getattr(ops, call.op), x, weights, other)
 
         return call.replaced(wrong)
 
     return change
+
+
+def by_rows(norm: Any, x: np.ndarray, weights: Sequence[Any], eps: np.ndarray) -> np.ndarray:
+    """Return a norm of `x` (..., D), each row with its own `eps` (..., 1).
+
+    A norm takes a large array some rows at a time, but every `eps` at once: so it is given no more.
+    Heads (B, T, H, D) stay together, for a norm that is wrong already and looks at all of them.
+    """
+    whole = x.shape[-2:] if x.ndim > 3 else x.shape[-1:]
+    rows = x.reshape(-1, *whole)
+    own = np.broadcast_to(eps, (*x.shape[:-1], 1)).reshape(-1, *whole[:-1], 1)
+    out = np.empty_like(rows)
+    for some in portions(len(rows), rows[:1].size):
+        out[some] = norm(rows[some], *weights, eps=own[some])
+    return out.reshape(x.shape)
 
 
 def outside(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
@@ -86,7 +102,7 @@ def merged(lanes: int, *, whole: bool) -> Rewrite:
         with np.errstate(all="ignore"):
             power = np.mean(np.square(x.astype(np.float64)), axis=-1, keepdims=True)
             norm = ops.rms_norm if gain else ops.unit_norm
-            return norm(x, *gain, eps=parts[0][1] / x.shape[-1] + eps - power)
+            return by_rows(norm, x, gain, parts[0][1] / x.shape[-1] + eps - power)
 
     return rewrite(("rms_norm", "unit_norm"))(lambda call, graph: call.replaced(wrong))
 
@@ -119,8 +135,9 @@ def one_after_another(dtype: str) -> Under:
     def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
         held = dtype_named(dtype)
         squares, total = step(np.square(rows.astype(np.float32)), held), np.zeros_like(power)
-        for column in range(rows.shape[-1]):
-            total = step(total + squares[..., column : column + 1], held)
+        with np.errstate(over="ignore", invalid="ignore"):  # once: there are many columns
+            for column in range(rows.shape[-1]):
+                total = (total + squares[..., column : column + 1]).astype(held).astype(np.float64)
         return total / rows.shape[-1] + eps
 
     return under

@@ -68,10 +68,11 @@ class Batch:
 
     def values(self) -> list[np.ndarray | None]:
         reached = self.reached()
-        last = {source: number for number in sorted(reached) for source in self.sources(number)}
-        for number in sorted(reached):
+        taken = {number: self.sources(number) for number in sorted(reached)}
+        last = {source: number for number in taken for source in taken[number]}
+        for number in taken:
             self.compute(number, [one for one in reached[number] if one not in self.alone])
-            for source in self.sources(number) & self.stacks.keys():
+            for source in taken[number] & self.stacks.keys():
                 if last[source] == number:
                     del self.stacks[source]
         members, stack = self.stacks.get(self.target, ([], np.empty(0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ class Evaluator:
             return self.right(number)
         values: dict[int, Any] = {}
         for call in self.reached(number, rewritten):
-            for source in values_of(call):
+            for source in self.taken(call):
                 if source not in self.dumped and source not in values:
                     values[source] = self.made(source)
             values[call.number] = self.compute(call, values)
@@ -60,6 +60,11 @@ class Evaluator:
             behind = set().union(*(self.behind(n) for n in rewritten)) & on_the_way
             return [rewritten.get(n) or self.graph.calls[n] for n in sorted(behind)]
         return self.reached_anyhow(number, rewritten)
+
+    def taken(self, call: Call) -> Iterable[int]:
+        """Return the values that a call takes, rewritten or not."""
+        right = call is self.graph.calls[call.number]
+        return self.graph.sources(call.number) if right else values_of(call)
 
     def before(self, number: int) -> frozenset[int]:
         """Return a call and all that must be computed before it."""

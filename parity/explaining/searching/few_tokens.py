@@ -76,7 +76,7 @@ class FewTokens:
         spans = (self.span(meet[0], end),)
         spans += (self.span(end + 1, target),) if end < target else ()
         cut = any(axis is not None for axis in spans[0].axes.values())
-        return spans if cut and all(self.agrees(one, {}) for one in spans) else ()
+        return spans if cut and all(self.agrees_in(one, {}) for one in spans) else ()
 
     @cached_property
     def port(self) -> np.ndarray:
@@ -161,7 +161,15 @@ class FewTokens:
         return value if axis is None else np.take(value, self.tokens, axis=axis)
 
     def agrees(self, span: Span, calls: Calls) -> bool:
-        """Say whether some tokens can be computed without the others, and in a stack."""
+        """Say whether some tokens can be computed without the others, and in a stack.
+
+        They can if they can with each of the calls alone; what makes sense only together is tried.
+        """
+        each = ({number: call} for number, call in calls.items())
+        return all(self.agrees_in(span, one) for one in each) or self.agrees_in(span, calls)
+
+    def agrees_in(self, span: Span, calls: Calls) -> bool:
+        """Say whether what some tokens and a stack give is what all tokens do."""
         key = span.first, self.key_of(calls)
         if key not in self.alone:
             values = {one: self.right(one) for one in span.axes}
@@ -263,8 +271,8 @@ class FewTokens:
         else:
             way = self.trial.centre(None).before(number)
             here = {n: call for n, call in calls.items() if n in way}
-            known = way | self.trial.dumped.keys()
-            if any(source not in known for call in here.values() for source in values_of(call)):
+            taken = {source for call in here.values() for source in values_of(call)}
+            if any(source not in way and source not in self.trial.dumped for source in taken):
                 here = {n: call for n, call in calls.items() if n < self.spans[0].first}
         key = number, self.key_of(here)
         if key not in self.made:

@@ -194,7 +194,8 @@ def with_each_other(
     """
 
     def beside(number: int, call: Call) -> Iterator[tuple[int, tuple[Hypothesis, ...]]]:
-        for other in sorted({one.number for ref in call.inputs for one in agains(ref)}):
+        derived = (ref for ref in call.inputs if isinstance(ref, Derived))
+        for other in sorted({one.number for ref in derived for one in agains(ref)}):
             own = [bug for bug in wrong[number] if other in {*borrowed(bug, [number], graph)}]
             rest = tuple(bug for bug in wrong.get(other, ()) if bug not in own)
             if rest:

@@ -18,6 +18,7 @@ from lockstep.parity.explaining.searching.atom_sets import (
 from lockstep.parity.explaining.searching.earned import earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE, Seen
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
@@ -59,6 +60,7 @@ class Search(Seen):
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
     judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
+    effort: float = 1.0  # of the usual work: less where other pieces were searched in vain
     budget: int = BUDGET
     patient: bool = False  # with bugs that nothing shows but others beside them
     alike_known: bool = False  # whether a like piece is explained already
@@ -138,9 +140,9 @@ class Search(Seen):
         """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
         if not known:
             return []
-        self.patient, self.budget = True, BUDGET // 4
+        most, self.patient, self.budget = self.budget, True, BUDGET // 4
         found = self.attempted([[*taught, frozenset()]], known)
-        self.patient, self.budget = False, BUDGET
+        self.patient, self.budget = False, most
         return found
 
     def among(self, known: Sequence[Atom]) -> list[Atoms]:
@@ -212,7 +214,7 @@ class Search(Seen):
         near = self.near([atoms for starts in ways for atoms in starts], candidates)
         share = 1 if self.routed or self.alike_known else ALL_TOKENS
         rest = ways[:1] if self.alike_known else ways
-        yield (self.from_near, share, [near]) if near else (self.at_once, share, rest)
+        yield (self.from_near, 1, [near]) if near else (self.at_once, share, rest)
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
@@ -263,7 +265,7 @@ class Search(Seen):
         if found or solutions != [frozenset()]:
             return found
         before = self.trial.count
-        found = Segments(self.trial, self.piece, shown).sets(self.close)[:BEAM]
+        found = Segments(self.trial, self.piece, shown, self.effort).sets(self.close)[:BEAM]
         self.start += self.trial.count - before  # its work has a limit of its own
         return found
 
@@ -276,14 +278,14 @@ class Search(Seen):
         return self.stage(self.acausal(known, shown), shown, None, 0)
 
     def from_near(self, near: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain all tokens together, from the sets that come near to a few of them."""
-        return self.stage(near, self.distinct(visible, 0, None), None, 0)
+        """Explain all tokens together, from the sets that all but explain a few of them."""
+        return self.stage(near, self.distinct(visible, 0, None), None, 0, deepest=1)
 
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets that come near to a few tokens; none if that is too much work."""
         shown = self.distinct(visible, 0, None)
         least = SMALL * min(self.fit(frozenset()))
-        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None))
+        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None), self.effort)
         begun = [*known, *self.acausal(known, shown)]
         return wide.nearest(begun, DEEPEST - 1) if wide.possible else []
 
@@ -296,16 +298,17 @@ class Search(Seen):
         deepest: int = DEEPEST,
     ) -> list[Atoms]:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
-        beam = starts
+        beam, pace, stalled = starts, Pace(), False
         for depth in range(deepest + 1):
             found = [atoms for atoms in beam if self.accepts(atoms, skip, rows)]
             found = found or (self.finished(beam, candidates) if rows is None else [])
             if found:
                 return found[:BEAM]
-            if not beam or self.spent or depth == deepest:
+            if not beam or self.spent or stalled or depth == deepest:
                 break
             wide = depth == 0 and len(candidates) <= PAIRS
             beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
+            stalled = rows is None and not self.patient and pace.stalls(self.nearest(beam))
         return []
 
     def finished(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:

@@ -72,6 +72,10 @@ class Seen:
         found = replace(found, noise=self.trial.relative_noise(self.piece, last))
         return found.raw(first, last), found.scaled(first, last), found.mixed(first, last)
 
+    def nearest(self, some: Iterable[Atoms]) -> float:
+        """Return how far the port is from the nearest of some sets, as it is."""
+        return min((self.fit(atoms)[0] for atoms in some), default=FAR)
+
     def promising(self, atoms: Atoms, most: float) -> bool:
         """Say whether a quick measure leaves so little; if tokens may be off, not the first."""
         found = self.look(atoms, None)

@@ -64,6 +64,7 @@ class Segments:
     trial: Trial
     piece: Piece
     atoms: Sequence[Atom]
+    effort: float = 1.0  # of the usual work
     spent: float = 0.0
 
     @cached_property
@@ -147,7 +148,7 @@ class Segments:
             return None
         self.trial.count += 1
         self.spent += len(states.sets) * self.price
-        if self.spent > WORK:
+        if self.spent > self.effort * WORK:
             return None
         try:
             with np.errstate(all="ignore"):  # a broken port may hold anything

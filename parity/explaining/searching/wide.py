@@ -6,7 +6,7 @@ it then. A set costs little here, so hundreds of them are gone on from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from lockstep.parity.explaining.searching.earned import parts
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
@@ -29,6 +30,7 @@ NEAREST = 8  # sets that are handed on
 MOST, LEAST = 50_000, 5_000  # sets that are looked at; where the work allows fewer, none is
 WORK = 4e10  # products, of all that is looked at
 SURE = 2.0  # noises of the tokens that are looked at, below which nothing is missing
+TRUSTED = 0, 3  # measures that no factor helps: some sets of wrong bugs fit after one
 LEFT = 0.1  # of a value's size, below which bugs that are still missing add up
 
 
@@ -38,17 +40,20 @@ class Wide:
 
     few: FewTokens
     candidates: Sequence[Atom]
+    effort: float = 1.0  # of the usual work
     count: int = 0
     errors: dict[Atoms, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trial: Trial, piece: Piece, candidates: Sequence[Atom]) -> Wide:
+    def of(
+        cls, trial: Trial, piece: Piece, candidates: Sequence[Atom], effort: float = 1.0
+    ) -> Wide:
         axis = trial.graph.token_axes[piece.target][0]
         tokens = np.arange(trial.graph.shapes[piece.target][axis])
         unseen = trial.unseen.get(piece.target)
         tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
         few = FewTokens(trial, piece, spread_out(tokens), candidates)
-        return cls(few, candidates)
+        return cls(few, candidates, effort)
 
     @property
     def possible(self) -> bool:
@@ -68,6 +73,10 @@ class Wide:
         return min(MOST, WORK / max(price, 1.0))
 
     @property
+    def spent(self) -> bool:
+        return self.count > self.effort * self.most
+
+    @property
     def enough(self) -> float:
         """How near a set is that leaves no more to be found here: some noises."""
         return SURE * self.few.trial.relative_noise(self.few.piece, None)
@@ -76,7 +85,7 @@ class Wide:
         """Return the sets that are near to what the port has, the nearest one first."""
         begun = [*starts]
         self.measure(begun)
-        beam = self.best(begun, FIRST)
+        beam, pace = self.best(begun, FIRST), Pace()
         for depth in range(deepest):
             larger = dict.fromkeys(
                 atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
@@ -84,11 +93,18 @@ class Wide:
             larger |= dict.fromkeys(less for atoms in beam for less in parts(atoms) if less)
             self.measure(larger)
             beam = self.best(larger, BEAM if depth else FIRST)
-            if not beam or self.count > self.most or self.errors[beam[0]][0] <= self.enough:
+            if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
+                break
+            if pace.stalls(*self.least(beam)):
                 break
         self.measure(less for atoms in beam for less in parts(atoms) if less)
         near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
         return distinct(near, NEAREST)
+
+    def least(self, beam: Iterable[Atoms]) -> Iterator[float]:
+        """Yield what the nearest of some sets leaves, by each measure that is to be trusted."""
+        errors = [self.errors[atoms] for atoms in beam]
+        yield from (min(error[measure] for error in errors) for measure in TRUSTED)
 
     def best(self, some: Iterable[Atoms], keep: int) -> list[Atoms]:
         known = {atoms: self.errors[atoms] for atoms in some if atoms in self.errors}
@@ -101,7 +117,7 @@ class Wide:
     def measure(self, some: Iterable[Atoms]) -> None:
         new = (atoms for atoms in some if atoms not in self.errors)
         for part in in_parts(new, TOGETHER):
-            if self.count > self.most:
+            if self.spent:
                 return
             self.count += len(part)
             values = self.few.values(part)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.case import DEAR, Case
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph import Tensor, Value
@@ -42,7 +42,7 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
     """What the first of three layers hides, the second may show; after that no time is spent."""
     searched: list[int] = []
 
-    def explain(piece: Piece, known: Counter[int], *, deep: bool) -> bool:
+    def explain(piece: Piece, known: Counter[int], *, deep: bool, effort: float) -> bool:
         searched.extend([piece.target] * deep)
         if deep and piece.target in found:
             known[piece.target] += 1
@@ -54,10 +54,31 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3)],
         graph=SimpleNamespace(kind=lambda piece: ("layer",)),
         explain=explain, patience=lambda piece: patience, exchange=lambda: None,
-        tap=lambda piece: "", open=[],
+        tap=lambda piece: "", open=[], trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert searched == deep
+
+
+def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_is_known():
+    """By hand: the third of four pieces, each of a kind of its own, is explained."""
+    efforts: list[float] = []
+
+    def explain(piece: Piece, known: Counter[int], *, deep: bool, effort: float) -> bool:
+        case.trial.count += DEAR
+        efforts.append(effort)
+        if piece.target == 3:
+            known[3] += 1
+        return piece.target == 3
+
+    case = SimpleNamespace(
+        by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3, 4)],
+        graph=SimpleNamespace(kind=lambda piece: (piece.target,)),
+        explain=explain, patience=lambda piece: 1, exchange=lambda: None,
+        tap=lambda piece: "", open=[], trial=SimpleNamespace(count=0),
+    )  # fmt: skip
+    Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
+    assert efforts == [1, 1 / 2, 1 / 3, 1]
 
 
 @pytest.mark.parametrize(("weights", "patience"), [(4, 2), (5, 1)])

@@ -1,12 +1,15 @@
 """The wrong norms, each against a plain loop over its formula, or by hand."""
 
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.parity.faults.hand_made import one_call
+from lockstep.reference import portions
+from tests.draws import normal
+from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
 
 EPS = 0.02
 ROW = [3.0, -1.0, 0.5, 2.0, -0.25, 1.5]
@@ -84,6 +87,40 @@ def test_a_wrong_layer_norm_is_its_formula(case):
         for value, gain, shift in zip(ROW, GAIN, bias, strict=True)
     ]
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("norm-eps-outside-sqrt", ""),
+        ("norm-eps-inflated-by-rescale", ""),
+        ("norm-parallel-merge-wrong", "of two halves"),
+    ],
+    ids=" ".join,
+)
+def test_each_row_of_a_large_array_has_its_own_root(case, monkeypatch):
+    """By law: the right norm works on some rows of a large array at a time."""
+    rows = normal(3, 2, 7, N).astype(np.float64)
+    alone = [one_call(*case, "rms_norm", row[None], np.array(GAIN), eps=EPS) for row in rows[0]]
+    monkeypatch.setattr(portions, "FEW", 3 * N)
+    found = one_call(*case, "rms_norm", rows, np.array(GAIN), eps=EPS)
+    assert found.shape == rows.shape
+    np.testing.assert_allclose(found[0], np.concatenate(alone), rtol=1e-12)
+
+
+def test_a_norm_of_all_heads_may_have_a_wrong_root_too(monkeypatch):
+    """By loop: what stands under the right root is the mean over the heads of each token."""
+    heads = normal(4, 1, 5, 2, N).astype(np.float64)
+    one = replace(
+        call(0, "rms_norm", heads, np.ones(N), place="self_attn.k_norm", eps=EPS), arity=2
+    )
+    scope, root = variant("qk-norm-scope"), variant("norm-eps-outside-sqrt")
+    monkeypatch.setattr(portions, "FEW", 2 * 2 * N)
+    found = wrong(graph_of(one), lambda one, graph: root(scope(one, graph), graph))
+    own = np.square(heads).mean(axis=-1, keepdims=True)
+    other = np.square(np.sqrt(own) + EPS) - own
+    expected = heads / np.sqrt(own.mean(axis=-2, keepdims=True) + other)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_one_root_for_all_heads():

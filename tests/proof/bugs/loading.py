@@ -97,14 +97,15 @@ def data_offset(port: Port, layers: str) -> None:
 def layers_swapped(port: Port) -> None:
     """Exchange the first two layers of one kind and one shape."""
     first, second = port.blocks[:2] if alike(*port.blocks[:2]) else pair(port)
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+    tensors = (block.state_dict().values() for block in (first, second))  # buffers are loaded too
+    for one, other in zip(*tensors, strict=True):
         kept = one.clone()
         one.copy_(other)
         other.copy_(kept)
 
 
 def alike(first: torch.nn.Module, second: torch.nn.Module) -> bool:
-    shapes = [[(n, p.shape) for n, p in one.named_parameters()] for one in (first, second)]
+    shapes = [[(n, t.shape) for n, t in one.state_dict().items()] for one in (first, second)]
     return shapes[0] == shapes[1]
 
 

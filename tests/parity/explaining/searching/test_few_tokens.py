@@ -76,6 +76,29 @@ def test_tokens_of_each_pair_of_bugs_are_those_of_the_whole_computation(name: st
     assert compared > 40
 
 
+def test_calls_that_agree_alone_agree_together():
+    """By law: it is asked of each call once, and not of every set of them."""
+    trial, piece = layer_of(MODEL)
+    atoms = atoms_of(trial, piece, ["norm-applied-twice", "act-silu-vs-gelu"])
+    few = FewTokens(trial, piece, TOKENS, atoms)
+    few.values([frozenset([atom]) for atom in atoms])
+    asked = len(few.alone)
+    few.values([frozenset(some) for some in combinations(atoms, 2)])
+    assert len(few.alone) == asked
+
+
+def test_less_effort_looks_at_fewer_sets(monkeypatch: pytest.MonkeyPatch):
+    """By law."""
+    monkeypatch.setattr(module, "TOGETHER", 10)
+    trial, piece = layer_of(MODEL, ["mask-bool-added", "act-silu-vs-gelu[gelu (tanh) for silu]"])
+    atoms = atoms_of(trial, piece, SOME)
+    usual, hasty = (Wide.of(trial, piece, atoms, effort) for effort in (1.0, 1e-4))
+    for wide in (usual, hasty):
+        wide.nearest([frozenset()], 3)
+    assert hasty.possible
+    assert usual.count > 2 * hasty.count
+
+
 def test_what_goes_through_attention_twice_is_not_cut_into_tokens():
     """By hand: without the first layer's output, the second needs all of its tokens."""
     trial, _ = layer_of(MODEL)
@@ -148,6 +171,21 @@ def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.Monke
     for deepest in (3, 4):  # at the end as on the way
         assert wide.nearest([frozenset()], deepest)[0] == frozenset([one, two])
         wide.errors.clear()
+
+
+def test_a_wide_search_that_gets_no_nearer_ends(monkeypatch: pytest.MonkeyPatch):
+    """By hand: no measure counts that is taken after a factor."""
+    atoms = [Atom(Hypothesis(None, id, "", 0, HERE), HERE) for id in "abcdefghi"]  # pyright: ignore[reportArgumentType]
+
+    def measure(self: Wide, some: Iterable[Atoms]) -> None:
+        self.errors |= {one: (0.5, 0.5 ** len(one), 0.5 ** len(one), 0.4) for one in some}
+
+    monkeypatch.setattr(Wide, "measure", measure)
+    monkeypatch.setattr(Wide, "enough", 0.0)
+    monkeypatch.setattr(Wide, "most", 1000)
+    wide = Wide(SimpleNamespace(), atoms)  # pyright: ignore[reportArgumentType]
+    wide.nearest([frozenset()], 8)
+    assert max(map(len, wide.errors)) == 3
 
 
 def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):

@@ -205,6 +205,18 @@ def test_the_deepest_sets_of_a_stage_are_the_last(monkeypatch: pytest.MonkeyPatc
     assert search.stage([frozenset()], search.atoms, 1, 0, deepest=1) == []
 
 
+@pytest.mark.parametrize(("rows", "steps"), [(None, 3), (1, module.DEEPEST)])
+def test_a_search_of_all_tokens_that_gets_no_nearer_ends(rows, steps, monkeypatch):
+    """By hand: two steps leave what the first one left. The first tokens may hide what is near."""
+    search, both = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
+    grown: list[frozenset[Atom]] = []
+    monkeypatch.setattr(search, "accepts", lambda *_: False)
+    monkeypatch.setattr(search, "finished", lambda *_: [])
+    monkeypatch.setattr(search, "grown", lambda *_, keep: grown.append(both) or [both])
+    assert search.stage([frozenset()], search.atoms, rows, 0) == []
+    assert len(grown) == steps
+
+
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_set_that_a_bug_more_leaves_as_it_was_is_gone_on_from_by_the_patient(patient):
     """By hand: beside a mask that masks nothing, its number does nothing; a scale does."""
