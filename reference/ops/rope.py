@@ -1,7 +1,8 @@
 import numpy as np
 
+from lockstep.reference.portions import portions
 from lockstep.reference.precision import accumulator, rounded
-from lockstep.reference.shapes import Frequencies, Positions, Queries
+from lockstep.reference.shapes import Array, Frequencies, Positions, Queries
 
 
 def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: float) -> Queries:
@@ -26,7 +27,16 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     work = accumulator(x.dtype)
     angle = positions[:, None, :, None] * frequencies[..., None, None, :]  # (B, 1, L, D/2)
     cos, sin = (factor * np.cos(angle)).astype(work), (factor * np.sin(angle)).astype(work)
-    first, second = np.split(x.astype(work, copy=False), 2, axis=-1)
+    out, length = np.empty(x.shape, x.dtype), x.shape[-2]
+    for some in portions(length, x.size // max(length, 1)):
+        rows = np.s_[..., some, :]
+        out[rows] = rounded(turned(x[rows].astype(work, copy=False), cos[rows], sin[rows]), x.dtype)
+    return out
+
+
+def turned(x: Queries, cos: Array, sin: Array) -> Queries:
+    """Return those of some tokens, in the dtype of the cosines and sines."""
+    first, second = np.split(x, 2, axis=-1)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        turned = (first * cos - second * sin, second * cos + first * sin)
-    return rounded(np.concatenate(turned, axis=-1), x.dtype)
+        both = (first * cos - second * sin, second * cos + first * sin)
+    return np.concatenate(both, axis=-1)

@@ -27,7 +27,7 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
     wide = np.atleast_2d(scores.astype(accumulator(scores.dtype), copy=False))
-    mask = np.broadcast_to(mask, wide.shape)
+    mask = np.broadcast_to(mask, (*mask.shape[:-2], *wide.shape[-2:]))
     out = np.empty(wide.shape, scores.dtype)
     queries = wide.shape[-2]
     for some in portions(queries, wide.size // max(queries, 1)):
@@ -38,13 +38,18 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
 
 def weights(scores: Array, mask: Mask, masked_row: str) -> Array:
     """Return those of some queries, in the dtype that sums are carried in."""
-    seen = np.ascontiguousarray(np.where(mask, scores, -np.inf))  # else sums hang on how many
+    powers = np.zeros(scores.shape, scores.dtype)  # as they stay for a masked key
+    columns = np.flatnonzero(mask.any(axis=tuple(range(mask.ndim - 1))))
+    reach = columns.max(initial=-1) + 1  # no query sees a key from there on
+    seen = scores[..., :reach].copy()
+    np.copyto(seen, -np.inf, where=~mask[..., :reach])
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         seen -= peak(seen)
-        powers = np.exp(seen, out=seen)  # 0 for a masked key
+        np.exp(seen, out=powers[..., :reach])
         powers /= powers.sum(axis=-1, keepdims=True)
-    policy = MASKED_ROWS[masked_row](max(scores.shape[-1], 1))
-    np.copyto(powers, policy, where=~mask.any(axis=-1, keepdims=True))
+    blind = ~mask.any(axis=-1, keepdims=True)
+    if blind.any():
+        np.copyto(powers, MASKED_ROWS[masked_row](max(scores.shape[-1], 1)), where=blind)
     return powers
 
 

@@ -16,11 +16,9 @@ from tokenizers.decoders import DecodeStream
 
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.resolve import is_gguf
-from lockstep.reference.tokenizer.chat_template import render_template
-from lockstep.reference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
 from lockstep.reference.tokenizer.settings import ChatTemplate, Settings, read_settings
 from lockstep.reference.tokenizer.stream import TextStream
-from lockstep.reference.tokenizer.tokenizer_file import read_tokenizer, refusing_panics
+from lockstep.reference.tokenizer.tokenizer_file import MAX_ID, read_tokenizer, refusing_panics
 
 TOKENIZER_FILE = "tokenizer.json"
 # Far more than any context; encoding takes some hundred bytes of memory a byte.
@@ -37,6 +35,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     of them is not valid.
     """
     if is_gguf(path):
+        from lockstep.reference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
+
         return Tokenizer(path, *read_gguf_tokenizer(path))
     file = path / TOKENIZER_FILE
     return Tokenizer(file, read_tokenizer(file), read_settings(path))
@@ -86,6 +86,8 @@ class Tokenizer:
         special tokens do too. Keys of a message whose value is None are left out, as transformers
         does. Raises InputError without a template and for every way in which one can fail.
         """
+        from lockstep.reference.tokenizer.chat_template import render_template
+
         template = self._template(with_tools=bool(variables.get("tools")))
         for message in messages:
             if not isinstance(message, dict):
@@ -101,12 +103,12 @@ class Tokenizer:
         return render_template(template.source, given, path=template.path)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Return the text of ids, with special tokens only if `special`. Ids from `size` on have
-        no text.
+        """Return the text of ids, with special tokens only if `special`. Ids that are no token's
+        have no text.
 
         Raises InputError for a negative id.
         """
-        known = [number for number in map(self._checked, ids) if number < self.size]
+        known = [number for number in map(self._checked, ids) if self._is_token(number)]
         with refusing_panics(self.path, "cannot decode"):
             return self._backend.decode(known, skip_special_tokens=not special)
 
@@ -115,7 +117,7 @@ class Tokenizer:
         steps = DecodeStream(skip_special_tokens=True)
 
         def step(number: int) -> str | None:
-            if self._checked(number) >= self.size:
+            if not self._is_token(self._checked(number)):
                 return None
             with refusing_panics(self.path, "cannot decode"):
                 return steps.step(self._backend, number)
@@ -124,7 +126,11 @@ class Tokenizer:
 
     def token(self, number: int) -> str:
         """Return how the tokenizer's vocabulary spells an id ('Ġhello'), "" if it has no token."""
-        return (self._backend.id_to_token(number) or "") if 0 <= number < self.size else ""
+        return (self._backend.id_to_token(number) or "") if self._is_token(number) else ""
+
+    def _is_token(self, number: int) -> bool:
+        # Not by `size`: that takes the whole vocabulary out of the package.
+        return 0 <= number <= MAX_ID and self._backend.id_to_token(number) is not None
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:

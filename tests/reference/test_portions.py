@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.reference import portions
-from lockstep.reference.ops import rms_norm, silu, softmax
+from lockstep.reference.ops import rms_norm, rope, silu, softmax
 from tests.draws import normal
 from tests.tolerances import assert_same_bits
 
@@ -44,6 +44,35 @@ def test_rows_are_added_up_alike_however_they_lie(name, few, monkeypatch):
     assert_same_bits(
         OPERATIONS[name](*map(np.asfortranarray, (x, seen))), OPERATIONS[name](x, seen)
     )
+
+
+@pytest.mark.parametrize("few", [1, 130, 1000])
+@pytest.mark.parametrize("lying", LYING)
+def test_some_tokens_at_a_time_are_turned_to_the_same_bits(lying, few, monkeypatch):
+    """By law: of a token at a time, of two, of all; positions and frequencies of each row's own."""
+    x, positions = (
+        LYING[lying](normal(0, 2, 3, 7, 20)),
+        np.array([[*range(7)], [9, 3, 4, 1, 8, 2, 2]]),
+    )
+    frequencies = np.abs(normal(1, 2, 10)).astype(np.float64)
+    whole = rope(x, positions, frequencies, factor=1.25)
+    monkeypatch.setattr(portions, "FEW", few)
+    assert_same_bits(rope(x, positions, frequencies, factor=1.25), whole)
+
+
+@pytest.mark.parametrize("few", [1, 3000, 1 << 17])
+def test_keys_that_no_query_of_a_portion_sees_change_no_bit(few, monkeypatch):
+    """By hand: the formula over all keys, masked ones at -inf. What they hold does not matter."""
+    monkeypatch.setattr(portions, "FEW", few)
+    scores, seen = normal(0, 2, 3, 40, 300), np.tril(np.ones((2, 1, 40, 300), bool), 150)
+    seen[1, 0, :7] = False
+    hidden = np.where(seen, scores, -np.inf)
+    peak = np.where(seen.any(-1, keepdims=True), hidden.max(axis=-1, keepdims=True), 0)
+    powers = np.exp(hidden - peak)
+    total = powers.sum(axis=-1, keepdims=True)
+    expected = np.where(total > 0, powers / np.maximum(total, 1e-30), 0).astype(np.float32)
+    spoiled = np.where(seen, scores, np.nan)
+    assert_same_bits(softmax(spoiled, seen, masked_row="zero"), expected)
 
 
 @pytest.mark.parametrize("rows, width, few, expected", [(7, 3, 6, 4), (7, 3, 2, 7), (0, 3, 6, 0)])

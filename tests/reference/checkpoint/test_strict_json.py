@@ -70,6 +70,11 @@ REFUSED = {
     "duplicate": (b'{"a": {"b": 1, "b": 1}}', "duplicate key 'b'"),
     "duplicate by escape": (b'{"a": 1, "\\u0061": 2}', "duplicate key 'a'"),
     "too deep": (b"[[[[[]]]]]", "config is nested deeper than 4 levels"),
+    "too deep behind backslashes": (
+        rb'["\\", [[[[]]]], "]"]',
+        "config is nested deeper than 4 levels",
+    ),
+    "too deep behind a quote": (rb'["\\\"[", [[[[]]]]]', "config is nested deeper than 4 levels"),
     "too many": (b"[" + b"0," * 64 + b"0]", "config is too complex: 65 entries, the limit is 64"),
     "too large": (b" " * 4097, "config of 4097 bytes is over the limit of 4096"),
     "raw control character": (b'{"a": "\n"}', "config is not valid JSON at byte 7"),

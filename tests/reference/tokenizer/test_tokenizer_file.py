@@ -60,6 +60,16 @@ BAD = {
     "merge number": (model(merges=[[1, 2]]), "bad merge"),
     "merge unknown": (model(merges=[["h", "é€"]]), "merge refers to unknown token 'é€'"),
     "merge panic": (model(merges=[["h", "h"]]), "merge refers to unknown token 'hh'"),
+    "merge longer than all": (model(merges=[["hello"] * 2]), "unknown token 'hellohello'"),
+    "merge text longer than all": (model(merges=["hello hello"]), "unknown token 'hellohello'"),
+    "merge of two spaces": (model(merges=["h  e"]), "bad merge 'h  e' (merge 0)"),
+    "merges with NUL": (model(merges=["h\0h e"]), "merge refers to unknown token 'h\\x00h'"),
+    "merges of two kinds": (model(merges=["h e", ["h", "e"]]), "not a valid tokenizer"),
+    "merge object": (model(merges=[{"h": 1, "e": 2}]), "bad merge"),
+    "empty token": (
+        lambda content: (vocab(**{"": 265})(content), model(merges=[["h", ""]])(content)),
+        "bad merge ['h', '']",
+    ),
     "bytes missing": (model(byte_fallback=True), "byte_fallback needs the token '<0x00>'"),
     "added empty": (add("", 265), "bad added token ''"),
     "added long": (add("x" * 5000, 265), "bad added token 'xxx"),
@@ -79,7 +89,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("edit, message", BAD.values(), ids=BAD)
-def test_a_hostile_file_is_one_line(contents, tmp_path: Path, edit: Edit, message: str) -> None:
+def test_a_hostile_file_is_one_line(
+    contents, tmp_path: Path, capfd, edit: Edit, message: str
+) -> None:
     content = contents["byte_level"]()
     edit(content)
     path = tmp_path / "tokenizer.json"
@@ -90,6 +102,7 @@ def test_a_hostile_file_is_one_line(contents, tmp_path: Path, edit: Edit, messag
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).encode()) <= 400
     assert str(caught.value).isprintable()
+    assert capfd.readouterr().err == ""  # a panic of the package would tell its own story there
 
 
 @pytest.mark.parametrize(
