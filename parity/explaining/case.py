@@ -126,7 +126,8 @@ class Case:
 
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
-        layer may have what nobody knows. Then like pieces try each other's explanations.
+        layer may have what nobody knows. One more is searched token by token before that. Then like
+        pieces try each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
@@ -135,7 +136,9 @@ class Case:
             taught = len(known)
             for piece in waiting:
                 now = self.graph.kind(piece), len(known)
-                if not self.explain(piece, known, deep=in_vain[now] < self.patience(piece)):
+                vain, patience = in_vain[now], self.patience(piece)
+                deep, brief = vain <= patience, vain == patience
+                if not self.explain(piece, known, deep=deep, brief=brief):
                     in_vain[now] += 1
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
@@ -162,12 +165,17 @@ class Case:
             errors[piece.target] = error if error < FAR else FAR  # it may be no number
         return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
-    def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
+    def explain(
+        self, piece: Piece, known: Counter[Hypothesis], *, deep: bool, brief: bool = False
+    ) -> bool:
         """Search for what explains one piece; say whether anything does."""
         narrow = [
             atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
         ]
-        search = Search(self.trial, piece, self.candidates(piece), narrow=narrow)
+        proven = self.proven(piece)
+        search = Search(
+            self.trial, piece, self.candidates(piece), narrow=narrow, proven=proven, brief=brief
+        )
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
@@ -188,6 +196,13 @@ class Case:
             return True
         self.open = [one for one in self.open if one is not piece]
         return False
+
+    def proven(self, piece: Piece) -> set[Hypothesis]:
+        """Return the bugs without which some like piece cannot be explained."""
+        kind = self.graph.kind(piece)
+        like = (some for other, some in self.explained if self.graph.kind(other) == kind)
+        sets = ([{atom.hypothesis for atom in one.atoms} for one in some] for some in like)
+        return set().union(*(set.intersection(*some) for some in sets))
 
     def taught(self, piece: Piece) -> list[frozenset[Atom]]:
         """Return what explains like pieces, as it would act in this one."""

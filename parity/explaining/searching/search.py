@@ -15,10 +15,10 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
-from lockstep.parity.explaining.searching.earned import earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
-from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE, Seen
+from lockstep.parity.explaining.searching.merged import merged
+from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE, Seen
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
 from lockstep.parity.explaining.searching.wide import Wide
@@ -29,7 +29,6 @@ COARSE = 100.0  # times as many, where a coarse grid turns single values
 SMALL = 0.03  # of the error that is left: less is not tried yet
 BEAM = 8
 NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
-PAIRS = 60  # candidates of which every pair is tried
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 TOGETHER = 64  # sets that are looked at before the budget is asked again
@@ -61,6 +60,7 @@ class Search(Seen):
     start: int = 0
     budget: int = BUDGET
     patient: bool = False  # with bugs that nothing shows but others beside them
+    brief: bool = False  # token by token alone, after like pieces were searched in vain
     alike_known: bool = False  # whether a like piece is explained already
 
     def explanations(
@@ -88,7 +88,8 @@ class Search(Seen):
         deep = deep and not self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
-        found = found or (self.sets(visible, known, taught) if deep else [])
+        moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
+        found = found or (self.sets(moving, known, taught) if deep else [])
         every = self.with_siblings(found, visible)
         return self.told(every, complete=not self.spent)
 
@@ -125,9 +126,6 @@ class Search(Seen):
         if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
             return False
         return self.explains(atoms, patient=patient) and self.earned(atoms)
-
-    def earned(self, atoms: Atoms) -> bool:
-        return earned(atoms, lambda some: self.look(some, None))
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
         """Return the smallest of the sets that explained like pieces, where they do here."""
@@ -193,7 +191,7 @@ class Search(Seen):
                 self.budget = share * most if starts == tries[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
-                if needed := [*filter(self.earned, map(self.needed, found))]:
+                if needed := [*filter(self.earned, map(self.fewest, found))]:
                     return smallest(needed)
         return []
 
@@ -209,6 +207,8 @@ class Search(Seen):
         token, then without the first.
         """
         yield self.staged, 1, ways
+        if self.brief:
+            return
         near = self.near([atoms for starts in ways for atoms in starts], candidates)
         share = 1 if self.routed or self.alike_known else ALL_TOKENS
         rest = ways[:1] if self.alike_known else ways
@@ -253,7 +253,7 @@ class Search(Seen):
         return solutions
 
     def shows(self, atom: Atom, first: int, last: int | None) -> bool:
-        return self.patient or self.effect(atom, first, last) > VISIBLE
+        return self.patient or self.effect(atom, first, last) > self.least
 
     def first(self, solutions: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token: by one bug more, else from nothing by a few on any side."""
@@ -374,15 +374,21 @@ class Search(Seen):
                     atoms = rest
         return atoms
 
-    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets, and those that do as well with one bug exchanged for another.
+    def fewest(self, atoms: Atoms) -> Atoms:
+        """Leave out what can be left out, and put one bug in the place of several, if that does."""
+        atoms = self.needed(atoms)
+        fewer = [*merged(atoms, self.atoms)]
+        self.look_at(fewer, None)
+        return next((self.fewest(some) for some in fewer if self.settles(some)), atoms)
 
-        In a larger set only what does the same alone is exchanged: that is what cannot be told.
+    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets, and those that do as well with one bug exchanged for another; in a
+        larger set for one that does the same: that is what cannot be told.
         """
         every = dict.fromkeys(found)
         for atoms in found[:BEAM]:
             for atom in atoms:
-                for other in visible if len(atoms) == 1 else self.alike(atom, visible):
+                for other in visible if len(atoms) == 1 else self.alike(atoms, atom, visible):
                     if other not in atoms and not self.spent:
                         sibling = atoms - {atom} | {other}
                         if self.settles(sibling):
