@@ -127,8 +127,9 @@ class Case:
 
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
-        layer may have what nobody knows. What was searched in vain leaves less work for other
-        pieces, as long as nothing more is known. Then like pieces try each other's explanations.
+        layer may have what nobody knows. One more is searched token by token before that. What was
+        searched in vain leaves less work for other pieces, as long as nothing more is known. Then
+        like pieces try each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
@@ -138,8 +139,10 @@ class Case:
             taught = len(known)
             for piece in waiting:
                 now, before = (self.graph.kind(piece), len(known)), self.trial.count
-                deep, effort = in_vain[now] < self.patience(piece), 1 / (1 + spent[now[1]] / DEAR)
-                if not self.explain(piece, known, deep=deep, effort=effort):
+                vain, patience = in_vain[now], self.patience(piece)
+                deep, brief = vain <= patience, vain == patience
+                effort = 1 / (1 + spent[now[1]] / DEAR)
+                if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
                     spent[now[1]] += self.trial.count - before
                 progress(self.tap(piece))
@@ -168,7 +171,13 @@ class Case:
         return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
     def explain(
-        self, piece: Piece, known: Counter[Hypothesis], *, deep: bool, effort: float = 1.0
+        self,
+        piece: Piece,
+        known: Counter[Hypothesis],
+        *,
+        deep: bool,
+        brief: bool = False,
+        effort: float = 1.0,
     ) -> bool:
         """Search for what explains one piece; say whether anything does.
 
@@ -179,7 +188,8 @@ class Case:
         ]
         search = Search(
             self.trial, piece, self.candidates(piece),
-            narrow=narrow, effort=effort, budget=round(effort * BUDGET),
+            narrow=narrow, proven=self.proven(piece),
+            brief=brief, effort=effort, budget=round(effort * BUDGET),
         )  # fmt: skip
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
@@ -201,6 +211,13 @@ class Case:
             return True
         self.open = [one for one in self.open if one is not piece]
         return False
+
+    def proven(self, piece: Piece) -> set[Hypothesis]:
+        """Return the bugs without which some like piece cannot be explained."""
+        kind = self.graph.kind(piece)
+        like = (some for other, some in self.explained if self.graph.kind(other) == kind)
+        sets = ([{atom.hypothesis for atom in one.atoms} for one in some] for some in like)
+        return set().union(*(set.intersection(*some) for some in sets))
 
     def taught(self, piece: Piece) -> list[frozenset[Atom]]:
         """Return what explains like pieces, as it would act in this one."""

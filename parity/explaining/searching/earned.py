@@ -18,10 +18,13 @@ LESS = 0.95  # of the error without some bugs, that they must leave less than
 HALF = 0.5  # the same of the square of the token that was the farthest
 
 
-def earned(atoms: Atoms, look: Callable[[Atoms], Look | None]) -> bool:
-    """Say whether every bug of a set, and every two of them, leave less than the others alone."""
+def earned(atoms: Atoms, look: Callable[[Atoms], Look | None], given: Atoms = frozenset()) -> bool:
+    """Say whether every bug of a set, and every two of them, leave less than the others alone.
+
+    Those that are `given` need not: there is another reason for them.
+    """
     found = look(atoms)
-    left_out = (look(rest) for rest in parts(atoms))
+    left_out = (look(rest) for rest in parts(atoms) if not atoms - rest <= given)
     return found is not None and all(rest is None or nearer(found, rest) for rest in left_out)
 
 

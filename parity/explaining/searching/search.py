@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import (
@@ -15,22 +15,19 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
-from lockstep.parity.explaining.searching.earned import earned
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
-from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE, Seen
+from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
+from lockstep.parity.explaining.searching.settling import COARSE, Settling
 from lockstep.parity.explaining.searching.stages import stages
 from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.judging.judge import Judgement
 
-PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
-COARSE = 100.0  # times as many, where a coarse grid turns single values
 SMALL = 0.03  # of the error that is left: less is not tried yet
 BEAM = 8
 NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
-PAIRS = 60  # candidates of which every pair is tried
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 DEEPEST = 7  # bugs at once inside of one piece
 TOGETHER = 64  # sets that are looked at before the budget is asked again
@@ -54,15 +51,15 @@ class Explanation:
 
 
 @dataclass
-class Search(Seen):
+class Search(Settling):
     """The search over one piece."""
 
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
-    judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
     effort: float = 1.0  # of the usual work: less where other pieces were searched in vain
     budget: int = BUDGET
     patient: bool = False  # with bugs that nothing shows but others beside them
+    brief: bool = False  # token by token alone, after like pieces were searched in vain
     alike_known: bool = False  # whether a like piece is explained already
 
     def explanations(
@@ -90,7 +87,8 @@ class Search(Seen):
         deep = deep and not self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
-        found = found or (self.sets(visible, known, taught) if deep else [])
+        moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
+        found = found or (self.sets(moving, known, taught) if deep else [])
         every = self.with_siblings(found, visible)
         return self.told(every, complete=not self.spent)
 
@@ -98,38 +96,6 @@ class Search(Seen):
         judged = {atoms: self.judged[atoms] for atoms in found}
         every = ((atoms, one) for atoms, one in judged.items() if one is not None)
         return [Explanation(atoms, one, complete) for atoms, one in every]
-
-    def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
-        """Say whether nothing but noise is left: roughly first, then as `diff` judges.
-
-        A bug may make more noise than the right computation has, as where it divides by a small
-        difference. Where few are asked, be `patient`.
-        """
-        if not self.may_explain(atoms, patient=patient):
-            return False
-        if atoms not in self.judged:
-            calls = rewritten(atoms, self.trial.graph)
-            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=self.coarse(atoms))
-        judgement = self.judged[atoms]
-        return judgement is not None and judgement.passed
-
-    def may_explain(self, atoms: Atoms, *, patient: bool = False) -> bool:
-        """Say whether the quick measure leaves little enough for the full one to be asked."""
-        wide = patient or self.coarse(atoms)
-        return self.promising(atoms, PROMISING * (COARSE if wide else 1))
-
-    def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
-        """Say whether nothing but noise is left, and each of the bugs is there for a reason.
-
-        Behind a router it takes long to say the first, and the second rules most sets out.
-        """
-        new = self.routed and atoms not in self.judged
-        if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
-            return False
-        return self.explains(atoms, patient=patient) and self.earned(atoms)
-
-    def earned(self, atoms: Atoms) -> bool:
-        return earned(atoms, lambda some: self.look(some, None))
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
         """Return the smallest of the sets that explained like pieces, where they do here."""
@@ -195,7 +161,7 @@ class Search(Seen):
                 self.budget = share * most if starts == tries[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
-                if needed := [*filter(self.earned, map(self.needed, found))]:
+                if needed := [*filter(self.earned, map(self.fewest, found))]:
                     return smallest(needed)
         return []
 
@@ -211,6 +177,8 @@ class Search(Seen):
         token, then without the first.
         """
         yield self.staged, 1, ways
+        if self.brief:
+            return
         near = self.near([atoms for starts in ways for atoms in starts], candidates)
         share = 1 if self.routed or self.alike_known else ALL_TOKENS
         rest = ways[:1] if self.alike_known else ways
@@ -255,7 +223,7 @@ class Search(Seen):
         return solutions
 
     def shows(self, atom: Atom, first: int, last: int | None) -> bool:
-        return self.patient or self.effect(atom, first, last) > VISIBLE
+        return self.patient or self.effect(atom, first, last) > self.least
 
     def first(self, solutions: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token: by one bug more, else from nothing by a few on any side."""
@@ -367,25 +335,14 @@ class Search(Seen):
             atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
         ]
 
-    def needed(self, atoms: Atoms) -> Atoms:
-        """Leave out what can be left out, alone or with another bug that undoes it."""
-        for size in (1, 2):
-            ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
-            for some in combinations(ordered, size):
-                rest = atoms - {*some}
-                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
-                    atoms = rest
-        return atoms
-
     def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets, and those that do as well with one bug exchanged for another.
-
-        In a larger set only what does the same alone is exchanged: that is what cannot be told.
+        """Return the sets, and those that do as well with one bug exchanged for another; in a
+        larger set for one that does the same: that is what cannot be told.
         """
         every = dict.fromkeys(found)
         for atoms in found[:BEAM]:
             for atom in atoms:
-                for other in visible if len(atoms) == 1 else self.alike(atom, visible):
+                for other in visible if len(atoms) == 1 else self.alike(atoms, atom, visible):
                     if other not in atoms and not self.spent:
                         sibling = atoms - {atom} | {other}
                         if self.settles(sibling):

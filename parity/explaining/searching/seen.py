@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
-from lockstep.parity.explaining.searching.hypothesis import Atom, borrowed, rewritten
+from lockstep.parity.explaining.searching.earned import earned
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
 from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
+FAINT = 0.01  # the same where few bugs can be: what hardly shows alone may show beside another
+PAIRS = 60  # candidates of which every pair is tried
+IN_LINE = 0.35  # of an error with what a bug that rounds coarsely changes, for it to be there
 BEGUN = 8.0  # that a set may leave of one of the first tokens, where routers may turn others
 
 
@@ -24,6 +28,7 @@ class Seen:
     piece: Piece
     atoms: Sequence[Atom]
     looks: dict[tuple[Atoms, int | None], Look | None] = field(default_factory=dict)
+    proven: Collection[Hypothesis] = ()  # bugs without which a like piece cannot be explained
 
     @cached_property
     def bringing(self) -> Atoms:
@@ -61,8 +66,18 @@ class Seen:
 
     def possible(self, atom: Atom) -> bool:
         """Say whether a bug moves the piece, and not to what is no number if the port has some."""
+        return self.effect(atom, 0, None) > VISIBLE and self.moves(atom)
+
+    def moves(self, atom: Atom) -> bool:
+        """Say whether it may do so beside others, where few bugs can be."""
         effect = self.effect(atom, 0, None)
-        return effect > VISIBLE and (effect < FAR or not self.trial.finite(self.piece.target))
+        known = effect < FAR or not self.trial.finite(self.piece.target)
+        return effect > self.least and known
+
+    @property
+    def least(self) -> float:
+        """Return how many noises a bug must move a value by, to be tried beside others."""
+        return FAINT if len(self.atoms) <= PAIRS else VISIBLE
 
     def fit(self, atoms: Atoms, first: int = 0, last: int | None = None) -> tuple[float, ...]:
         """Return how far the port is from a set of bugs: as it is, after a factor, in a mixture."""
@@ -83,6 +98,30 @@ class Seen:
             return False
         return found.careful or found.beginning() <= BEGUN
 
+    def earned(self, atoms: Atoms) -> bool:
+        """Say whether each bug is there for a reason: the port is nearer with it.
+
+        What rounds coarsely makes noise instead. It is there if like pieces show that the port has
+        it, or if what is left without it goes its way.
+        """
+
+        def look(some: Atoms) -> Look | None:
+            return self.look(some, None)
+
+        if earned(atoms, look):
+            return True
+        coarse = (one for one in atoms if one.hypothesis.fault.coarse)
+        given = frozenset(one for one in coarse if self.shown(one, atoms))
+        return bool(given) and earned(atoms, look, given)
+
+    def shown(self, one: Atom, atoms: Atoms) -> bool:
+        if one.hypothesis in self.proven:
+            return True
+        calls = [rewritten(some, self.trial.graph) for some in (atoms - {one}, atoms)]
+        if self.routed or calls[0] is None or calls[1] is None:
+            return False
+        return self.trial.in_line(self.piece, calls[0], calls[1]) >= IN_LINE
+
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
         """Return a few of those that do the same to a stretch of tokens.
 
@@ -95,11 +134,22 @@ class Seen:
                 groups.setdefault(look.fingerprint(first, last), []).append(atom)
         return [one for group in groups.values() for one in picked(group)]
 
-    def alike(self, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
-        """Return the bugs that alone do what another does, as far as sums of squares can tell."""
-        one = self.look(self.alone(atom), None)
-        looks = ((other, self.look(self.alone(other), None)) for other in others)
-        return [other for other, look in looks if one and look and look.resembles(one)]
+    def alike(self, atoms: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that do what one of a set does, as far as sums of squares can tell.
+
+        They do so alone, or beside another bug of the same calls, which may hide what tells them
+        apart.
+        """
+        alone, rest = self.alone(atom), atoms - {atom}
+        beside = any(one.calls == atom.calls for one in rest)
+        same = [one for one in others if beside and one.calls == atom.calls and one not in atoms]
+        self.look_at((rest | {one} for one in same), None)
+        found = [one for one in others if self.like(self.alone(one), alone)]
+        return [*dict.fromkeys(found + [one for one in same if self.like(rest | {one}, atoms)])]
+
+    def like(self, one: Atoms, other: Atoms) -> bool:
+        looks = self.look(one, None), self.look(other, None)
+        return bool(looks[0] and looks[1] and looks[0].resembles(looks[1]))
 
     @property
     def routed(self) -> bool:

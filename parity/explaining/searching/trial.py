@@ -247,6 +247,22 @@ class Trial:
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
         return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
 
+    @np.errstate(all="ignore")
+    def in_line(self, piece: Piece, without: Rewritten, others: Rewritten) -> float:
+        """Return how much the port's error goes the way of what some bugs change: 1 if all of it.
+
+        It is the correlation of the two over all numbers, each token's by the size of its row.
+        """
+        self.count += 2
+        values = (self.centre(None).target(piece.target, calls) for calls in (without, others))
+        port, *values = (
+            self.tokens(value, piece.target) for value in (self.port(piece.target), *values)
+        )
+        size = np.sqrt(np.mean(values[0] ** 2, axis=-1, keepdims=True))
+        error, way = (port - values[0]) / size, (values[1] - values[0]) / size
+        found = np.sum(error * way) / np.sqrt(np.sum(error**2) * np.sum(way**2))
+        return float(np.nan_to_num(found))
+
     def marked(self, target: int, value: np.ndarray) -> np.ndarray:
         """Return the tokens that prove nothing, in a shape that fits a value, or its first rows."""
         axis, unseen = self.graph.token_axes[target][0], self.unseen[target]

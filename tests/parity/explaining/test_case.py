@@ -2,6 +2,7 @@
 
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,14 +37,24 @@ def test_an_error_that_is_no_number_comes_last():
 
 @pytest.mark.parametrize(
     ("found", "patience", "deep"),
-    [([], 2, [1, 2]), ([2], 2, [1, 2, 3, 1]), ([3], 2, [1, 2]), ([2], 1, [1]), ([1], 1, [1, 2])],
+    [
+        ([], 2, [1, 2, -3]),
+        ([2], 2, [1, 2, 3, 1, -3]),
+        ([3], 2, [1, 2, -3, 1, 2]),
+        ([2], 1, [1, -2, 3, -1]),
+        ([1], 1, [1, 2, -3]),
+    ],
 )
 def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patience, deep):
-    """What the first of three layers hides, the second may show; after that no time is spent."""
+    """What the first of three layers hides, the second may show; after that one more is searched,
+    briefly (here with a minus), and no more time is spent.
+    """
     searched: list[int] = []
 
-    def explain(piece: Piece, known: Counter[int], *, deep: bool, effort: float) -> bool:
-        searched.extend([piece.target] * deep)
+    def explain(
+        piece: Piece, known: Counter[int], *, deep: bool, brief: bool, effort: float
+    ) -> bool:
+        searched.extend([-piece.target if brief else piece.target] * deep)
         if deep and piece.target in found:
             known[piece.target] += 1
             return True
@@ -64,7 +75,9 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
     """By hand: the third of four pieces, each of a kind of its own, is explained."""
     efforts: list[float] = []
 
-    def explain(piece: Piece, known: Counter[int], *, deep: bool, effort: float) -> bool:
+    def explain(
+        piece: Piece, known: Counter[int], *, deep: bool, brief: bool, effort: float
+    ) -> bool:
         case.trial.count += DEAR
         efforts.append(effort)
         if piece.target == 3:
@@ -79,6 +92,22 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert efforts == [1, 1 / 2, 1 / 3, 1]
+
+
+def test_a_bug_is_proven_by_a_like_piece_that_nothing_else_explains():
+    """By hand: two explanations share a bug, another layer has one; of another kind is the last."""
+
+    def sets(*some: str) -> list[Any]:
+        return [SimpleNamespace(atoms=[SimpleNamespace(hypothesis=name) for name in names])
+                for names in some]  # fmt: skip
+
+    layers, other = [Piece(number, ()) for number in range(3)], Piece(9, ())
+    found = [sets("ab", "ac"), sets("d"), sets("e", "f"), sets("g")]
+    case = SimpleNamespace(
+        graph=SimpleNamespace(kind=lambda piece: piece.target < len(layers)),
+        explained=[*zip([*layers, other], found, strict=True)],
+    )
+    assert Case.proven(case, layers[0]) == {"a", "d"}  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("weights", "patience"), [(4, 2), (5, 1)])

@@ -49,6 +49,16 @@ def test_two_bugs_that_undo_each_other_are_not_earned():
     assert said(both, known | {frozenset(): look(6, 6, 6, 6)})
 
 
+def test_a_bug_that_is_given_need_not_bring_the_port_nearer_but_the_others_beside_it():
+    both = frozenset([ONE, TWO])
+    known = {frozenset(): look(9, 9, 9, 9), frozenset([TWO]): look(9, 9, 9, 9)}
+    known |= {frozenset([ONE]): look(2, 2, 2, 2), both: look(2, 2, 2, 2.1)}
+    assert earned(both, known.get, frozenset([TWO]))
+    assert not earned(both, known.get, frozenset([ONE]))
+    idle = known | {frozenset([TWO]): look(2, 2, 2, 2)}
+    assert not earned(both, idle.get, frozenset([TWO]))
+
+
 def test_a_bug_of_one_token_is_earned_where_that_token_is_nearer():
     one = frozenset([ONE])
     known = {frozenset(): look(9, 2, 90, 90)}

@@ -157,6 +157,14 @@ def test_a_search_says_whether_all_that_does_as_well_was_looked_for():
     assert [one.complete for one in search.explanations([], [], deep=False)] == [False]
 
 
+def test_a_brief_search_goes_token_by_token_alone():
+    search, _ = search_in({"norm-plus-one-missing": ""}, "float32")
+    ways = [[frozenset[Atom]()]]
+    assert len([*search.attempts(ways, search.atoms)]) == 2
+    search.brief = True
+    assert [attempt for attempt, _, _ in search.attempts(ways, search.atoms)] == [search.staged]
+
+
 def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():
     """By witness: what is left is near the noise, and the bug leaves more of it by that measure."""
     loud, coarse = "act-silu-vs-gelu", "softmax-low-precision"

@@ -1,0 +1,27 @@
+"""Several bugs of the same calls that stand for one.
+
+A mask that hides too much, another that hides even more, and one that is added where nothing is
+seen any more: together they show all. So does a mask that is missing, and that is one bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+from lockstep.parity.explaining.searching.atom_sets import Atoms, count
+from lockstep.parity.explaining.searching.hypothesis import Atom
+
+MOST = 3  # bugs that one takes the place of
+
+
+def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
+    """Yield the set with one other bug in the place of several of the same calls: of most first."""
+    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
+    others = [one for one in others if one not in atoms]
+    for size in range(MOST, 1, -1):
+        for some in combinations(ordered, size):
+            calls = {one.calls for one in some}
+            for other in others if len(calls) == 1 and count(some) == size else ():
+                if {other.calls} == calls:
+                    yield atoms - {*some} | {other}

@@ -1,0 +1,68 @@
+"""Whether a set of bugs explains a piece, and how few of them do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.merged import merged
+from lockstep.parity.explaining.searching.seen import Seen
+from lockstep.parity.judging.judge import Judgement
+
+PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
+COARSE = 100.0  # times as many, where a coarse grid turns single values
+
+
+@dataclass
+class Settling(Seen):
+    """What is seen of a piece, and what `diff` would say of it."""
+
+    judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
+
+    def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left: roughly first, then as `diff` judges.
+
+        A bug may make more noise than the right computation has, as where it divides by a small
+        difference. Where few are asked, be `patient`.
+        """
+        if not self.may_explain(atoms, patient=patient):
+            return False
+        if atoms not in self.judged:
+            calls = rewritten(atoms, self.trial.graph)
+            self.judged[atoms] = self.trial.judge(self.piece, calls, coarse=self.coarse(atoms))
+        judgement = self.judged[atoms]
+        return judgement is not None and judgement.passed
+
+    def may_explain(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether the quick measure leaves little enough for the full one to be asked."""
+        wide = patient or self.coarse(atoms)
+        return self.promising(atoms, PROMISING * (COARSE if wide else 1))
+
+    def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
+        """Say whether nothing but noise is left, and each of the bugs is there for a reason.
+
+        Behind a router it takes long to say the first, and the second rules most sets out.
+        """
+        new = self.routed and atoms not in self.judged
+        if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
+            return False
+        return self.explains(atoms, patient=patient) and self.earned(atoms)
+
+    def needed(self, atoms: Atoms) -> Atoms:
+        """Leave out what can be left out, alone or with another bug that undoes it."""
+        for size in (1, 2):
+            ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
+            for some in combinations(ordered, size):
+                rest = atoms - {*some}
+                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
+                    atoms = rest
+        return atoms
+
+    def fewest(self, atoms: Atoms) -> Atoms:
+        """Leave out what can be left out, and put one bug in the place of several, if that does."""
+        atoms = self.needed(atoms)
+        fewer = [*merged(atoms, self.atoms)]
+        self.look_at(fewer, None)
+        return next((self.fewest(some) for some in fewer if self.settles(some)), atoms)
