@@ -163,7 +163,7 @@ class Case:
         return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
     def explain(self, piece: Piece, known: Counter[Hypothesis], *, deep: bool) -> bool:
-        """Search for what explains one piece; say whether anything does."""
+        """Search for what explains one piece, if it is wrong; say whether anything does."""
         narrow = [
             atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
         ]
@@ -171,6 +171,10 @@ class Case:
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
+        if (cleared := search.cleared) is not None:
+            self.right.append(piece)
+            self.judged[piece.target] = cleared
+            return True
         if explanations:
             self.explained.append((piece, explanations))
             known.update({atom.hypothesis for one in explanations for atom in one.atoms})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import (
@@ -15,12 +15,12 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
-from lockstep.parity.explaining.searching.earned import earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
-from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE, Seen
+from lockstep.parity.explaining.searching.seen import BEGUN, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.stages import stages
+from lockstep.parity.explaining.searching.weighed import Weighed
 from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.judging.judge import Judgement
 
@@ -53,11 +53,10 @@ class Explanation:
 
 
 @dataclass
-class Search(Seen):
+class Search(Weighed):
     """The search over one piece."""
 
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
-    judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
     start: int = 0
     budget: int = BUDGET
     patient: bool = False  # with bugs that nothing shows but others beside them
@@ -89,7 +88,7 @@ class Search(Seen):
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
         found = found or (self.sets(visible, known, taught) if deep else [])
-        every = self.with_siblings(found, visible)
+        every = self.with_siblings(found, visible) if self.cleared is None else []
         return self.told(every, complete=not self.spent)
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
@@ -113,21 +112,21 @@ class Search(Seen):
 
     def may_explain(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether the quick measure leaves little enough for the full one to be asked."""
+        if self.cleared is not None:
+            return False
         wide = patient or self.coarse(atoms)
         return self.promising(atoms, PROMISING * (COARSE if wide else 1))
 
     def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left, and each of the bugs is there for a reason.
 
-        Behind a router it takes long to say the first, and the second rules most sets out.
+        Behind a router it takes long to say the first, and the second rules most sets out. Of one
+        bug the second is known from looks that were taken before.
         """
-        new = self.routed and atoms not in self.judged
+        new = (self.routed or len(atoms) == 1) and atoms not in self.judged
         if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
             return False
         return self.explains(atoms, patient=patient) and self.earned(atoms)
-
-    def earned(self, atoms: Atoms) -> bool:
-        return earned(atoms, lambda some: self.look(some, None))
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
         """Return the smallest of the sets that explained like pieces, where they do here."""
@@ -370,7 +369,10 @@ class Search(Seen):
             ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
             for some in combinations(ordered, size):
                 rest = atoms - {*some}
-                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
+                if len(rest) + size < len(atoms) or not rest:
+                    continue
+                self.owed_to_choices(atoms, rest)
+                if self.explains(rest, patient=True):
                     atoms = rest
         return atoms
 
@@ -391,4 +393,4 @@ class Search(Seen):
 
     @property
     def spent(self) -> bool:
-        return self.trial.count - self.start > self.budget
+        return self.cleared is not None or self.trial.count - self.start > self.budget
