@@ -18,6 +18,7 @@ from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.codes import settle_codes
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
+from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
@@ -105,7 +106,12 @@ def inside(
     every = catalogue() if faults is None else faults
     known = ways_of(dump).ordered([one for one in every if isinstance(one, Fault)])
     if some is None:
-        diagnose(Case(model, graph, sides, result.dtype, known), result, progress)
+        case = Case(model, graph, sides, result.dtype, known)
+        if found_out and rounded_once(case):
+            result.dtype, found_out = WIDE, []
+            sides.moved.clear()
+            case = Case(model, graph, sides, WIDE, known)
+        diagnose(case, result, progress)
     else:
         case = SomeCase(model, read, result.dtype, known)
         diagnose_some(case, known, result, progress)

@@ -179,7 +179,7 @@ class Case:
         brief: bool = False,
         effort: float = 1.0,
     ) -> bool:
-        """Search for what explains one piece; say whether anything does.
+        """Search for what explains one piece, if it is wrong; say whether anything does.
 
         `effort` is the share of the usual work that a deep search may do.
         """
@@ -194,6 +194,10 @@ class Case:
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
+        if (cleared := search.cleared) is not None:
+            self.right.append(piece)
+            self.judged[piece.target] = cleared
+            return True
         if explanations:
             self.explained.append((piece, explanations))
             known.update({atom.hypothesis for one in explanations for atom in one.atoms})

@@ -20,6 +20,7 @@ from lockstep.parity.graph.graph import Piece
 APART = 0.2  # noises that two must differ by: below, a rounding is no noise but follows the values
 SURE = 50.0  # the same squared, over all numbers together
 NEAR = 0.25  # of the way from one explanation to the other, and still at its end
+FAR, NEARER = 1000.0, 0.35  # of a way so long, squared: no legal rounding leads beyond its half
 WILD = 20.0  # noises off both: a token that a router sent elsewhere
 
 Keys = frozenset[Key]
@@ -46,7 +47,8 @@ class Way:
     @property
     def walked(self) -> bool:
         """Say whether the port is clearly at the other end."""
-        return self.long and abs(self.along / self.size - 1) <= NEAR
+        near = NEARER if self.size >= FAR else NEAR
+        return self.long and abs(self.along / self.size - 1) <= near
 
 
 def winners(explained: Sequence[Explained], trial: Trial) -> list[Explained]:

@@ -68,7 +68,9 @@ def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
 
 
 def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:
-    """Say whether a bug changes something, but nowhere by more than the noise."""
+    """Say whether a bug changes something, but nowhere by more than the noise, nor by more than
+    the turns of a few routers.
+    """
     if hypothesis.fault.convention:  # which of them a port follows is asked before, and no matter
         return False
     moved = 0.0
@@ -76,5 +78,5 @@ def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:
         for piece in pieces[:2]:
             calls = rewritten(atoms(hypothesis, piece), case.graph)
             if calls:
-                moved = max(moved, case.trial.look(piece, calls).effect(0, None))
+                moved = max(moved, case.trial.look(piece, calls).usual_effect())
     return 0.0 < moved <= QUIET

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep.parity.explaining.conventions.rounding import bits, convention_of
+from lockstep.parity.explaining.conventions.rounding import agreement, bits, convention_of
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
@@ -76,11 +76,20 @@ class Ballot:
         return rewritten({*self.named.get(piece.target, ()), *more}, self.trial.graph)
 
     def convention(self, piece: Piece, more: Hypothesis | None) -> tuple[Evaluator, float]:
-        """Return the convention that pieces of a kind follow, rightly computed or with a bug."""
+        """Return the convention that pieces of a kind follow, rightly computed or with a bug.
+
+        A layer rounds so often that one convention shows little until all others are found, so
+        that of the right computation is tried with the bug as well.
+        """
         key = self.trial.graph.kind(piece), more
         if key not in self.conventions:
             calls = ((one, self.calls(one, atoms(more, one))) for one in self.kinds[key[0]][:2])
-            self.conventions[key] = convention_of(self.trial, [(p, c or {}) for p, c in calls])
+            pairs = [(one, found or {}) for one, found in calls]
+            self.conventions[key] = convention_of(self.trial, pairs)
+            if more is not None:
+                run, _ = self.convention(piece, None)
+                other = run, agreement(run, self.trial, pairs)
+                self.conventions[key] = max(self.conventions[key], other, key=lambda one: one[1])
         return self.conventions[key]
 
     def votes(self, hypothesis: Hypothesis) -> tuple[Votes, list[Piece]]:

@@ -9,9 +9,10 @@ and hardly a token of it goes unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ import numpy as np
 from lockstep.parity.explaining.routing.flips import reach_of_rounding
 from lockstep.parity.explaining.routing.together import Forced, settle_together
 from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.judging.judge import EPSILONS, row_rms
+from lockstep.parity.judging.judge import EPSILONS, Judgement, row_rms
 
 Rewritten = Mapping[int, Call]
 
@@ -29,8 +31,23 @@ FAR = 2.5  # and to be given up, if no turned choice helps
 BETTER = 0.7  # of a token's error that may be left, for a choice to be the port's
 LOST = 0.1  # of the tokens, besides one, that may be given up
 SOME = 2  # tokens that are looked at before two choices of one are turned at once
+MANY = 600  # computations that right arithmetic may take for two choices of one of these
 ANOTHER = 1e-9  # of a value's size: more than float64 makes of another order
 STEP = 2.0**-20  # by which scores must differ, for float32 to tell them apart
+
+
+@dataclass(frozen=True, eq=False)
+class ByChoices(Judgement):
+    """What came of a piece with the choices of its routers that were found, but for lost tokens
+    (T,).
+    """
+
+    made: Forced
+    lost: np.ndarray
+
+    @classmethod
+    def of(cls, judged: Judgement, made: Forced, lost: np.ndarray) -> ByChoices:
+        return cls(**vars(judged), made=made, lost=lost)
 
 
 @dataclass
@@ -66,11 +83,15 @@ class Steering:
         return None if lost.sum() > 1 + LOST * len(lost) else lost
 
     def settle_in_turn(self) -> np.ndarray | None:
-        """Find the choices of one token after the other."""
+        """Find the choices of one token after the other.
+
+        Right arithmetic may have two of the first tokens turned as well: it is asked for but once,
+        and no bug shall reach what it was not let to.
+        """
         errors = self.errors(self.forced)
         lost = np.zeros(len(errors), bool)
         for token in range(len(errors)):
-            deep = token >= SOME and lost.sum() <= LOST * token
+            deep = not self.calls or (token >= SOME and lost.sum() <= LOST * token)
             while self.off(errors)[token]:
                 turned = self.best_turn(token, errors[token], deep=deep)
                 if turned is None:
@@ -95,7 +116,8 @@ class Steering:
     def measure(self) -> None:
         """Measure how far rounding moves the piece, and its routers' scores, if it turns none."""
         for router in self.routers:
-            if self.call(router.number).instead is None:
+            free = router.number not in self.forced
+            if free and self.call(router.number).instead is None:
                 shape = self.exact.graph.shapes[router.number]
                 self.forced[router.number] = np.zeros(shape, np.int8)
         calls = self.every_choice()
@@ -108,9 +130,25 @@ class Steering:
 
     def every_choice(self) -> Rewritten:
         """Return the calls with all choices forced that the centre makes, so that any way does."""
+        return self.steered(self.made())
+
+    def made(self) -> Forced:
+        """Return which experts the centre takes of each router, and which it does not."""
         weights = {number: self.centre(number) for number in self.forced}
-        made = {number: np.where(one != 0, 1, -1) for number, one in weights.items()}
-        return self.steered({number: one.astype(np.int8) for number, one in made.items()})
+        return {n: np.where(one != 0, 1, -1).astype(np.int8) for n, one in weights.items()}
+
+    def legal(self, lost: np.ndarray) -> bool:
+        """Say whether rounding may make all choices that are forced, but for those of lost tokens
+        (T,).
+        """
+        self.measure()
+        for number, forced in self.forced.items():
+            scores = self.centre(self.scores(number))
+            lowest = np.where(forced > 0, scores, np.inf).min(axis=-1)
+            highest = np.where(forced < 0, scores, -np.inf).max(axis=-1)
+            if not (highest - lowest <= self.near[number])[..., ~lost].all():
+                return False
+        return True
 
     def best_turn(
         self, token: int, error: float, *, deep: bool
@@ -119,13 +157,25 @@ class Steering:
 
         Return the choices and what all tokens are off by then, None if no turn helps much.
         """
-        once = [(turned, self.errors(turned)) for turned in self.turns(token, self.forced)]
+        once = self.measured(self.turns(token, self.forced))
         found = min(once, key=lambda entry: entry[1][token], default=None)
         if deep and (found is None or not found[1][token] < BETTER * error):
             twice = (two for one, _ in once for two in self.turns(token, one))
-            once += [(turned, self.errors(turned)) for turned in twice]
+            most = None if token >= SOME else MANY
+            once += self.measured(islice(twice, most))
             found = min(once, key=lambda entry: entry[1][token], default=None)
         return found if found and found[1][token] < BETTER * error else None
+
+    def measured(self, some: Iterable[Forced]) -> list[tuple[Forced, np.ndarray]]:
+        """Return choices with what all tokens are off by; in a small model computed together."""
+        every, target = [*some], self.piece.target
+        values = at_once(self.exact, target, [self.steered(one) for one in every])
+        port = self.exact.dumped[target]
+        self.count += sum(value is not None for value in values)
+        return [
+            (one, self.errors(one) if value is None else self.relative(port, value))
+            for one, value in zip(every, values, strict=True)
+        ]
 
     def turns(self, token: int, forced: Forced) -> Iterator[Forced]:
         """Yield the choices with one of a token's turned, for each two experts that are near."""

@@ -122,18 +122,19 @@ def exchanged(
 
 
 def in_one_module(hypothesis: Hypothesis, calls: Collection[int], graph: Graph) -> Iterator[Atom]:
-    """Yield where a hypothesis may act in one module of one layer, as what misreads a tensor does.
+    """Yield where a hypothesis may act in one layer: in one module, as what misreads a tensor
+    does, or in those that play one part.
 
     Of few calls each is thought of already.
     """
     here = hypothesis.calls & frozenset(calls)
     if len(here) <= FEW or hypothesis.whole or hypothesis.paired or hypothesis.undivided:
         return
-    modules: dict[tuple[str, int | None], set[int]] = {}
-    for number in sorted(here):
-        call = graph.calls[number]
-        modules.setdefault((call.place, call.layer), set()).add(number)
-    yield from (Atom(hypothesis, frozenset(group)) for group in modules.values())
+    groups: dict[frozenset[int], None] = {}
+    for layer in grouped(here, graph)[1].values():
+        places, _ = grouped(layer, graph)
+        groups |= dict.fromkeys((*places.values(), *roles(places)))
+    yield from (Atom(hypothesis, group) for group in groups if group)
 
 
 def roles(places: Mapping[str, frozenset[int]]) -> Iterator[frozenset[int]]:

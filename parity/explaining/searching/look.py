@@ -91,6 +91,10 @@ class Look:
         """Return how far the hypothesis moves the right value, over the noise."""
         return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
 
+    def usual_effect(self) -> float:
+        """Return the same of all tokens; behind a router, which may have turned, of the nearer."""
+        return self.ratio(self.moved, self.right)
+
     @np.errstate(all="ignore")
     def ratio(self, error: np.ndarray, size: np.ndarray) -> float:
         if self.careful or len(error) <= 3:

@@ -89,7 +89,7 @@ class Search(Settling):
         found = found or self.of_known(known, taught)
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
         found = found or (self.sets(moving, known, taught) if deep else [])
-        every = self.with_siblings(found, visible)
+        every = self.with_siblings(found, visible) if self.cleared is None else []
         return self.told(every, complete=not self.spent)
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
@@ -351,4 +351,4 @@ class Search(Settling):
 
     @property
     def spent(self) -> bool:
-        return self.trial.count - self.start > self.budget
+        return self.cleared is not None or self.trial.count - self.start > self.budget

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.merged import merged
-from lockstep.parity.explaining.searching.seen import Seen
-from lockstep.parity.judging.judge import Judgement
+from lockstep.parity.explaining.searching.weighed import Weighed
 
 PROMISING = 40.0  # noises that the quick measure may leave, for the full one to be asked
 COARSE = 100.0  # times as many, where a coarse grid turns single values
 
 
 @dataclass
-class Settling(Seen):
+class Settling(Weighed):
     """What is seen of a piece, and what `diff` would say of it."""
-
-    judged: dict[Atoms, Judgement | None] = field(default_factory=dict)
 
     def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges.
@@ -37,15 +34,18 @@ class Settling(Seen):
 
     def may_explain(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether the quick measure leaves little enough for the full one to be asked."""
+        if self.cleared is not None:
+            return False
         wide = patient or self.coarse(atoms)
         return self.promising(atoms, PROMISING * (COARSE if wide else 1))
 
     def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left, and each of the bugs is there for a reason.
 
-        Behind a router it takes long to say the first, and the second rules most sets out.
+        Behind a router it takes long to say the first, and the second rules most sets out. Of one
+        bug the second is known from looks that were taken before.
         """
-        new = self.routed and atoms not in self.judged
+        new = (self.routed or len(atoms) == 1) and atoms not in self.judged
         if new and not (self.may_explain(atoms, patient=patient) and self.earned(atoms)):
             return False
         return self.explains(atoms, patient=patient) and self.earned(atoms)
@@ -56,7 +56,10 @@ class Settling(Seen):
             ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
             for some in combinations(ordered, size):
                 rest = atoms - {*some}
-                if len(rest) + size == len(atoms) and rest and self.explains(rest, patient=True):
+                if len(rest) + size < len(atoms) or not rest:
+                    continue
+                self.owed_to_choices(atoms, rest)
+                if self.explains(rest, patient=True):
                     atoms = rest
         return atoms
 

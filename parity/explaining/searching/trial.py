@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.explaining.routing.flips import routers_between, unsure_tokens
-from lockstep.parity.explaining.routing.steering import Steering
+from lockstep.parity.explaining.routing.steering import ByChoices, Steering
 from lockstep.parity.explaining.searching.look import FAR, Look, nowhere
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
@@ -135,13 +135,31 @@ class Trial:
 
     def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
         """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
-        centres, ways = (self.centre(None), self.centre(1)), self.ways(None)
-        steering = Steering(piece, calls, self.routers_of(piece), *centres, ways)
+        steering = self.steering(piece, calls)
         lost = steering.settle()
         self.count += steering.count
         if lost is None:
             return replace(self.judge_sure(piece, *self.replayed(piece, calls), None), passed=False)
-        return self.judge_sure(piece, *self.replayed(piece, steering.every_choice()), lost[None])
+        return self.steered(steering, lost)
+
+    def judge_as_chosen(self, piece: Piece, calls: Rewritten, other: ByChoices) -> Judgement | None:
+        """Judge a piece with the choices that another judgement found; None if rounding may not
+        make them here.
+        """
+        steering = replace(self.steering(piece, calls), forced=dict(other.made))
+        legal = steering.legal(other.lost)
+        self.count += steering.count
+        return self.steered(steering, other.lost) if legal else None
+
+    def steering(self, piece: Piece, calls: Rewritten) -> Steering:
+        centres, ways = (self.centre(None), self.centre(1)), self.ways(None)
+        return Steering(piece, calls, self.routers_of(piece), *centres, ways)
+
+    def steered(self, steering: Steering, lost: np.ndarray) -> Judgement:
+        """Judge a piece with the choices that were found."""
+        made = steering.made()
+        replayed = self.replayed(steering.piece, steering.steered(made))
+        return ByChoices.of(self.judge_sure(steering.piece, *replayed, lost[None]), made, lost)
 
     def replayed(
         self, piece: Piece, calls: Rewritten | None

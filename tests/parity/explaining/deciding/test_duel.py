@@ -26,6 +26,15 @@ def test_what_does_the_same_cannot_be_told():
     assert not found.long and not found.walked
 
 
+@pytest.mark.parametrize(
+    ("share", "size", "walked"),
+    [(0.8, 900.0, True), (0.7, 900.0, False), (0.7, 1100.0, True), (0.6, 1100.0, False)],
+)
+def test_of_a_long_way_less_is_enough(share, size, walked):
+    """By hand: rounding goes a part of any way, but never so far."""
+    assert Way(share * size, size, 100).walked is walked
+
+
 def test_a_token_that_went_elsewhere_does_not_count():
     """By law: neither does one with a number that is none."""
     port = OTHER.copy()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.deciding import votes as module
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes
 from lockstep.parity.graph.graph import Graph, Piece
 from tests.parity.explaining.ports import explained, port
@@ -88,3 +89,23 @@ def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them
     monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, 0.99 if more else 0.85))
     monkeypatch.setattr(ballot, "count", lambda *given: cast)
     assert ballot.vote(bug, Piece(1, (0, 1))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]
+
+
+def test_the_convention_of_right_calls_is_tried_with_a_bug(monkeypatch):
+    """By hand: of a layer with the bug the search for one finds none that agrees."""
+    agrees = {("right", False): 0.4, ("right", True): 1.0, ("stuck", True): 0.3}
+
+    def convention_of(trial, pairs):
+        name = "stuck" if pairs[0][1] else "right"
+        return name, agrees[name, bool(pairs[0][1])]
+
+    monkeypatch.setattr(module, "convention_of", convention_of)
+    monkeypatch.setattr(
+        module, "agreement", lambda run, trial, pairs: agrees[run, bool(pairs[0][1])]
+    )
+    trial = SimpleNamespace(graph=SimpleNamespace(kind=lambda piece: ("mlp",)))
+    ballot = Ballot(trial, [Piece(3, (3,))], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(module, "atoms", lambda one, piece: ["bug"] if one else [])
+    monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {3: None} if [*more] else {})
+    assert ballot.convention(ballot.kinds["mlp",][0], None) == ("right", 0.4)
+    assert ballot.convention(ballot.kinds["mlp",][0], "bug") == ("right", 1.0)  # pyright: ignore[reportArgumentType]

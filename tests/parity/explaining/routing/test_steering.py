@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.routing.steering import pushed
+from lockstep.parity.explaining.routing.steering import Steering, pushed
 from lockstep.reference.ops.top_k_routing import top_k_routing
 
 KINDS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
@@ -35,3 +35,67 @@ def test_a_tie_is_decided_as_it_is_forced(kind, value):
     forced = np.array([[[-1, 1, -1, 1]]], np.int8)
     assert chosen(scores) == [[0, 1]]
     assert chosen(pushed(None, scores, forced=forced)) == [[1, 3]]
+
+
+class Twice(Steering):
+    """Three tokens, and two routers of two experts. The port took the other one of both at the
+    first token, where either of them alone leads away.
+    """
+
+    def __init__(self, calls):
+        zero = {number: np.zeros((1, 3, 2), np.int8) for number in (4, 9)}
+        super().__init__(None, calls, [], None, None, [], zero, noise=1.0)  # pyright: ignore[reportArgumentType]
+
+    def turns(self, token, forced):
+        for number, choices in forced.items():
+            if not choices[0, token].any():
+                other = choices.copy()
+                other[0, token] = -1, 1
+                yield forced | {number: other}
+
+    def errors(self, forced):
+        turned = sum(bool(one[0, 0].any()) for one in forced.values())
+        return np.array([(5.0, 9.0, 1.0)[turned], 5.0, 1.0])
+
+    def measured(self, some):
+        return [(one, self.errors(one)) for one in some]
+
+
+@pytest.mark.parametrize(("calls", "found"), [({}, True), ({3: None}, False)])
+def test_right_arithmetic_may_have_two_choices_of_the_first_token_turned(calls, found):
+    """By hand. The second token, which is off whatever is turned, is one that may be given up."""
+    steering = Twice(calls)
+    lost = steering.settle_in_turn()
+    assert (lost is not None) is found
+    assert all(one[0, 0].any() for one in steering.forced.values()) is found
+    assert not found or lost.tolist() == [False, True, False]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+class Scored(Steering):
+    """One router of three experts, whose scores (1, 3, 3) are as they are given."""
+
+    def __init__(self, scores, forced, near):
+        made = {4: np.array([forced], np.int8)}
+        super().__init__(None, {}, [], None, None, [], made, {4: np.array([near])})  # pyright: ignore[reportArgumentType]
+        self.given = np.array([scores])
+
+    def measure(self):
+        pass
+
+    def scores(self, number):
+        return number
+
+    def centre(self, number, forced=None):
+        return self.given
+
+
+@pytest.mark.parametrize(("near", "lost", "legal"), [
+    ([0.0, 0.5, 0.0], [False, False, False], True),
+    ([0.0, 0.3, 0.0], [False, False, False], False),
+    ([0.0, 0.3, 0.0], [False, True, False], True),
+])  # fmt: skip
+def test_choices_of_others_are_legal_within_the_noise_alone(near, lost, legal):
+    """By hand: the second token must take an expert that is 0.4 below the next."""
+    scores = [[3.0, 2.0, 1.0], [2.0, 1.4, 1.0], [1.0, 2.0, 3.0]]
+    forced = [[1, 1, -1], [1, -1, 1], [0, 0, 0]]
+    assert Scored(scores, forced, near).legal(np.array(lost)) is legal

@@ -47,6 +47,16 @@ def test_effect_is_how_far_the_right_value_moves_by_loop(given):
     assert found == pytest.approx(distance(wrong[first:last], right[first:last]), rel=1e-9)
 
 
+def test_the_usual_effect_leaves_out_what_a_router_may_have_turned():
+    """By hand: one token of eight went elsewhere."""
+    right = np.ones((8, 3))
+    wrong = right + NOISE
+    wrong[5] += 50.0
+    found = [Look.of(right, wrong, right, NOISE, careful=one) for one in (False, True)]
+    assert found[0].usual_effect() == pytest.approx(1.0)
+    assert found[0].effect(0, None) == found[1].usual_effect() == found[1].effect(0, None) > 1000
+
+
 @given(values())
 def test_scaled_is_the_least_over_all_factors(given):
     """By law: no factor does better, and the best one that least squares finds does as well."""

@@ -57,7 +57,23 @@ def test_each_module_of_each_layer_is_thought_of_once_where_there_are_many():
     every = range(len(graph.calls))
     found = [*in_one_module(one, every, graph)]
     calls = [graph.calls[number] for number in one.calls]
-    assert len(calls) > FEW and len(found) == len({(call.place, call.layer) for call in calls})
+    modules = [{(graph.calls[n].place, graph.calls[n].layer) for n in atom.calls} for atom in found]
+    single = [one for one in modules if len(one) == 1]
+    assert len(calls) > FEW and len(single) == len({(call.place, call.layer) for call in calls})
+    assert all(len({layer for _, layer in one}) == 1 for one in modules)  # nothing of two layers
     assert frozenset().union(*(atom.calls for atom in found)) == one.calls
     few = sorted(one.calls)[:FEW]
     assert [*in_one_module(one, few, graph)] == []  # each call of few is thought of anyway
+
+
+def test_the_modules_of_one_layer_that_play_one_part_are_thought_of_together():
+    """As a port's author does who calls the norms before attention and the MLP twice."""
+    graph = graph_of("gemma4/effective", LENGTH)
+    (one,) = hypotheses([fault for fault in catalogue() if fault.id == "norm-applied-twice"], graph)
+    found = [*in_one_module(one, range(len(graph.calls)), graph)]
+    for layer in range(graph.config.num_hidden_layers):
+        norms = [
+            number for place in ("input_layernorm", "pre_feedforward_layernorm")
+            for number in (call.number for call in graph.at(place, layer))
+        ]  # fmt: skip
+        assert len(norms) == 2 and [atom.calls for atom in found].count(frozenset(norms)) == 1

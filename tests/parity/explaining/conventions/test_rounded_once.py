@@ -1,0 +1,31 @@
+"""Logits in half precision, and nothing else: was it computed in, or rounded to at the end?"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.parity.explaining.ports import explained, ids, port
+
+NAME = "models/untied_float32"
+HALVES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_logits_that_alone_are_rounded_are_named(half):
+    """By law: a port in float32 that rounds its logits and hands them out in float32."""
+    taps = port(NAME, level="logits")
+    found = explained(NAME, {tap: widened(one, half) for tap, one in taps.items()})
+    assert ids(found) == {"logits-half-precision"} and found.dtype == "float32"
+    assert found.faults[0].variant == f"in {half}" and found.conventions == []
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_port_in_half_precision_is_clean_however_it_is_stored(half):
+    taps = port(NAME, dtype=half, level="logits")
+    found = explained(NAME, {tap: widened(one, half) for tap, one in taps.items()})
+    assert (found.verdict, found.dtype) == ("clean", half)
+    assert any("stored as float32" in line for line in found.conventions)
+
+
+def widened(value, half):
+    return value.astype(HALVES[half]).astype(np.float32)

@@ -1,0 +1,80 @@
+"""What a bug owes to the choices of routers that were found for it. By hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.routing.steering import ByChoices
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.search import Search
+from lockstep.parity.judging.judge import Judgement
+from tests.parity.explaining.ports import explained, port
+
+NOTHING = frozenset()
+ONE, TWO = (
+    Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset())  # pyright: ignore[reportArgumentType]
+    for id in ("one", "two")
+)
+
+
+def judged(error, *, passed=True):
+    return Judgement(error, 1.0, error, error, error, passed, None)
+
+
+def by_choices(error):
+    return ByChoices.of(judged(error), {}, np.zeros(3, bool))
+
+
+def search(others):
+    """Return a search that found the choices of both bugs; `others` is what each rest makes with
+    them, in the order that it is asked.
+    """
+    waiting = list(others)
+    trial = SimpleNamespace(
+        graph=SimpleNamespace(),
+        count=0,
+        judge_as_chosen=lambda piece, calls, other: waiting.pop(0),
+    )
+    found = Search(trial, SimpleNamespace(), [])  # pyright: ignore[reportArgumentType]
+    found.judged[frozenset([ONE])] = by_choices(1.0)
+    found.judged[frozenset([ONE, TWO])] = by_choices(1.0)
+    return found
+
+
+@pytest.mark.parametrize(("other", "owed", "cleared"), [
+    (judged(2.0, passed=False), False, False),  # the bug brings the port nearer
+    (judged(1.01, passed=False), True, False),  # the choices do
+    (judged(1.4), True, True),  # right arithmetic makes them, and is all that there is
+    (None, False, False),  # rounding does not make them
+])  # fmt: skip
+def test_a_bug_is_weighed_against_right_arithmetic_with_the_same_choices(other, owed, cleared):
+    found = search([other])
+    assert found.owed_to_choices(frozenset([ONE]), NOTHING) is owed
+    assert found.owed_to_choices(frozenset([ONE]), NOTHING) is owed  # it is asked once
+    assert (found.cleared is not None) is cleared and found.spent is cleared
+    assert not cleared or not found.may_explain(frozenset([ONE]))
+
+
+def test_a_bug_of_two_is_left_out_if_the_choices_of_both_do_for_the_other():
+    found = search([judged(1.2)])
+    assert found.owed_to_choices(frozenset([ONE, TWO]), frozenset([ONE]))
+    assert found.judged[frozenset([ONE])] == judged(1.2) and found.cleared is None
+
+
+def test_what_needs_no_choices_owes_them_nothing():
+    found = search([])
+    found.judged[frozenset([TWO])] = judged(1.0)
+    assert not found.owed_to_choices(frozenset([TWO]), NOTHING)
+
+
+def test_a_piece_that_turned_out_to_be_right_is_told_as_right(monkeypatch):
+    def explanations(self, *given, **options):
+        self.judged[NOTHING] = judged(0.5)
+        return []
+
+    monkeypatch.setattr(Search, "explanations", explanations)
+    taps = port("models/untied_float32", ["final-norm-missing"], level="logits")
+    found = explained("models/untied_float32", taps, [])
+    assert (found.verdict, found.unexplained) == ("clean", [])
+    assert [tap.own_error for tap in found.taps] == [0.5]
