@@ -20,6 +20,7 @@ from lockstep.fast.kernels.lanes import (
     fma,
     in_bytes,
     ints_added,
+    ints_total,
     multiplied,
     no_ints,
     rint,
@@ -28,7 +29,7 @@ from lockstep.fast.kernels.lanes import (
     total,
 )
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import LINE, floats, prefetch, store, store_octets
+from lockstep.fast.kernels.memory import LINE, every, floats, prefetch, store, store_octets
 from lockstep.fast.kernels.octets import (
     MANY,
     ints,
@@ -40,11 +41,12 @@ from lockstep.fast.kernels.octets import (
     times,
 )
 from lockstep.fast.kernels.tile import possible
-from lockstep.fast.kernels.weights import lane_levels, many_codes
+from lockstep.fast.kernels.weights import group_levels, lane_levels, many_codes
 
 CHUNKS = MANY // WIDTH
-# What goes with the codes of one set of levels: the numbers that sums over the lowest digit begin
-# with, and those over the others; steps; and the sums of activations. Of each sixteen lanes.
+APART = ROWS // 2  # rows lie that are multiplied together: a core reads quicker at two places
+# What goes with the codes of one set of levels: the numbers that sums over the lower digits begin
+# with, and those over the highest; steps; and the sums of activations. Of each sixteen lanes.
 LOW, HIGH, STEPS, SUMS, NUMBERS = 0, WIDTH, 2 * WIDTH, 3 * WIDTH, 4 * WIDTH
 
 
@@ -72,22 +74,25 @@ class Few:
 def few_of(of: Constants, columns: int) -> Few:
     numbers = of.numbers
     apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
-    three = Constants(format=of.format, **({"apart": apart, "turn": 1} | numbers))
-    _, octets = octets_of(numbers["shared"], columns)
+    three = Constants(format=of.format, **({"apart": apart, "turn": 1, "aside": 0} | numbers))
+    _, octets = octets_of(numbers["shared"], numbers.get("aside", 0), columns)
     return Few(three, order_of(of), numbers["zero"], octets)
 
 
 @cache
 def order_of(of: Constants) -> Constants:
     """Return how activations lie that go with a format: what many formats share."""
-    names = ("span", "near", "vectors", "shared")
-    return Constants(format="three digits", **{name: of.numbers[name] for name in names})
+    names, aside = ("span", "near", "vectors", "shared", "parts"), of.numbers.get("aside", 0)
+    lying = {name: of.numbers[name] for name in names}
+    return Constants(format="three digits", aside=aside, **lying)
 
 
-def octets_of(shared, columns):
+def octets_of(shared, aside, columns):
     """Return how many octets a token's numbers take, and how many all that it has."""
-    numbers = 4 * NUMBERS * (columns // (MANY * shared))
-    return numbers, EXACT * columns + numbers + LINE
+    numbers = NUMBERS * (columns // (MANY * shared))
+    if aside:
+        numbers += (columns // aside + WIDTH - 1) // WIDTH * WIDTH
+    return 4 * numbers, EXACT * columns + 4 * numbers + LINE
 
 
 inlined_octets_of = inlined(octets_of)
@@ -97,9 +102,10 @@ inlined_octets_of = inlined(octets_of)
 def parts_of(of, room, token, columns):
     """Return where a token's digits begin, its numbers, whole and not, and where its mark is.
 
-    The mark says whether the token has digits. All begins where a line of the cache does.
+    Behind the numbers of all lanes are the sums of groups, if levels lie aside. The mark says
+    whether the token has digits. All begins where a line of the cache does.
     """
-    numbers, octets = inlined_octets_of(of.shared, columns)
+    numbers, octets = inlined_octets_of(of.shared, of.aside, columns)
     begin = -room.ctypes.data % LINE + token * octets
     behind = begin + EXACT * columns
     whole = room[behind : behind + numbers].view(np.int32)
@@ -107,7 +113,7 @@ def parts_of(of, room, token, columns):
 
 
 def cut_few(of, zero, room, x):
-    """Write the digits of all tokens of x (M, K), once for all rows.
+    """Write the digits of all tokens of x (M, K), once for all rows, sorted as codes lie.
 
     As yet nothing is to be done again.
     """
@@ -120,18 +126,24 @@ def cut_few(of, zero, room, x):
 def cut_token(of, zero, room, x, token):
     columns = x.shape[1]
     begin, whole, number, mark = parts_of(of, room, token, columns)
+    sums = columns // (MANY * of.shared) * NUMBERS
     room[mark] = 0
+    number[sums:] = 0
     for span in range(columns // of.span):
         at = token * columns + span * of.span
         step, fit = step_of(of.span, LIMIT, x, at)
         if not fit:
             return
+        lanes = no_ints()
         for more in range(of.span // WIDTH):
             vector, chunk = place_of(of, span * (of.span // WIDTH) + more)
             to = begin + vector * EXACT * MANY + chunk * WIDTH
-            cut_chunk(floats(x, at + more * WIDTH), step, room, to)
+            some = every(of, x, at + more // of.parts * of.parts * WIDTH + more % of.parts)
+            lanes = ints_added(lanes, cut_chunk(some, step, room, to))
             lane = vector // of.shared * NUMBERS + STEPS + chunk * CHUNKS
             number[lane : lane + CHUNKS] = step
+        if of.aside:
+            number[sums + span * of.span // of.aside] += step * np.float32(ints_total(lanes))
     for one in range(columns // (MANY * of.shared)):
         sum_up(of, zero, room, begin, whole, number, one)
     room[mark] = 1
@@ -147,10 +159,12 @@ def place_of(of, index):
 
 @inlined
 def cut_chunk(some, step, room, to):
-    """Write the digits of sixteen numbers."""
-    octets = in_bytes(to_ints(rint(multiplied(some, splat(np.float32(1) / step)))))
+    """Write the digits of sixteen numbers, and return them as they are counted."""
+    counted = to_ints(rint(multiplied(some, splat(np.float32(1) / step))))
+    octets = in_bytes(counted)
     for digit in range(EXACT):
         store_octets(room, to + digit * MANY, field(octets, 8 * digit, 255))
+    return counted
 
 
 @inlined
@@ -159,20 +173,16 @@ def sum_up(of, zero, room, begin, whole, number, one):
     low = middle = high = no_ints()
     for vector in range(of.shared):
         at = begin + (one * of.shared + vector) * EXACT * MANY
-        low, middle, high = digits_added(same_octets(1), room, at, low, middle, high)
-    place = one * NUMBERS
-    sums = multiplied(put_together(low, middle, high), floats(number, place + STEPS))
-    store(number, place + SUMS, sums)
-    store_ints(whole, place + LOW, times(low, -zero))
-    store_ints(whole, place + HIGH, times(ints_added(middle, times(high, 256)), -zero))
-
-
-@inlined
-def digits_added(codes, room, at, low, middle, high):
-    """Add the products of 64 codes with each digit to a sum of its own."""
-    low = products_added(low, codes, many_octets(room, at))
-    middle = products_added(middle, codes, many_octets(room, at + MANY))
-    return low, middle, products_added(high, codes, many_octets(room, at + 2 * MANY))
+        low = products_added(low, same_octets(1), many_octets(room, at))
+        middle = products_added(middle, same_octets(1), many_octets(room, at + MANY))
+        high = products_added(high, same_octets(1), many_octets(room, at + 2 * MANY))
+    place, lower = one * NUMBERS, ints_added(low, times(middle, 256))
+    if not of.aside:
+        counted = put_together(lower, times(high, 256))
+        sums = multiplied(counted, floats(number, place + STEPS))
+        store(number, place + SUMS, sums)
+    store_ints(whole, place + LOW, times(lower, -zero))
+    store_ints(whole, place + HIGH, times(high, -zero))
 
 
 @kernel(before=cut_few)
@@ -182,45 +192,84 @@ def multiply_few(block, order, zero, room, x, of, matrix, y):
     What is not finite there, or has no digits and is NaN therefore, is to be done again: the last
     octet of the room says so.
     """
-    columns = x.shape[1]
+    columns, end = x.shape[1], min(block * ROWS + ROWS, y.shape[1])
     for token in range(len(x)):
         begin, whole, number, mark = parts_of(of, room, token, columns)
-        for row in range(block * ROWS, min(block * ROWS + ROWS, y.shape[1])):
-            result = np.float32(np.nan)
+        for row in range(block * ROWS, min(block * ROWS + APART, end)):
+            other = min(row + APART, end - 1)
+            here = there = np.float32(np.nan)
             if room[mark]:
-                result = whole_dot(of, room, begin, whole, number, matrix, row, columns)
-            if not np.isfinite(result):
+                here, there = two_dots(of, room, begin, whole, number, matrix, row, other, columns)
+            if not (np.isfinite(here) and np.isfinite(there)):
                 room[-1] = 1
-            y[token, row] = result
+            y[token, row], y[token, other] = here, there
 
 
 @inlined
-def whole_dot(of, room, begin, whole, number, matrix, row, columns):
-    """Multiply one row by the digits of a token. Not finite if a scale or an offset is not."""
-    lanes = rests = splat(np.float32(0))
+def two_dots(of, room, begin, whole, number, matrix, row, other, columns):
+    """Multiply two rows by the digits of a token, which are read once for both.
+
+    Not finite if a scale or an offset is not.
+    """
+    here = there = here_rests = there_rests = splat(np.float32(0))
     for turn in range(columns // (MANY * of.shared * of.turn)):
         for within in range(of.turn):
             one = turn * of.turn + within
-            prefetch(of, matrix[0], row * matrix[0].shape[1] + one * of.apart)
-            place = one * NUMBERS
-            # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
-            some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
-            scale, offset = lane_levels(of, matrix, row, one * of.shared)
-            # Not the step by the scale: both may be tiny.
-            some = multiplied(some, floats(number, place + STEPS))
-            lanes = fma(some, scale, lanes)
-            if of.rest:
-                offset = fma(scale, splat(np.float32(of.zero)), offset)
-                rests = fma(offset, floats(number, place + SUMS), rests)
-    return total(added(lanes, rests))
+            here, here_rests = set_added(
+                of, room, begin, whole, number, matrix, row, one, here, here_rests
+            )
+            there, there_rests = set_added(
+                of, room, begin, whole, number, matrix, other, one, there, there_rests
+            )
+    if of.aside:
+        here_rests = offsets_added(of, number, matrix, row, columns)
+        there_rests = offsets_added(of, number, matrix, other, columns)
+    return total(added(here, here_rests)), total(added(there, there_rests))
+
+
+@inlined
+def set_added(of, room, begin, whole, number, matrix, row, one, lanes, rests):
+    """Add the products of one set of levels to a row's lanes, and those of offsets to `rests`."""
+    prefetch(of, matrix[0], row * matrix[0].shape[1] + one * of.apart)
+    place = one * NUMBERS
+    # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
+    some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
+    scale, offset = lane_levels(of, matrix, row, one * of.shared)
+    # Not the step by the scale: both may be tiny.
+    some = multiplied(some, floats(number, place + STEPS))
+    if of.rest and not of.aside:
+        offset = fma(scale, splat(np.float32(of.zero)), offset)
+        rests = fma(offset, floats(number, place + SUMS), rests)
+    return fma(some, scale, lanes), rests
+
+
+@inlined
+def offsets_added(of, number, matrix, row, columns):
+    """Multiply the offsets of a row, sixteen groups at a time, by the sums of activations."""
+    rests, groups = splat(np.float32(0)), columns // of.group
+    sums = columns // (MANY * of.shared) * NUMBERS
+    for group in range(0, groups, WIDTH):
+        scale, offset = group_levels(of, matrix, row, group)
+        offset = fma(scale, splat(np.float32(of.zero)), offset)
+        rests = fma(offset, floats(number, sums + group), rests)
+    return rests
 
 
 @inlined
 def sums_of(of, room, begin, whole, place, matrix, row, first):
-    """Return the sums of products of codes of one set of levels, lane by lane."""
-    low, middle, high = ints(whole, place + LOW), ints(whole, place + HIGH), no_ints()
-    for vector in range(first, first + of.shared):
-        codes = many_codes(of, matrix, row, vector)
-        at = begin + vector * EXACT * MANY
-        low, middle, high = digits_added(codes, room, at, low, middle, high)
-    return put_together(low, middle, high)
+    """Return the sums of products of codes of one set of levels, lane by lane.
+
+    Those with the highest digit become the beginning of those with the middle one, and what that
+    lacks of codes around zero is among the lowest: so nothing is added but by the products.
+    """
+    low, high = ints(whole, place + LOW), ints(whole, place + HIGH)
+    at = begin + first * EXACT * MANY
+    for vector in range(of.shared):
+        codes, here = many_codes(of, matrix, row, first + vector), at + vector * EXACT * MANY
+        low = products_added(low, codes, many_octets(room, here))
+        high = products_added(high, codes, many_octets(room, here + 2 * MANY))
+    high = times(high, 256)
+    for vector in range(of.shared):
+        codes, here = many_codes(of, matrix, row, first + vector), at + vector * EXACT * MANY
+        high = products_added(high, codes, many_octets(room, here + MANY))
+    return put_together(low, high)

@@ -100,6 +100,44 @@ def reader(widened: Callable[[Any], Any], result: types.Type, *, many: bool) -> 
     return read
 
 
+@instruction
+def floats_before(_: Any, array: Any, at: Any, end: Any) -> Any:
+    """Read sixteen neighbours of an array of floats, of those before `end`: the rest are 0."""
+    element, widen = STORED[array.dtype]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, end = arguments
+        place = address(context, builder, signature.args[0], vector(element), array, at)
+        left = spread(builder, builder.trunc(builder.sub(end, at), I32))
+        there = builder.icmp_signed("<", constant(list(range(WIDTH))), left)
+        kind = {HALF: "f16", I16: "i16", FLOAT: "f32"}[element]
+        given = [place.type, I32, there.type, vector(element)]
+        name = f"llvm.masked.load.v{WIDTH}{kind}.p0"
+        load = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector(element), given), name
+        )
+        align = ir.Constant(I32, 1)
+        some = builder.call(load, [place, align, there, ir.Constant(vector(element), None)])
+        return widen(builder, some)
+
+    return Floats(array, types.intp, types.intp), generate
+
+
+@instruction
+def every(_: Any, of: Any, array: Any, at: Any) -> Any:
+    """Read sixteen float32 that lie `of.parts` apart."""
+    apart = of.numbers["parts"]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = vector(FLOAT, (WIDTH - 1) * apart + 1)
+        place = address(context, builder, signature.args[1], kind, *arguments[1:])
+        some = builder.load(place, align=4)
+        order = constant([lane * apart for lane in range(WIDTH)])
+        return builder.shuffle_vector(some, some, order)
+
+    return Floats(of, array, types.intp), generate
+
+
 def zero_extended(builder: Any, codes: Any) -> Any:
     return builder.zext(codes, like(codes, I32))
 

@@ -109,6 +109,8 @@ def scalars_of_groups(_: Any, of: Any, array: Any, at: Any) -> Any:
         stored = vector(element, count)
         place = address(context, builder, signature.args[1], stored, *arguments[1:])
         some = builder.load(place, align=1)
+        if element is I16 and count == 2:
+            return builder.bitcast(halves_of_words(builder, some), vector(FLOAT))
         if element is I16:  # bfloat16: the upper half of a float32
             high = ir.Constant(vector(I32, count), [16] * count)
             wide = builder.shl(builder.zext(some, vector(I32, count)), high)
@@ -117,6 +119,13 @@ def scalars_of_groups(_: Any, of: Any, array: Any, at: Any) -> Any:
         return builder.fpext(lanes, vector(FLOAT)) if element is HALF else lanes
 
     return Floats(of, array, types.intp), generate
+
+
+def halves_of_words(builder: Any, pair: Any) -> Any:
+    """Spread two bfloat16s over lanes. Both go to all: a shuffle of so few would cost thrice."""
+    both = spread(builder, builder.bitcast(pair, I32))
+    shifts = constant([16] * (WIDTH // 2) + [0] * (WIDTH // 2))
+    return builder.and_(builder.shl(both, shifts), constant([-65536] * WIDTH))
 
 
 @instruction
@@ -210,9 +219,9 @@ def products_added(_: Any, sums: Any, codes: Any, digits: Any) -> Any:
 
 
 @instruction
-def put_together(_: Any, low: Any, middle: Any, high: Any) -> Any:
-    """Return floats of sums over the lowest, the next, and the highest digit."""
-    return Floats(Ints, Ints, Ints), lambda context, builder, sig, arguments: from_digits(
+def put_together(_: Any, low: Any, high: Any) -> Any:
+    """Return floats of sums over the lowest digit, and over those that count 256 times as much."""
+    return Floats(Ints, Ints), lambda context, builder, sig, arguments: from_digits(
         builder, list(arguments)
     )
 

@@ -16,6 +16,7 @@ from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
+from lockstep.fast.kernels.replay import watch
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
@@ -47,15 +48,17 @@ def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     As floats is then done what of each token is not finite otherwise, for it alone.
     """
     out = np.empty((len(x), len(matrix[0])), np.float32)
-    sorted_x = interleaved(x, of.numbers.get("parts", 1))
+    parts = of.numbers.get("parts", 1)
     if not fits(of, x.shape[1]):
-        multiply_alone(*sizes(x, out), of, sorted_x, matrix, out)
+        multiply_alone(*sizes(x, out), of, interleaved(x, parts), matrix, out)
         return out
     few = few_of(of, x.shape[1])
     room = np.empty(LINE + len(x) * few.octets + 1, np.uint8)
-    multiply_few(*sizes(x, out), few.order, few.zero, room, sorted_x, few.of, matrix, out)
+    given = few.order, few.zero, room, np.ascontiguousarray(x), few.of, matrix, out
+    multiply_few(*sizes(x, out), *given)
+    watch(room)
     if room[-1]:
-        mend(sorted_x, of, matrix, out)
+        mend(interleaved(x, parts), of, matrix, out)
     return out
 
 

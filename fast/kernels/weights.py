@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numba.extending import overload
 
 from lockstep.fast.kernels.formats import FORMATS
@@ -35,6 +36,11 @@ def lane_levels(*_: Any) -> Any:
     raise NotImplementedError
 
 
+def group_levels(*_: Any) -> Any:
+    """Return the levels of sixteen groups, see `formats`."""
+    raise NotImplementedError
+
+
 @overload(weights, jit_options=INLINED)
 def weights_of_format(of, matrix, row, group, index):
     return getattr(FORMATS[of.format], "weights", of_codes)
@@ -58,6 +64,16 @@ def many_codes_of_format(of, matrix, row, vector):
 @overload(lane_levels, jit_options=INLINED)
 def lane_levels_of_format(of, matrix, row, vector):
     return FORMATS[of.format].lane_levels
+
+
+@overload(group_levels, jit_options=INLINED)
+def group_levels_of_format(of, matrix, row, group):
+    return getattr(FORMATS[of.format], "group_levels", not_aside)
+
+
+def not_aside(of, matrix, row, group):
+    """Stand for what Numba compiles and no format without such levels comes to."""
+    return splat(np.float32(0)), splat(np.float32(0))
 
 
 def of_codes(of, matrix, row, group, index):

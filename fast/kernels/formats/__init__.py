@@ -16,7 +16,9 @@ found in one way, they are after every `TURN` sets of them. A format without the
 floats there.
 
 Codes lie around `ZERO`; `REST` is 1 where the offset is not just what takes that away. The levels
-are the same for `SPAN` columns, or for the group.
+are the same for `SPAN` columns, or for the group. Where those of a row's groups lie side by side,
+aside from the codes, `group_levels(of, matrix, row, group)` returns sixteen groups' scales and
+offsets, zeros behind the last.
 """
 
 from lockstep.fast.kernels.formats import (

@@ -9,7 +9,7 @@ from functools import cache
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.lanes import WIDTH, field
-from lockstep.fast.kernels.memory import codes_at, octets, scalar
+from lockstep.fast.kernels.memory import codes_at, floats_before, octets, scalar
 from lockstep.fast.kernels.octets import MANY, many_octets, octet_field, scalars_of_groups
 
 SPAN = 64  # columns that are multiplied in whole numbers at a time
@@ -24,6 +24,7 @@ def layout(bits: int, group: int) -> Constants:
     parts = 1 if straddling else 8 // bits
     if parts > 1:  # what is a byte already is as quick in floats
         numbers |= {"stretch": MANY * parts, "vectors": parts, "shared": parts, "near": 1}
+        numbers["aside"] = group
     return Constants(format="affine", **numbers, parts=parts, straddling=int(straddling))
 
 
@@ -52,3 +53,9 @@ def lane_levels(of, matrix, row, vector):
     _, scales, offsets = matrix
     place = row * scales.shape[1] + vector * MANY // of.group
     return scalars_of_groups(of, scales, place), scalars_of_groups(of, offsets, place)
+
+
+def group_levels(of, matrix, row, group):
+    _, scales, offsets = matrix
+    place, end = row * scales.shape[1] + group, (row + 1) * scales.shape[1]
+    return floats_before(scales, place, end), floats_before(offsets, place, end)
