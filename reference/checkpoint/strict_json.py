@@ -102,7 +102,8 @@ def _outside_strings(data: bytes) -> bytes:
 
 def _check_complexity(bare: bytes, path: Path, subject: str, limits: JsonLimits) -> None:
     """Refuse what would be costly to build, before any of it is built. Strings are cut out."""
-    entries = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    opened, closed = (bare.count(a) + bare.count(b) for a, b in ((b"[", b"{"), (b"]", b"}")))
+    entries = bare.count(b",") + max(opened, closed)  # as many of each, where this is JSON
     if entries > limits.entries:
         what = f"{subject} is too complex: {entries} entries, the limit is {limits.entries}"
         raise InputError(path, what)

@@ -25,9 +25,11 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34.
     """
     work = accumulator(x.dtype)
+    length = x.shape[-2]
+    positions = np.broadcast_to(positions, (len(positions), length))
     angle = positions[:, None, :, None] * frequencies[..., None, None, :]  # (B, 1, L, D/2)
     cos, sin = (factor * np.cos(angle)).astype(work), (factor * np.sin(angle)).astype(work)
-    out, length = np.empty(x.shape, x.dtype), x.shape[-2]
+    out = np.empty(x.shape, x.dtype)
     for some in portions(length, x.size // max(length, 1)):
         rows = np.s_[..., some, :]
         out[rows] = rounded(turned(x[rows].astype(work, copy=False), cos[rows], sin[rows]), x.dtype)

@@ -46,6 +46,15 @@ def test_rows_are_added_up_alike_however_they_lie(name, few, monkeypatch):
     )
 
 
+def test_one_position_for_all_tokens_is_that_of_each_portion(monkeypatch):
+    x, frequencies = normal(0, 1, 3, 7, 20), np.abs(normal(1, 10)).astype(np.float64)
+    monkeypatch.setattr(portions, "FEW", 1)
+    one, all_ = (
+        rope(x, at, frequencies, factor=1.0) for at in (np.full((1, 1), 5), np.full((1, 7), 5))
+    )
+    assert_same_bits(one, all_)
+
+
 @pytest.mark.parametrize("few", [1, 130, 1000])
 @pytest.mark.parametrize("lying", LYING)
 def test_some_tokens_at_a_time_are_turned_to_the_same_bits(lying, few, monkeypatch):

@@ -76,6 +76,7 @@ REFUSED = {
     ),
     "too deep behind a quote": (rb'["\\\"[", [[[[]]]]]', "config is nested deeper than 4 levels"),
     "too many": (b"[" + b"0," * 64 + b"0]", "config is too complex: 65 entries, the limit is 64"),
+    "too many closed": (b"]" * 65, "config is too complex: 65 entries, the limit is 64"),
     "too large": (b" " * 4097, "config of 4097 bytes is over the limit of 4096"),
     "raw control character": (b'{"a": "\n"}', "config is not valid JSON at byte 7"),
 }

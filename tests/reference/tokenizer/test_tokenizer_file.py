@@ -63,6 +63,13 @@ BAD = {
     "merge longer than all": (model(merges=[["hello"] * 2]), "unknown token 'hellohello'"),
     "merge text longer than all": (model(merges=["hello hello"]), "unknown token 'hellohello'"),
     "merge of two spaces": (model(merges=["h  e"]), "bad merge 'h  e' (merge 0)"),
+    "merge as a version": (
+        lambda content: (
+            vocab(**{"#versionab": 265})(content),
+            model(merges=["#versionab"])(content),
+        ),
+        "bad merge '#versionab'",
+    ),
     "merges with NUL": (model(merges=["h\0h e"]), "merge refers to unknown token 'h\\x00h'"),
     "merges of two kinds": (model(merges=["h e", ["h", "e"]]), "not a valid tokenizer"),
     "merge object": (model(merges=[{"h": 1, "e": 2}]), "bad merge"),
