@@ -52,7 +52,7 @@ class Model:
                 self.base[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
-        self.joined, self.replays = backend.joined(self.base), backend.replays()
+        self.joined = backend.joined(self.base)
         self.weights = self.base  # or, with an adapter that holds whole weights, these among them
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
 
@@ -62,7 +62,6 @@ class Model:
         """Return this model with another adapter, or with none. The base's weights are shared."""
         other = copy(self)
         other.weights, other.adapters = self.base, Adapters()
-        other.replays = self.backend.replays()
         if adapter is not None:
             found = self.own(open_adapter(adapter, self.checkpoint, ignore_config=ignore_config))
             held = {path: self.backend.adapter(one) for path, one in found.modules.items()}
@@ -188,7 +187,6 @@ class Model:
             joined=self.serving(),
             streamed=self.streamed,
             heads_at_once=self.backend.heads_at_once if self.ops is self.backend.ops else None,
-            replays=self.replaying(),
         )
         ids = tokens.ids if isinstance(tokens, Chosen) else batch.tokens
         yield from self.architecture.stages(run, ids)
@@ -197,11 +195,6 @@ class Model:
         """Return the joined matrices that stand for what this model multiplies by."""
         weights, adapters = self.weights, self.adapters.modules
         return {paths: one for paths, one in self.joined.items() if one.serves(weights, adapters)}
-
-    def replaying(self) -> Any | None:
-        """Return what runs parts of layers again, if nothing but these weights computes there."""
-        plain = self.ops is self.backend.ops and not self.adapters.modules
-        return self.replays.over(self.weights) if plain and self.replays is not None else None
 
     def run(self, **facts: Any) -> Run:
         """Return the forward pass that a model's file is given; ranks have one of their own."""

@@ -1,6 +1,6 @@
 """One forward pass: what the operations of a model need to hand, and who listens to them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ class Run:
     joined: Mapping[Paths, Joined]  # one matrix for several modules, none of them adapted
     streamed: StreamedExperts | None  # experts that are read as they are visited
     heads_at_once: Callable[..., Any] | None  # a backend's way to norm and turn heads in one go
-    replays: Any | None  # a backend's way to run a part of a layer again without Python in it
 
     @property
     def lengths(self) -> RowIndex:
@@ -72,16 +71,6 @@ class Run:
         if self.streamed is not None:
             guess = routing(replace(self, trace=None))
             self.streamed.foresee(path, np.asarray(guess != 0))
-
-    def again(self, part: Callable[..., Sequence[Array]], layer: int, *x: Array) -> Sequence[Array]:
-        """Return `part(run, layer, *x)`, which computes with x and weights alone.
-
-        For one token of one row the backend may run again what it ran for an earlier one, if nobody
-        listens.
-        """
-        if self.replays is None or self.trace is not None or x[0].shape[:2] != (1, 1):
-            return part(self, layer, *x)
-        return self.replays((part, layer), lambda *own: part(self, layer, *own), x)
 
     def linear(self, x: Array, path: str) -> Array:
         """Apply the projection stored at `path`, with its bias where it has one, and tap it."""

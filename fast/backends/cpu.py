@@ -68,10 +68,6 @@ class CpuBackend:
 
         return join_all(weights, always_here)
 
-    def replays(self) -> Any:
-        """Return what runs kernels again as they ran for an earlier token; None without kernels."""
-        return kernels.module("replay").Replays() if kernels.available() else None
-
     def heads_at_once(self, *given: Any, eps: float, factor: float) -> Any:
         """Norm and turn heads in one go, as `Run.turned_heads` asks for; None without a kernel."""
         if not kernels.available():

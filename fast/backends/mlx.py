@@ -28,9 +28,6 @@ class MlxBackend:
     heads_at_once = None  # its graph is put together before anything runs
     runs_ahead = True
 
-    def replays(self) -> None:
-        """There is nothing to run again: a step is one graph."""
-
     def __init__(self, dtype: str, device: str | None):
         if device is not None:
             set_device(device)

@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +20,18 @@ from numba import njit
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.helpers import SETTINGS, helpers
-from lockstep.fast.kernels.sharing import BEFORE, BODIES, KEPT, play, run, serve
+from lockstep.fast.kernels.sharing import BEFORE, BODIES, run, serve
 
 SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
 TORN = (OSError, EOFError, pickle.UnpicklingError)  # by half a file, or a disk that is full
 UNUSED = 30 * 86400  # seconds after which the machine code of other sources is removed
 STARTING = threading.Lock()
-LOCAL = threading.local()  # `recording`, if kernels that this thread starts are to be kept
 NOTHING = (None,) * 8  # what `run` is given in place of arguments that a kernel does not have
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 # What only calls from Python and from C need: a tenth of the time that a kernel takes to compile.
 NEVER_ALONE: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _state = {"forked": False}
 _code: dict[str, Callable[..., Any]] = {}
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The numbers that `play` takes of a kernel, and what must live as long as they do."""
-
-    numbers: list[int]
-    alive: Any
-    shared: bool
 
 
 def kernel(
@@ -69,11 +58,8 @@ def kernel(
             attempt(products, work, places, arguments)
         except TORN:  # before the kernel ran: none raises these
             shutil.rmtree(own_folder(), ignore_errors=True)
-            _code.update(run=unkept(run), serve=unkept(serve), play=unkept(play))
+            _code.update(run=unkept(run), serve=unkept(serve))
             attempt(products, work, places, arguments)
-        recording = getattr(LOCAL, "recording", None)
-        if recording is not None:
-            recording.append(kept(products, work, places, arguments))
 
     return start
 
@@ -81,7 +67,7 @@ def kernel(
 def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, ...]) -> None:
     arguments += NOTHING[len(arguments) :]
     if not _code:
-        _code.update(run=compiled(run), serve=compiled(serve), play=compiled(play))
+        _code.update(run=compiled(run), serve=compiled(serve))
     if products < SMALL:
         _code["run"](work, helpers.board, 1, places, *arguments)
         return
@@ -90,23 +76,6 @@ def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, .
         if pieces > 1:
             helpers.call(served)
         _code["run"](work, helpers.board, pieces, places, *arguments)
-
-
-def kept(products: int, work: Constants, places: int, arguments: tuple[Any, ...]) -> Kept:
-    """Return what `play` needs to run a kernel again, over the same arrays."""
-    room = np.zeros(KEPT + 2, np.int64)
-    _code["run"](work, room, 0, places, *arguments, *NOTHING[len(arguments) :])
-    pieces = 1 if products < SMALL else helpers.pieces(places)
-    numbers = [room[KEPT], room[KEPT + 1], room.ctypes.data, pieces, places]
-    return Kept(numbers, (room, arguments), pieces > 1)
-
-
-def played(jobs: np.ndarray, shared: bool) -> None:
-    """Run kernels again, in their order: a row of numbers each, of which some may be shared."""
-    with STARTING:
-        if shared:
-            helpers.call(served)
-        _code["play"](helpers.board, jobs)
 
 
 def served(board: np.ndarray, wait: int) -> None:

@@ -16,7 +16,6 @@ from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
-from lockstep.fast.kernels.replay import watch
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
@@ -56,7 +55,6 @@ def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     room = np.empty(LINE + len(x) * few.octets + 1, np.uint8)
     given = few.order, few.zero, room, np.ascontiguousarray(x), few.of, matrix, out
     multiply_few(*sizes(x, out), *given)
-    watch(room)
     if room[-1]:
         mend(interleaved(x, parts), of, matrix, out)
     return out

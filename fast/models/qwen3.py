@@ -10,17 +10,10 @@ from lockstep.fast.run import Run
 from lockstep.fast.shapes import Array, Hidden, Tokens
 
 
-def projected(run: Run, layer: int, x: Hidden) -> list[Array]:
-    """Return what becomes queries (B, L, H*D), keys (B, L, G*D) and values (B, L, G*D)."""
-    path = f"model.layers.{layer}"
-    normed = run.rms_norm(x, f"{path}.input_layernorm")
-    return run.linears(normed, *(f"{path}.self_attn.{one}_proj" for one in "qkv"))
-
-
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
-    """Return the contexts of all heads, (B, L, H*D)."""
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"
-    queries, keys, values = run.again(projected, layer, x)
+    paths = (f"{path}.{one}_proj" for one in "qkv")
+    queries, keys, values = run.linears(x, *paths)  # (B, L, H*D), (B, L, G*D), (B, L, G*D)
     queries = ops.split_heads(queries, heads=config.num_attention_heads)  # (B, L, H, D)
     keys = ops.split_heads(keys, heads=config.num_key_value_heads)  # (B, L, G, D)
     values = ops.heads_first(ops.split_heads(values, heads=config.num_key_value_heads))
@@ -30,7 +23,8 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) 
 
     scale = config.head_dim**-0.5
     context = ops.attention(queries, keys, values, mask, scale=scale, masked_row="uniform")
-    return run.tap(f"{path}.context", ops.merge_heads(context))
+    context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
+    return run.linear(context, f"{path}.o_proj")
 
 
 def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
@@ -39,18 +33,13 @@ def feed_forward(run: Run, x: Hidden, layer: int) -> Hidden:
     return run.linear(run.ops.swiglu(gate, up), f"{path}.down_proj")
 
 
-def rest(run: Run, layer: int, x: Hidden, context: Hidden) -> list[Hidden]:
-    """Return the stream behind a layer, by what it was before and the contexts."""
+def block(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     path = f"model.layers.{layer}"
-    attended = run.linear(context, f"{path}.self_attn.o_proj")
+    normed = run.rms_norm(x, f"{path}.input_layernorm")
+    attended = attention(run, normed, layer, mask, frequencies)
     x = run.tap(f"{path}.residual", run.ops.add(x, attended))
     thought = feed_forward(run, run.rms_norm(x, f"{path}.post_attention_layernorm"), layer)
-    return [run.tap(path, run.ops.add(x, thought))]
-
-
-def block(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
-    (x,) = run.again(rest, layer, x, attention(run, x, layer, mask, frequencies))
-    return x
+    return run.tap(path, run.ops.add(x, thought))
 
 
 def head(run: Run, x: Hidden) -> Array:

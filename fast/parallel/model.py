@@ -75,7 +75,7 @@ class ParallelModel(Model):
 
     def run(self, **facts: Any) -> Run:
         """Return a forward pass of this rank."""
-        told: dict[str, Any] = facts | {"ops": SummingOps(self.ops, self.group), "replays": None}
+        told: dict[str, Any] = facts | {"ops": SummingOps(self.ops, self.group)}
         return ParallelRun(**told, group=self.group, checkpoint=self.mine, gains=self.gains)
 
 
