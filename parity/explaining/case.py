@@ -183,20 +183,12 @@ class Case:
 
         `effort` is the share of the usual work that a deep search may do.
         """
-        narrow = [
-            atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
-        ]
-        search = Search(
-            self.trial, piece, self.candidates(piece),
-            narrow=narrow, proven=self.proven(piece),
-            brief=brief, effort=effort, budget=round(effort * BUDGET),
-        )  # fmt: skip
+        search = self.search_over(piece, brief=brief, effort=effort)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
         if (cleared := search.cleared) is not None:
-            self.right.append(piece)
-            self.judged[piece.target] = cleared
+            self.clear(piece, cleared)
             return True
         if explanations:
             self.explained.append((piece, explanations))
@@ -204,6 +196,26 @@ class Case:
         else:
             self.open.append(piece)
         return bool(explanations)
+
+    def search_over(self, piece: Piece, *, brief: bool = False, effort: float = 1.0) -> Search:
+        """Return the search over a piece, with what is known of like ones."""
+        narrow = [
+            atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
+        ]
+        return Search(
+            self.trial, piece, self.candidates(piece),
+            narrow=narrow, proven=self.proven(piece),
+            brief=brief, effort=effort, budget=round(effort * BUDGET),
+        )  # fmt: skip
+
+    def clear(self, piece: Piece, judgement: Judgement) -> None:
+        """Put a piece that turned out to be right with those that are, and count anew by it."""
+        self.wrong = [one for one in self.wrong if one.target != piece.target]
+        self.explained = [entry for entry in self.explained if entry[0].target != piece.target]
+        self.right.append(piece)
+        self.judged[piece.target] = judgement
+        self.beside.counted.clear()
+        self.atoms.clear()
 
     def explained_after_all(self, piece: Piece) -> bool:
         """Say whether bugs explain a piece that was read as random numbers: one of any, or several
@@ -243,13 +255,12 @@ class Case:
         for piece, explanations in self.explained:
             sets = (frozenset(atom.hypothesis for atom in one.atoms) for one in explanations)
             found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(sets))
-        for piece, explanations in self.explained:
-            search = Search(self.trial, piece, self.candidates(piece))
-            had = {frozenset(atom.hypothesis for atom in one.atoms) for one in explanations}
-            for some in list(found[self.graph.kind(piece)])[:EXCHANGED]:
-                atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
-                if some not in had and len(some) > 1 and atoms and search.settles(atoms[0]):
-                    explanations += search.told(atoms[:1])
+        for piece, explanations in [*self.explained]:
+            search = self.search_over(piece)
+            sets = list(found[self.graph.kind(piece)])[:EXCHANGED]
+            explanations += offered(search, explanations, sets)
+            if search.cleared is not None:
+                self.clear(piece, search.cleared)
 
     def candidates(self, piece: Piece) -> list[Atom]:
         """Return every hypothesis that touches a piece, wherever it may act there."""
@@ -292,6 +303,19 @@ class Case:
         """Return the name that the port's dump has for a piece."""
         taps = self.graph.calls[piece.target].taps
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
+
+
+def offered(
+    search: Search, had: Sequence[Explanation], sets: Sequence[frozenset[Hypothesis]]
+) -> list[Explanation]:
+    """Return what explains a piece beside what it has, of the bugs of like pieces."""
+    known = {frozenset(atom.hypothesis for atom in one.atoms) for one in had}
+    found: list[Explanation] = []
+    for some in sets:
+        atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
+        if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
+            found += search.told(atoms[:1])
+    return found
 
 
 def moved(atoms: frozenset[Atom], here: Mapping[int, int]) -> frozenset[Atom]:

@@ -45,7 +45,9 @@ def by_rows(norm: Any, x: np.ndarray, weights: Sequence[Any], eps: np.ndarray) -
     """Return a norm of `x` (..., D), each row with its own `eps` (..., 1).
 
     A norm takes a large array some rows at a time, but every `eps` at once: so it is given no more.
-    Heads (B, T, H, D) stay together, for a norm that is wrong already and looks at all of them.
+    Heads (B, T, H, D) stay together, for a norm that is wrong already and looks at all of them. Of
+    more numbers than 65,536 in a token's heads, which no known model has, a right one raises a
+    ValueError.
     """
     whole = x.shape[-2:] if x.ndim > 3 else x.shape[-1:]
     rows = x.reshape(-1, *whole)

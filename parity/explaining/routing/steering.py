@@ -85,13 +85,15 @@ class Steering:
     def settle_in_turn(self) -> np.ndarray | None:
         """Find the choices of one token after the other.
 
-        Right arithmetic may have two of the first tokens turned as well: it is asked for but once,
-        and no bug shall reach what it was not let to.
+        Two of a token may be turned as well, as long as hardly one is given up. Of the first tokens
+        right arithmetic alone may: it is asked for but once, and no bug shall reach what it was not
+        let to.
         """
         errors = self.errors(self.forced)
         lost = np.zeros(len(errors), bool)
         for token in range(len(errors)):
-            deep = not self.calls or (token >= SOME and lost.sum() <= LOST * token)
+            late = token >= SOME
+            deep = lost.sum() <= LOST * token if late else not self.calls
             while self.off(errors)[token]:
                 turned = self.best_turn(token, errors[token], deep=deep)
                 if turned is None:
@@ -138,17 +140,29 @@ class Steering:
         return {n: np.where(one != 0, 1, -1).astype(np.int8) for n, one in weights.items()}
 
     def legal(self, lost: np.ndarray) -> bool:
-        """Say whether rounding may make all choices that are forced, but for those of lost tokens
-        (T,).
+        """Say whether rounding may make all choices that are forced. What it may not of those of
+        lost tokens (T,) is forced no more, since later tokens see what comes of it.
         """
         self.measure()
+        wrong = self.illegal()
+        while any((one & lost).any() for one in wrong.values()):
+            for number, one in wrong.items():
+                let_go = (one & lost)[..., None]
+                self.forced[number] = np.where(let_go, np.int8(0), self.forced[number])
+            self.measure()
+            wrong = self.illegal()
+        return not any(one.any() for one in wrong.values())
+
+    def illegal(self) -> dict[int, np.ndarray]:
+        """Return of each router the tokens (B, L) whose forced choice rounding may not make."""
+        found = {}
         for number, forced in self.forced.items():
             scores = self.centre(self.scores(number))
             lowest = np.where(forced > 0, scores, np.inf).min(axis=-1)
             highest = np.where(forced < 0, scores, -np.inf).max(axis=-1)
-            if not (highest - lowest <= self.near[number])[..., ~lost].all():
-                return False
-        return True
+            free = ~forced.any(axis=-1)
+            found[number] = ~(free | (highest - lowest <= self.near[number]))
+        return found
 
     def best_turn(
         self, token: int, error: float, *, deep: bool

@@ -78,6 +78,8 @@ class Search(Settling):
         """
         self.start, self.alike_known = self.trial.count, bool(taught)
         found = self.as_taught(taught) or self.among(known)
+        if self.cleared is not None:
+            return []
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
         before = self.trial.count
@@ -88,9 +90,11 @@ class Search(Settling):
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
+        deep = deep and self.cleared is None
         found = found or (self.sets(moving, known, taught) if deep else [])
-        every = self.with_siblings(found, visible) if self.cleared is None else []
-        return self.told(every, complete=not self.spent)
+        if self.cleared is not None:
+            return []
+        return self.told(self.with_siblings(found, visible), complete=not self.spent)
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
@@ -104,7 +108,7 @@ class Search(Settling):
 
     def of_known(self, known: Sequence[Atom], taught: Sequence[Atoms]) -> list[Atoms]:
         """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
-        if not known:
+        if not known or self.cleared is not None:
             return []
         most, self.patient, self.budget = self.budget, True, BUDGET // 4
         found = self.attempted([[*taught, frozenset()]], known)
@@ -138,7 +142,7 @@ class Search(Settling):
         found: list[Atoms] = []
         before = self.trial.count
         for part in in_parts(map(self.alone, some), TOGETHER):
-            if self.trial.count - before > IN_ONE_MODULE:
+            if self.cleared is not None or self.trial.count - before > IN_ONE_MODULE:
                 break
             self.look_at(part, None)
             found += [atoms for atoms in part if self.settles(atoms)]
@@ -161,7 +165,8 @@ class Search(Settling):
                 self.budget = share * most if starts == tries[-1] else share * most // 2
                 found = attempt(starts, candidates)
                 self.budget = most
-                if needed := [*filter(self.earned, map(self.fewest, found))]:
+                needed = [*filter(self.earned, map(self.fewest, found))]
+                if needed or self.cleared is not None:
                     return smallest(needed)
         return []
 
@@ -230,7 +235,7 @@ class Search(Settling):
         if self.patient:
             return []
         found = self.stage(solutions, self.distinct(shown, 0, 1), 1, 0, deepest=1)
-        if found or solutions != [frozenset()]:
+        if found or self.cleared is not None or solutions != [frozenset()]:
             return found
         before = self.trial.count
         found = Segments(self.trial, self.piece, shown, self.effort).sets(self.close)[:BEAM]
@@ -246,8 +251,8 @@ class Search(Settling):
         return self.stage(self.acausal(known, shown), shown, None, 0)
 
     def from_near(self, near: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain all tokens together, from the sets that all but explain a few of them."""
-        return self.stage(near, self.distinct(visible, 0, None), None, 0, deepest=1)
+        """Explain all tokens together, from the sets that come near to a few of them."""
+        return self.stage(near, self.distinct(visible, 0, None), None, 0)
 
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets that come near to a few tokens; none if that is too much work."""

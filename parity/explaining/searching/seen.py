@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import sqrt
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
 from lockstep.parity.explaining.searching.earned import earned
@@ -17,6 +18,7 @@ VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 FAINT = 0.01  # the same where few bugs can be: what hardly shows alone may show beside another
 PAIRS = 60  # candidates of which every pair is tried
 IN_LINE = 0.35  # of an error with what a bug that rounds coarsely changes, for it to be there
+CHANCE = 5.0  # standard deviations of numbers that are in line by chance, beyond which it must be
 BEGUN = 8.0  # that a set may leave of one of the first tokens, where routers may turn others
 
 
@@ -120,7 +122,8 @@ class Seen:
         calls = [rewritten(some, self.trial.graph) for some in (atoms - {one}, atoms)]
         if self.routed or calls[0] is None or calls[1] is None:
             return False
-        return self.trial.in_line(self.piece, calls[0], calls[1]) >= IN_LINE
+        found, numbers = self.trial.in_line(self.piece, calls[0], calls[1])
+        return found >= IN_LINE and found * sqrt(numbers) > CHANCE
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:
         """Return a few of those that do the same to a stretch of tokens.

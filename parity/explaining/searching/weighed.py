@@ -36,12 +36,13 @@ class Weighed(Seen):
         if not isinstance(judged, ByChoices) or not judged.passed:
             return False
         if (atoms, rest) not in self.chosen:
-            calls = rewritten(rest, self.trial.graph) or {}
-            other = self.trial.judge_as_chosen(self.piece, calls, judged)
+            calls = rewritten(rest, self.trial.graph)  # None: these bugs exclude each other
+            known = calls is not None
+            other = self.trial.judge_as_chosen(self.piece, calls, judged) if known else None
             if other is not None and other.passed:
                 self.judged[rest] = other
             self.chosen[atoms, rest] = other is not None and (
-                other.passed or not judged.own_error < LESS * other.own_error
+                other.passed or judged.own_error >= LESS * other.own_error
             )
         return self.chosen[atoms, rest]
 

@@ -136,3 +136,44 @@ def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():
     found = Case.taught(case, piece)  # pyright: ignore[reportArgumentType]
     assert [len(atoms) for atoms in found] == [1] * 5 + [2] * 3
     assert all(atom.calls == {1} for atoms in found for atom in atoms)
+
+
+def exchanged(cleared: object) -> Any:
+    """Return a case of two like pieces after each was tried with what explains the other."""
+    pairs = [[Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset()) for id in ids]  # pyright: ignore[reportArgumentType]
+             for ids in ("ab", "cd")]  # fmt: skip
+    every = [one for pair in pairs for one in pair]
+    pieces = [Piece(number, ()) for number in (0, 1)]
+    search = SimpleNamespace(
+        atoms=every, cleared=cleared, settles=lambda atoms: cleared is None,
+        told=lambda some: [Explanation(one, None) for one in some],
+    )  # fmt: skip
+    case = SimpleNamespace(
+        graph=SimpleNamespace(kind=lambda piece: ()), atoms={}, wrong=pieces, right=[], judged={},
+        beside=SimpleNamespace(counted={1: 2}), search_over=lambda piece: search,
+        explained=[(piece, [Explanation(frozenset(pair), None)])
+                   for piece, pair in zip(pieces, pairs, strict=True)],
+    )  # fmt: skip
+    case.clear = lambda *given: Case.clear(case, *given)
+    Case.exchange(case)  # pyright: ignore[reportArgumentType]
+    return case
+
+
+def test_like_pieces_try_each_others_explanations():
+    case = exchanged(None)
+    assert [len(some) for _, some in case.explained] == [2, 2] and not case.right
+
+
+def test_a_piece_that_another_ones_bugs_clear_is_right():
+    """By hand: nothing is kept that was told of it, or counted by it."""
+    right = SimpleNamespace(passed=True)
+    case = exchanged(right)
+    assert (case.explained, case.wrong, case.beside.counted) == ([], [], {})
+    assert [one.target for one in case.right] == [0, 1] and case.judged == {0: right, 1: right}
+
+
+def test_every_search_knows_what_like_pieces_prove():
+    case = SimpleNamespace(
+        hypotheses=[], trial=None, candidates=lambda piece: [], proven=lambda piece: {"it"}
+    )
+    assert Case.search_over(case, Piece(0, ())).proven == {"it"}  # pyright: ignore[reportArgumentType]

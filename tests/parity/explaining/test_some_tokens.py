@@ -18,8 +18,10 @@ from lockstep.parity.excerpts.excerpt import excerpt_of
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining import dumped
 from lockstep.parity.explaining.excerpts import text
+from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import batched, by_queries
+from lockstep.parity.judging.judge import Judgement
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity import builders
@@ -319,3 +321,18 @@ def test_caches_of_fewer_slots_are_left_out(dense, tmp_path):
     dump = replace(dump, shapes=shapes, read=taps.__getitem__, parted=None)
     with pytest.raises(InputError, match="nothing was compared"):
         explain(reference.load(dense), dump, faults=[])
+
+
+def test_behind_a_piece_that_turned_out_to_be_right_attention_is_judged(monkeypatch):
+    """By hand: nothing is wrong before any piece, once all that were are cleared."""
+    before = []
+
+    def clears(self, *given, **options):
+        self.judged[frozenset()] = Judgement(0.5, 1.0, 0.5, 0.5, 0.5, True, None)
+        return []
+
+    monkeypatch.setattr(Search, "explanations", clears)
+    decides = lambda self, piece: bool(before.append(len(self.some.wrong)))  # noqa: E731
+    monkeypatch.setattr(text.TextCase, "decides", decides)
+    found = explained(MISTRAL, ["layernorm-for-rmsnorm"])
+    assert before and not any(before) and found.verdict == "clean"

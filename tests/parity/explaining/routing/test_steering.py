@@ -71,6 +71,21 @@ def test_right_arithmetic_may_have_two_choices_of_the_first_token_turned(calls, 
     assert not found or lost.tolist() == [False, True, False]  # pyright: ignore[reportOptionalMemberAccess]
 
 
+class Third(Twice):
+    """The same at the third token, while the one before it is off whatever is turned."""
+
+    def errors(self, forced):
+        turned = sum(bool(one[0, 2].any()) for one in forced.values())
+        return np.array([1.0, 5.0, (5.0, 9.0, 1.0)[turned]])
+
+
+def test_two_choices_of_a_later_token_are_not_turned_if_many_are_given_up():
+    """By hand. One of two tokens before it is given up, and it would be the second."""
+    steering = Third({})
+    assert steering.settle_in_turn() is None
+    assert not any(one.any() for one in steering.forced.values())
+
+
 class Scored(Steering):
     """One router of three experts, whose scores (1, 3, 3) are as they are given."""
 
@@ -98,4 +113,7 @@ def test_choices_of_others_are_legal_within_the_noise_alone(near, lost, legal):
     """By hand: the second token must take an expert that is 0.4 below the next."""
     scores = [[3.0, 2.0, 1.0], [2.0, 1.4, 1.0], [1.0, 2.0, 3.0]]
     forced = [[1, 1, -1], [1, -1, 1], [0, 0, 0]]
-    assert Scored(scores, forced, near).legal(np.array(lost)) is legal
+    found = Scored(scores, forced, near)
+    assert found.legal(np.array(lost)) is legal
+    kept = [[1, 1, -1], [0, 0, 0] if lost[1] else [1, -1, 1], [0, 0, 0]]
+    assert found.forced[4][0].tolist() == kept  # later tokens see no choice that may not be

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.routing.steering import ByChoices
+from lockstep.parity.explaining.searching import search as searching
+from lockstep.parity.explaining.searching import weighed
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.judging.judge import Judgement
@@ -47,6 +49,7 @@ def search(others):
     (judged(1.01, passed=False), True, False),  # the choices do
     (judged(1.4), True, True),  # right arithmetic makes them, and is all that there is
     (None, False, False),  # rounding does not make them
+    (judged(np.nan, passed=False), False, False),  # the bug makes numbers of what is none
 ])  # fmt: skip
 def test_a_bug_is_weighed_against_right_arithmetic_with_the_same_choices(other, owed, cleared):
     found = search([other])
@@ -78,3 +81,48 @@ def test_a_piece_that_turned_out_to_be_right_is_told_as_right(monkeypatch):
     found = explained("models/untied_float32", taps, [])
     assert (found.verdict, found.unexplained) == ("clean", [])
     assert [tap.own_error for tap in found.taps] == [0.5]
+
+
+def test_bugs_that_exclude_each_other_are_not_weighed_as_right_arithmetic(monkeypatch):
+    monkeypatch.setattr(weighed, "rewritten", lambda atoms, graph: None)
+    found = search([judged(1.0)])
+    assert not found.owed_to_choices(frozenset([ONE, TWO]), frozenset([ONE]))
+
+
+def clears(self, *given, **options):
+    self.judged[NOTHING] = judged(0.5)
+    return []
+
+
+def fails(*given, **options):
+    raise AssertionError
+
+
+def test_a_piece_that_is_right_after_all_is_searched_no_more(monkeypatch):
+    monkeypatch.setattr(Search, "among", clears)
+    monkeypatch.setattr(Search, "look_at", fails)
+    assert search([]).explanations([], [], deep=True) == []
+
+
+def test_nothing_else_is_tried_after_a_single_bug_cleared_a_piece(monkeypatch):
+    for name in ("of_known", "sets", "with_siblings"):
+        monkeypatch.setattr(Search, name, clears if name == "of_known" else fails)
+    monkeypatch.setattr(Search, "singles", clears)
+    found = search([])
+    found.trial.blind = lambda target: False
+    found.trial.looks = lambda piece, some, rows: []
+    found.piece.target = 0
+    assert found.explanations([], [], deep=True) == []
+
+
+def test_bugs_of_one_module_and_of_the_first_token_are_not_tried_after_that(monkeypatch):
+    found = search([])
+    found.judged[NOTHING] = judged(0.5)
+    found.narrow = [ONE]
+    monkeypatch.setattr(Search, "look_at", fails)
+    monkeypatch.setattr(Search, "alone", lambda self, atom: frozenset([atom]))
+    assert found.in_one_module([ONE]) == []
+    monkeypatch.setattr(Search, "stage", lambda self, *given, **options: [])
+    monkeypatch.setattr(Search, "distinct", lambda self, *given: [])
+    monkeypatch.setattr(searching, "Segments", fails)
+    assert found.first([NOTHING], []) == []
