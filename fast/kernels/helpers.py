@@ -41,8 +41,8 @@ class Helpers:
 
     def ring(self) -> None:
         """Wake all that sleep. One of them may take the last bell back at any moment."""
-        while self.asleep:
-            with contextlib.suppress(IndexError):
+        with contextlib.suppress(IndexError):
+            while True:
                 self.asleep.pop().release()
 
     def start(self, serve: Serve) -> None:
