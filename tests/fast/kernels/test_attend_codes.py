@@ -137,7 +137,7 @@ def test_half_precision_is_decoded():
     assert attend_codes.attended(queries, keys, values, mask, scale=SCALE) is None
     found = attention(queries, keys, values, mask, scale=SCALE, masked_row="uniform")
     wide = (part.astype(np.float64) for part in (queries, keys.decoded(), values.decoded()))
-    right = attention_by_definition(*wide, mask, scale=SCALE, masked_row="uniform")
+    right = attention_by_definition(*wide, mask.mask, scale=SCALE, masked_row="uniform")
     assert_close(found, right, kind="sum")
 
 
