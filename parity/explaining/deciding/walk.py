@@ -21,9 +21,7 @@ LEAST = 0.1  # noises that a bug must move the numbers by
 FAR, FAR_ENOUGH = 1000.0, 200.0  # the same squared, over all numbers: sure alone, sure with bits
 NEAR, NEAR_EACH = 0.2, 0.4  # how near its end the port must be, in all pieces and in each kind
 ASTRAY, ASTRAY_FAR = 0.3, 0.5  # of the way, that a legal rounding may lead: of a far one, half
-STRAIGHT = 0.15  # of a far way, below which legal ways lead nowhere there
 CLEAR, FAINT = 1.2, 4.0  # bits that turn to it for each that stays: after a far way, and another
-EVEN = 1.0  # the same where legal ways lead nowhere: a convention that nobody knows tells few bits
 FIRST, MORE = 2, 6  # pieces of a kind that are looked at, and if they agree
 
 
@@ -56,19 +54,14 @@ def confirmed(ballot: Ballot, one: Hypothesis) -> tuple[float, Votes, list[Piece
     if led is None:
         return None
     total, pieces = led
-    far = total.size >= FAR
-    aside = max((astray(ballot, one, pieces, run) for run in ballot.trial.ways(None)), default=0.0)
-    if aside > (ASTRAY_FAR if far else ASTRAY):
-        return None
+    for run in ballot.trial.ways(None):
+        astray = sum((step(ballot, one, piece, run) for piece in pieces), Way())
+        most = ASTRAY_FAR if total.size >= FAR else ASTRAY
+        if astray.size and abs(astray.along / astray.size) > most:
+            return None
     votes = sum((bits_of(ballot, one, piece) for piece in pieces), Votes())
-    least = FAINT if not far else CLEAR if aside > STRAIGHT else EVEN
+    least = CLEAR if total.size >= FAR else FAINT
     return (total.along, votes, pieces) if votes.fault > least * votes.right else None
-
-
-def astray(ballot: Ballot, one: Hypothesis, pieces: Sequence[Piece], run: Evaluator) -> float:
-    """Return how far a legal way of rounding leads where a bug leads, as a share of its way."""
-    led = sum((step(ballot, one, piece, run) for piece in pieces), Way())
-    return abs(led.along / led.size) if led.size else 0.0
 
 
 def bits_of(ballot: Ballot, one: Hypothesis, piece: Piece) -> Votes:

@@ -36,22 +36,6 @@ def test_a_legal_rounding_on_the_way_leaves_a_far_end_certain(monkeypatch, size,
     assert (walk.confirmed(ballot, None) is not None) is led  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
-    ("size", "astray", "right", "led"),
-    [(2000.0, 0.1, 90, True), (2000.0, 0.1, 110, False), (2000.0, 0.3, 90, False),
-     (2000.0, 0.3, 80, True), (500.0, 0.1, 30, False), (500.0, 0.1, 20, True)],
-)  # fmt: skip
-def test_fewer_bits_are_asked_for_where_no_legal_rounding_leads(
-    monkeypatch, size, astray, right, led
-):
-    """By hand: a convention that nobody knows shows nearly as many bits of either."""
-    monkeypatch.setattr(walk, "at_end", lambda *given: (Way(size, size, 100), [None]))
-    monkeypatch.setattr(walk, "step", lambda *given: Way(astray * size, size, 100))
-    monkeypatch.setattr(walk, "bits_of", lambda *given: Votes(fault=100, right=right))
-    ballot = SimpleNamespace(trial=SimpleNamespace(ways=lambda rows: [None]))
-    assert (walk.confirmed(ballot, None) is not None) is led  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_factor_of_the_embedding_that_is_not_rounded_is_named(dtype):
     name, bug = "gemma4/sparse", "embed-scale-not-rounded"  # the root of 32 is no number of these
