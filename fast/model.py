@@ -52,7 +52,7 @@ class Model:
                 self.base[name] = backend.weight(checkpoint.tensor(name))
             if progress is not None:
                 progress(name)
-        self.joined = backend.joined(self.base)
+        self.joined, self.layers = backend.joined(self.base), backend.layers()
         self.weights = self.base  # or, with an adapter that holds whole weights, these among them
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
 
@@ -62,6 +62,7 @@ class Model:
         """Return this model with another adapter, or with none. The base's weights are shared."""
         other = copy(self)
         other.weights, other.adapters = self.base, Adapters()
+        other.layers = self.backend.layers()
         if adapter is not None:
             found = self.own(open_adapter(adapter, self.checkpoint, ignore_config=ignore_config))
             held = {path: self.backend.adapter(one) for path, one in found.modules.items()}
@@ -171,6 +172,7 @@ class Model:
         check_order(cache.positions, reordered=reordered)
         held = cache.positions.extend(batch.marked)
         places, key_places = places_of(batch, held, reordered=reordered)
+        own = self.ops is self.backend.ops  # no others in their place
         run = self.run(
             ops=self.ops,
             config=self.config,
@@ -186,7 +188,8 @@ class Model:
             adapters=self.adapters.modules,
             joined=self.serving(),
             streamed=self.streamed,
-            heads_at_once=self.backend.heads_at_once if self.ops is self.backend.ops else None,
+            heads_at_once=self.backend.heads_at_once if own else None,
+            layers=self.layers if own and not self.adapters.modules else None,
         )
         ids = tokens.ids if isinstance(tokens, Chosen) else batch.tokens
         yield from self.architecture.stages(run, ids)

@@ -1,6 +1,6 @@
 """One forward pass: what the operations of a model need to hand, and who listens to them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ class Run:
     joined: Mapping[Paths, Joined]  # one matrix for several modules, none of them adapted
     streamed: StreamedExperts | None  # experts that are read as they are visited
     heads_at_once: Callable[..., Any] | None  # a backend's way to norm and turn heads in one go
+    layers: Any | None  # a backend's way to run layers with no Python between their kernels
 
     @property
     def lengths(self) -> RowIndex:
@@ -145,6 +146,18 @@ class Run:
         keys = self.ops.heads_first(self.rms_norm(keys, f"{path}.k_norm"))
         queries = self.rope(queries, f"{path}.q_rope", frequencies)
         return queries, self.rope(keys, f"{path}.k_rope", frequencies)
+
+    def layers_at_once(
+        self, x: Array, masks: Mapping[str, Any], frequencies: Frequencies
+    ) -> Sequence[Array]:
+        """Return the streams behind the first layers, as many as the backend runs in one go.
+
+        Of none if somebody listens: that is done by operations, and gives the same bits. Layers are
+        Llama's, or Qwen3's where norms of heads are stored; each of their kinds has a mask.
+        """
+        if self.trace is not None or self.layers is None:
+            return []
+        return self.layers.streams(self, x, masks, frequencies)
 
     def layer_norm(self, x: Array, path: str) -> Array:
         """Apply the norm with a mean and a bias that is stored at `path`, and tap it."""

@@ -74,6 +74,10 @@ class CpuBackend:
             return None
         return kernels.module("heads").normalized_and_turned(*given, eps=eps, factor=factor)
 
+    def layers(self) -> Any:
+        """Return what runs one model's layers in one go; None without kernels."""
+        return kernels.module("layers").Layers() if kernels.available() else None
+
     def cast(self, tensor: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
             return tensor.astype(self.dtype, copy=False)

@@ -28,6 +28,9 @@ class MlxBackend:
     heads_at_once = None  # its graph is put together before anything runs
     runs_ahead = True
 
+    def layers(self) -> None:
+        """There is nothing to do in one go: a step is one graph."""
+
     def __init__(self, dtype: str, device: str | None):
         if device is not None:
             set_device(device)

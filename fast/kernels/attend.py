@@ -11,6 +11,7 @@ from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
+HELD, TOGETHER = 0, 1  # the numbers of `now`
 FOUR = 4  # vectors of a head that are averaged at once
 
 
@@ -73,6 +74,33 @@ def attend(place, many, queries, keys, values, seen, scale, out):
     `seen` (B, S) says which keys a row may see; it sees one at least. D is a multiple of 16, and
     the last axis of all arrays is contiguous.
     """
+    attend_to(place, many, queries, keys, values, seen, scale, out)
+
+
+def put_token(keys, values, held, now):
+    """Write a token's keys and values (1, G, 1, D) to the last of the places that are held."""
+    at = now[HELD] - 1
+    for group in range(keys.shape[1]):
+        for index in range(keys.shape[3]):
+            held[0][0, group, at, index] = keys[0, group, 0, index]
+            held[1][0, group, at, index] = values[0, group, 0, index]
+
+
+@kernel(before=put_token)
+def attend_held(place, keys, values, held, now, queries, seen, scale, out):
+    """Put a token's keys and values where a cache holds them, in buffers (1, G, room, D), and do
+    the same with its queries (1, H, D), which see all that is held.
+
+    `now` says how many tokens these are, and how many queries are one place's; `seen` (1, room) is
+    true throughout.
+    """
+    count = now[HELD]
+    some, others = held[0][:, :, :count], held[1][:, :, :count]
+    attend_to(place, now[TOGETHER], queries, some, others, seen, scale, out)
+
+
+@inlined
+def attend_to(place, many, queries, keys, values, seen, scale, out):
     heads, width = queries.shape[1:]
     groups, held = keys.shape[1], keys.shape[2]
     room = (held + WIDTH - 1) // WIDTH * WIDTH

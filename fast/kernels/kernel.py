@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from numba import njit
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.helpers import SETTINGS, helpers
-from lockstep.fast.kernels.sharing import BEFORE, BODIES, run, serve
+from lockstep.fast.kernels.sharing import BEFORE, BODIES, KEPT, play, run, serve
 
 SMALL = 1 << 18  # products that one core makes in the time that it takes to start the others
 TORN = (OSError, EOFError, pickle.UnpicklingError)  # by half a file, or a disk that is full
+MANY = 1 << 30  # places: more than any kernel has
 UNUSED = 30 * 86400  # seconds after which the machine code of other sources is removed
 STARTING = threading.Lock()
 NOTHING = (None,) * 8  # what `run` is given in place of arguments that a kernel does not have
@@ -34,10 +36,20 @@ _state = {"forked": False}
 _code: dict[str, Callable[..., Any]] = {}
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A kernel with its arguments: the numbers that `play` takes, and what must outlive them."""
+
+    numbers: tuple[int, ...]
+    alive: Any
+
+
 def kernel(
     function: Callable[..., Any] | None = None, *, before: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
     """Compile the work at one place: `start(products, places, *arguments)` does it at all of them.
+
+    `start.kept` takes the same, and returns the kernel with them, for `played`.
 
     The function takes the place, then the arguments. What is to be done once, `before` it, takes
     the first of the arguments, as many as it has: it is compiled once for kernels that give it the
@@ -54,20 +66,29 @@ def kernel(
 
     @functools.wraps(function)
     def start(products: int, places: int, *arguments: Any) -> None:
-        try:
-            attempt(products, work, places, arguments)
-        except TORN:  # before the kernel ran: none raises these
-            shutil.rmtree(own_folder(), ignore_errors=True)
-            _code.update(run=unkept(run), serve=unkept(serve))
-            attempt(products, work, places, arguments)
+        readable(attempt, products, work, places, arguments)
 
+    def keep(products: int, places: int, *arguments: Any) -> Kept:
+        return readable(kept, products, work, places, arguments)
+
+    vars(start)["kept"] = keep
     return start
+
+
+def readable(do: Callable[..., Any], *given: Any) -> Any:
+    """Do it, with machine code of this process alone where what was kept cannot be read."""
+    if not _code:
+        _code.update(run=compiled(run), serve=compiled(serve), play=compiled(play))
+    try:
+        return do(*given)
+    except TORN:  # before the kernel ran: none raises these
+        shutil.rmtree(own_folder(), ignore_errors=True)
+        _code.update(run=unkept(run), serve=unkept(serve), play=unkept(play))
+        return do(*given)
 
 
 def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, ...]) -> None:
     arguments += NOTHING[len(arguments) :]
-    if not _code:
-        _code.update(run=compiled(run), serve=compiled(serve))
     if products < SMALL:
         _code["run"](work, helpers.board, 1, places, *arguments)
         return
@@ -76,6 +97,23 @@ def attempt(products: int, work: Constants, places: int, arguments: tuple[Any, .
         if pieces > 1:
             helpers.call(served)
         _code["run"](work, helpers.board, pieces, places, *arguments)
+
+
+def kept(products: int, work: Constants, places: int, arguments: tuple[Any, ...]) -> Kept:
+    """Return what `play` needs to do a kernel's work over these arrays."""
+    room, code = np.zeros(KEPT + 2, np.int64), _code["run"]
+    code(work, room, 0, places, *arguments, *NOTHING[len(arguments) :])
+    numbers = int(room[KEPT]), int(room[KEPT + 1]), room.ctypes.data
+    return Kept((*numbers, int(products >= SMALL), places), (room, arguments, code))
+
+
+def played(jobs: np.ndarray) -> None:
+    """Do the work of kernels in their order: a row of int64 numbers for each."""
+    with STARTING:
+        most = helpers.pieces(MANY)
+        if most > 1:
+            helpers.call(served)
+        readable(lambda: _code["play"](helpers.board, jobs, most))
 
 
 def served(board: np.ndarray, wait: int) -> None:

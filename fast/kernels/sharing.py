@@ -26,6 +26,7 @@ LINE = 16  # numbers, of 8 bytes: two lines of the cache, since neighbours are f
 # that are done; and the job.
 LEFT, DONE, CODE, ARGUMENTS, PIECES, PLACES = (LINE * n for n in range(6))
 NUMBERS, LOW = (1 << 31) - 1, (1 << 32) - 1
+KEPT = 510  # numbers, of 8 bytes, that a kernel's arguments take at most
 PATIENCE = 2000  # looks at a piece that another thread is at, before it is given the core
 ROUND = 64  # looks for a job, after which another thread may have the core
 I64, POINTER = ir.IntType(64), ir.IntType(8).as_pointer()
@@ -152,29 +153,52 @@ def job(_: Any, work: Any, arguments: Any) -> Any:
 
 
 @instruction
-def prepare(_: Any, work: Any, arguments: Any) -> Any:
-    """Do what a kernel needs to be done once, if there is any such."""
+def prepared(_: Any, work: Any, arguments: Any) -> Any:
+    """Return the address of what a kernel needs to be done once, 0 if there is no such thing.
+
+    It is called as a kernel's code is.
+    """
     body = BEFORE.get(work.format)
 
     def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        if body is not None:
-            count = body.__code__.co_argcount
-            each = [builder.extract_value(values[1], index) for index in range(count)]
-            context.compile_internal(builder, body, types.void(*arguments.types[:count]), each)
-        return context.get_dummy_value()
+        if body is None:
+            return ir.Constant(I64, 0)
+        count = body.__code__.co_argcount
+        signature = types.void(*arguments.types[:count])
+        return builder.ptrtoint(once(context, builder, body, signature, values[1].type), I64)
 
-    return types.void(work, arguments), generate
+    return types.int64(work, arguments), generate
+
+
+def once(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
+    """Make the function `void (arguments, first, last)` that calls a body with the first ones."""
+    compiled = context.compile_subroutine(builder, body, signature, flags=flags_of())
+    inner, function = begun(builder, f"{builder.function.name}.once")
+    values = inner.load(inner.bitcast(function.args[0], packed.as_pointer()))
+    each = [inner.extract_value(values, index) for index in range(len(signature.args))]
+    context.call_internal_no_propagate(inner, compiled.fndesc, signature, each)
+    inner.ret_void()
+    return function
+
+
+def flags_of() -> Any:
+    flags: Any = Flags()
+    flags.error_model, flags.forceinline, flags.nrt = "numpy", True, True
+    return flags
+
+
+def begun(builder: Any, name: str) -> tuple[Any, Any]:
+    """Begin a function `void (arguments, first, last)` beside another one."""
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I64, I64])
+    function = ir.Function(builder.module, kind, name)
+    function.linkage = "internal"
+    return ir.IRBuilder(function.append_basic_block()), function
 
 
 def piece(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
     """Make the function `void (arguments, first, last)` that calls a body at each of the places."""
-    flags: Any = Flags()
-    flags.error_model, flags.forceinline, flags.nrt = "numpy", True, True
-    compiled = context.compile_subroutine(builder, body, signature, flags=flags)
-    kind = ir.FunctionType(ir.VoidType(), [POINTER, I64, I64])
-    function = ir.Function(builder.module, kind, f"{builder.function.name}.piece")
-    function.linkage = "internal"
-    inner = ir.IRBuilder(function.append_basic_block())
+    compiled = context.compile_subroutine(builder, body, signature, flags=flags_of())
+    inner, function = begun(builder, f"{builder.function.name}.piece")
     arguments, first, last = function.args
     values = inner.load(inner.bitcast(arguments, packed.as_pointer()))
     each = [inner.extract_value(values, index) for index in range(len(signature.args) - 1)]
@@ -233,18 +257,78 @@ def shared(board, code, arguments, pieces, places):
             step_aside()
 
 
+@instruction
+def keep(_: Any, arguments: Any, room: Any) -> Any:
+    """Write a kernel's arguments to an array of `KEPT` int64s, for `play`.
+
+    Whoever keeps them holds on to the arrays: what Numba counts of these is left out.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        value = uncounted(context, builder, arguments, values[0])
+        size = context.get_abi_sizeof(value.type)
+        if size > 8 * KEPT:
+            raise ValueError(f"arguments of a kernel take {size} bytes, more than {8 * KEPT}")
+        start = at(context, builder, values[1], ir.Constant(I64, 0))
+        builder.store(value, builder.bitcast(start, value.type.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(arguments, room), generate
+
+
+def uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return an array, or all in a tuple, without the counts of who uses them."""
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(context, builder, value)
+        array.meminfo, array.parent = (
+            cgutils.get_null_value(one.type) for one in (array.meminfo, array.parent)
+        )
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        parts: Any = kind
+        for index, one in enumerate(parts.types):
+            part = uncounted(context, builder, one, builder.extract_value(value, index))
+            value = builder.insert_value(value, part, index)
+    return value
+
+
+@njit(forceinline=True)
+def do(board, first, code, arguments, pieces, places):
+    """Do a kernel's work at all places: in pieces that are shared, or here if there is one."""
+    if first:
+        call(first, arguments, 0, 1)
+    if pieces == 1:
+        call(code, arguments, 0, places)
+    else:
+        shared(board, code, arguments, pieces, places)
+
+
 def run(work, board, pieces, places, a, b, c, d, e, f, g, h):
-    """Do a kernel's work at all places: in pieces that are shared, or here if there is one.
+    """Do a kernel's work, or write to the board what `play` needs of it if there are no pieces.
 
     The arguments of the kernel come last, filled up with None. Numba is slow to see what a tuple of
     any length holds.
     """
-    prepare(work, (a, b, c, d, e, f, g, h))
+    first = prepared(work, (a, b, c, d, e, f, g, h))
     code, packed = job(work, (a, b, c, d, e, f, g, h))
-    if pieces == 1:
-        call(code, packed, 0, places)
+    if pieces == 0:
+        write(board, KEPT, first)
+        write(board, KEPT + 1, code)
+        keep((a, b, c, d, e, f, g, h), board)
     else:
-        shared(board, code, packed, pieces, places)
+        do(board, first, code, packed, pieces, places)
+
+
+def play(board, jobs, most):
+    """Do the work of kernels one after another, those that are shared in at most so many pieces.
+
+    A row of `jobs` has the addresses that `do` takes, whether it is shared, and its places.
+    """
+    for index in range(len(jobs)):
+        first, code, arguments = jobs[index, 0], jobs[index, 1], jobs[index, 2]
+        places = jobs[index, 4]
+        pieces = min(places, most) if jobs[index, 3] else 1
+        do(board, first, code, arguments, pieces, places)
 
 
 def serve(board, wait):

@@ -75,7 +75,7 @@ class ParallelModel(Model):
 
     def run(self, **facts: Any) -> Run:
         """Return a forward pass of this rank."""
-        told: dict[str, Any] = facts | {"ops": SummingOps(self.ops, self.group)}
+        told: dict[str, Any] = facts | {"ops": SummingOps(self.ops, self.group), "layers": None}
         return ParallelRun(**told, group=self.group, checkpoint=self.mine, gains=self.gains)
 
 

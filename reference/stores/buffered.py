@@ -29,20 +29,29 @@ class Buffered(ABC):
         Raises: ValueError for a gap or another dtype, InputError for too many. Nothing is written
         then.
         """
-        check_start(start, self.held)
-        check_dtype(new, self.buffer)
-        stop = start + new.shape[2]
-        buffer = self.own(ops, new, start, stop, self.room_for(stop))
+        buffer, stop = self.own_for(ops, new, start), start + new.shape[2]
         buffer[:, :, start:stop] = new
         self.buffer, self.held, self.shared = buffer, stop, False
         return buffer[:, :, :stop]
 
-    def own(self, ops: Any, new: Array, start: int, stop: int, room: int) -> Array:
+    def reserve(self, ops: Any, new: Array, start: int) -> Array:
+        """Do as `append` does, but write nothing; return the buffer.
+
+        Whoever asks writes tokens like `new` behind the first `start`, before anybody reads them.
+        """
+        buffer, stop = self.own_for(ops, new, start), start + new.shape[2]
+        self.buffer, self.held, self.shared = buffer, stop, False
+        return buffer
+
+    def own_for(self, ops: Any, new: Array, start: int) -> Array:
         """Return a buffer that no branch reads, with room and the first `start` tokens in it."""
-        past = self.buffer
+        check_start(start, self.held)
+        check_dtype(new, self.buffer)
+        past, stop = self.buffer, start + new.shape[2]
         if past is not None and past.shape[2] >= stop and not self.shared:
             return past
         batch, groups, _, width = new.shape
+        room = self.room_for(stop)
         blank = self.zeros((batch, groups, room - start, width), new.dtype)
         return blank if past is None else ops.concatenate(past[:, :, :start], blank)
 

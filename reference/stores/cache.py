@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from lockstep.reference.stores.buffered import Buffered
 from lockstep.reference.stores.cooling import Cooling
 from lockstep.reference.stores.held_positions import HeldPositions
 from lockstep.reference.stores.kinds import CacheOptions
@@ -57,6 +58,21 @@ class Cache:
             else:
                 held.append(store.append(ops, new, start))
         return held[0], held[1]
+
+    def reserve(
+        self, ops: Any, layer: int, keys: Array, values: Array
+    ) -> tuple[Array, Array] | None:
+        """Do as `update` does, but return buffers (B, G, room, D) in which the tokens are not yet.
+
+        Whoever asks writes them, before anybody reads. None where a layer holds no such buffers.
+        """
+        store, other = self.keys[layer], self.values[layer]
+        if not (isinstance(store, Buffered) and isinstance(other, Buffered)):
+            return None
+        if self.positions.rings:
+            return None
+        start = self.positions.length - keys.shape[2]
+        return store.reserve(ops, keys, start), other.reserve(ops, values, start)
 
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Return where the keys stand that layers of this kind are given, (B, S) or (B, L, S).

@@ -1,0 +1,205 @@
+"""The layers of a model for one token: all of their kernels, with no Python between them.
+
+Kernels are bound to the weights when a token first goes through, and to arrays of their own for
+what stands between them; attention is bound to what a cache holds its keys and values in. They
+are the kernels that operations start one by one, so they write the same bits.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from lockstep.fast.kernels.attend import HELD, TOGETHER, attend_held, together
+from lockstep.fast.kernels.kernel import Kept, played, usable
+from lockstep.fast.kernels.steps import NoKernelError, Steps, vector
+from lockstep.fast.kernels.turn import turns_at
+from lockstep.fast.shapes import Array, Frequencies, Hidden, Keys, Values
+
+FLOAT32 = np.dtype(np.float32)
+# Tokens for which layers are done by operations, behind one of which a product had to be.
+ASIDE = 64
+QKV, WIDENING = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+NORMS = ("input_layernorm", "self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm")
+OUTWARDS, BACK = "self_attn.o_proj", "mlp.down_proj"
+MODULES = (*NORMS, *(f"self_attn.{one}" for one in QKV), OUTWARDS)
+MODULES += (*(f"mlp.{one}" for one in WIDENING), BACK)
+
+
+class Layer:
+    """One layer, bound to a model's settings and weights, and to where the stream before it lies.
+
+    Raises: NoKernelError if something of it has no kernel.
+    """
+
+    def __init__(self, run: Any, layer: int, x: Array, turns: Array):
+        self.run, self.path, self.steps = run, f"model.layers.{layer}", Steps()
+        self.to_heads(x, turns)
+        self.before = len(self.steps.kept)  # kernels that run before attention
+        self.from_contexts(x)
+        del self.run
+
+    def of(self, module: str, kind: str = "weight") -> Any:
+        return self.run.weights.get(f"{self.path}.{module}.{kind}")
+
+    def joined(self, parent: str, names: tuple[str, ...]) -> Any:
+        found = self.run.joined.get(tuple(f"{self.path}.{parent}.{one}" for one in names))
+        if found is None:
+            raise NoKernelError
+        return found
+
+    def to_heads(self, x: Array, turns: Array) -> None:
+        """Bind the norm, queries, keys and values, norms of heads if there are any, and rope."""
+        joined, config = self.joined("self_attn", QKV), self.run.config
+        eps, width, steps = config.rms_norm_eps, config.head_dim, self.steps
+        wide = steps.product(steps.normed(x, self.of(NORMS[0]), eps), joined.weight, joined.bias)
+        parts = [wide[:, columns].reshape(1, 1, -1, width) for columns in joined.columns]
+        gains = [self.of(one) for one in NORMS[1:3]]
+        if gains[0] is None:
+            self.queries, self.keys = (steps.turned(one, turns) for one in parts[:2])
+        else:
+            given = parts[0], parts[1], (gains[0], gains[1]), eps, turns
+            self.queries, self.keys = steps.normed_and_turned(*given)
+        self.values = parts[2].swapaxes(1, 2)
+        self.scale = np.float32(width**-0.5)
+
+    def from_contexts(self, x: Array) -> None:
+        """Bind what adds the projection of contexts to the stream, and a gated feed-forward."""
+        steps, eps = self.steps, self.run.config.rms_norm_eps
+        self.context = vector(self.queries.size)
+        attended = steps.product(self.context, self.of(OUTWARDS), self.of(OUTWARDS, "bias"))
+        stream = steps.sum(x, attended)
+        joined, normed = self.joined("mlp", WIDENING), steps.normed(stream, self.of(NORMS[3]), eps)
+        gated = steps.gated(steps.product(normed, joined.weight, joined.bias))
+        self.out = steps.sum(stream, steps.product(gated, self.of(BACK), self.of(BACK, "bias")))
+
+    def attention(self, keys: Keys, values: Values, now: Array) -> Kept:
+        """Bind attention to what a cache holds keys and values in, (1, G, room, D)."""
+        _, heads, _, width = self.queries.shape
+        seen = np.ones((1, keys.shape[2]), np.bool_)
+        given = self.keys, self.values, (keys, values), now, self.queries[:, :, 0], seen, self.scale
+        products, places = 2 * heads * seen.size * width, heads // now[TOGETHER]
+        return attend_held.kept(
+            products, int(places), *given, self.context.reshape(1, heads, width)
+        )
+
+
+class Held:
+    """Layers whose attention is bound to one cache: all kernels as `played` takes them."""
+
+    def __init__(self, layers: Sequence[Layer], buffers: Sequence[tuple[Keys, Values]], now: Array):
+        self.buffers = buffers
+        self.alive, rows, self.ends = list[Kept](), list[tuple[int, ...]](), [0]
+        for layer, held in zip(layers, buffers, strict=True):
+            kept = [*layer.steps.kept]
+            kept.insert(layer.before, layer.attention(*held, now))
+            self.alive += kept
+            rows += [one.numbers for one in kept]
+            self.ends.append(len(rows))
+        self.jobs = np.array(rows, np.int64)
+
+    def has(self, layer: int, keys: Keys, values: Values) -> bool:
+        """Tell whether the cache still holds a layer's where it did."""
+        if layer >= len(self.buffers):
+            return False
+        known, other = self.buffers[layer]
+        return known is keys and other is values
+
+
+class Layers:
+    """The layers of one model, bound to what they were last asked for with."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+        self.config: Any = None
+        self.names: list[str] = []
+        self.weights: list[Any] = []
+        self.layers: list[Layer] = []
+        self.caches: WeakKeyDictionary[Any, Held] = WeakKeyDictionary()
+        self.good, self.aside = 0, 0  # layers that may be run, for so many tokens
+
+    def streams(
+        self, run: Any, x: Hidden, masks: Mapping[str, Any], frequencies: Frequencies
+    ) -> list[Hidden]:
+        """Return the streams behind the first layers, for one token (1, 1, E) in float32.
+
+        None of them where it does not see all that is held, or another thread is at it; those
+        before a layer of which something has no kernel, or a product is to be done in another way.
+        """
+        alone = x.size == x.shape[-1] and x.dtype == FLOAT32 and usable()
+        if not alone or any(mask.kind != "all" for mask in masks.values()):
+            return []
+        if not self.busy.acquire(blocking=False):
+            return []
+        try:
+            if not self.stand(run):
+                self.bind(run, x.shape[-1])
+            return self.through(run, x, frequencies)
+        finally:
+            self.busy.release()
+
+    def stand(self, run: Any) -> bool:
+        """Tell whether settings and weights still are those that all is bound to."""
+        theirs = map(run.weights.get, self.names)
+        return self.config is run.config and all(map(is_, theirs, self.weights))
+
+    def bind(self, run: Any, width: int) -> None:
+        """Bind the first layers, up to one of which something has no kernel."""
+        config, layers = run.config, range(run.config.num_hidden_layers)
+        self.config, self.layers, self.aside = None, [], 0  # unless all of this is done
+        self.caches.clear()
+        self.names = [
+            f"model.layers.{layer}.{module}.{kind}"
+            for layer in layers for module in MODULES for kind in ("weight", "bias")
+        ]  # fmt: skip
+        self.weights = [run.weights.get(name) for name in self.names]
+        heads, groups = config.num_attention_heads, config.num_key_value_heads
+        self.now = np.array([0, together(1, heads, groups)], np.int64)
+        self.x, self.turns = vector(width), np.zeros((2, 1, 1, config.head_dim // 2), np.float32)
+        stream = self.x
+        for layer in layers:
+            try:
+                self.layers.append(Layer(run, layer, stream, self.turns))
+            except NoKernelError:
+                break
+            stream = self.layers[-1].out
+        self.config = config
+
+    def through(self, run: Any, x: Hidden, frequencies: Frequencies) -> list[Hidden]:
+        """Run the layers that are bound, and note one behind which they may not be run for now."""
+        layers = self.layers[: self.good] if self.aside else self.layers
+        self.aside = max(self.aside - 1, 0)
+        held = self.held(run, layers) if layers else None
+        if held is None:
+            return []
+        self.x[...], self.now[HELD] = x[0], run.cache.positions.length
+        factor = self.config.rope_scaling.attention_factor
+        self.turns[...] = turns_at(run.positions, frequencies, factor)
+        played(held.jobs[: held.ends[len(layers)]])
+        for index, layer in enumerate(layers):
+            if layer.steps.lost():
+                self.good, self.aside = index, ASIDE
+                layers = layers[:index]
+                break
+        return [layer.out[None].copy() for layer in layers]
+
+    def held(self, run: Any, layers: Sequence[Layer]) -> Held | None:
+        """Make room in the cache for the token; return all bound to it, None if that cannot be.
+
+        As buffers grow, the old ones are let go one by one: not both of all layers are held.
+        """
+        known, buffers = self.caches.get(run.cache), []
+        for index, layer in enumerate(layers):
+            pair = run.cache.reserve(run.ops, index, layer.keys, layer.values)
+            if pair is None:
+                return None
+            if known is not None and not known.has(index, *pair):
+                known = None
+                self.caches.pop(run.cache)
+            buffers.append(pair)
+        if known is None:
+            self.caches[run.cache] = known = Held(layers, buffers, self.now)
+        return known
