@@ -19,7 +19,6 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
-FUSED = ("cpu", "mlx")  # backends that make no scores
 
 
 def check(
@@ -86,8 +85,10 @@ def both_sides(
 
 
 def has_no_scores(port: Any, taps: Sequence[str] | None) -> bool:
-    """Say whether no scores are compared: none are asked for, or a backend makes none."""
-    if getattr(port, "runs_on", "reference") in FUSED:
+    """Say whether no scores are compared: none are asked for, or a backend's attention makes none,
+    as that of every one but the reference.
+    """
+    if getattr(port, "runs_on", "reference") != "reference":
         return True
     return not asks_for_scores(names_of(port.checkpoint, cached=False), taps)
 

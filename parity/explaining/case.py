@@ -183,7 +183,10 @@ class Case:
 
         `effort` is the share of the usual work that a deep search may do.
         """
-        search = self.search_over(piece, brief=brief, effort=effort)
+        narrow = [
+            atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
+        ]
+        search = self.search_over(piece, narrow, brief=brief, effort=effort)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
@@ -197,11 +200,10 @@ class Case:
             self.open.append(piece)
         return bool(explanations)
 
-    def search_over(self, piece: Piece, *, brief: bool = False, effort: float = 1.0) -> Search:
+    def search_over(
+        self, piece: Piece, narrow: Sequence[Atom] = (), *, brief: bool = False, effort: float = 1.0
+    ) -> Search:
         """Return the search over a piece, with what is known of like ones."""
-        narrow = [
-            atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
-        ]
         return Search(
             self.trial, piece, self.candidates(piece),
             narrow=narrow, proven=self.proven(piece),

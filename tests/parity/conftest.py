@@ -1,13 +1,16 @@
 """Small checkpoints, and the command line as a function that returns what it printed."""
 
+import io
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from lockstep.parity.cli import main
+from lockstep.reference.tokenizer import chat_template
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests/witnesses/models"
@@ -20,6 +23,22 @@ class Said(NamedTuple):
     err: str
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _templates_are_rendered_once() -> Iterator[None]:
+    """Keep what chat templates give: each rendering is a process, which other tests look at."""
+    render, kept = chat_template.render_template, {}
+
+    def rendered(template, variables, **more):
+        key = template, repr(variables)
+        if key not in kept:
+            kept[key] = render(template, variables, **more)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chat_template, "render_template", rendered)
+        yield
+
+
 @pytest.fixture
 def lockstep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     """Return the command line: arguments in, exit code and both outputs out."""
@@ -29,6 +48,15 @@ def lockstep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return Said(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def kept_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
+    """What `lockstep demo --out kept --json demo.json` leaves in a folder, and says: it is long."""
+    folder, out, err = tmp_path_factory.mktemp("demo"), io.StringIO(), io.StringIO()
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        code = main(["demo", "--out", "kept", "--json", "demo.json"])
+    return folder, Said(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -316,12 +316,12 @@ def test_a_null_key_is_one_warning_line(lockstep, copy):
     assert said.err[:-1].isprintable()
 
 
-def test_the_demo_ends_well(lockstep, tmp_path):
+def test_the_demo_ends_well(lockstep, kept_demo):
     """By law: it tells what its page shows, keeps what it says, and its dump is explained again."""
-    kept = tmp_path / "kept"
-    said = lockstep("demo", "--out", kept, "--json", tmp_path / "demo.json")
+    folder, said = kept_demo
+    kept = folder / "kept"
     assert (said.code, said.err) == (0, "")
-    assert json.loads((tmp_path / "demo.json").read_text())["as_it_should"] is True
+    assert json.loads((folder / "demo.json").read_text())["as_it_should"] is True
     page = (Path(__file__).parents[2] / "docs/parity/demo.md").read_text(encoding="utf-8")
     shown = page.split("```text\n")[1].split("```")[0].splitlines()
     printed = said.out.splitlines()

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.parity.explaining.deciding.duel import Way, way
+from lockstep.parity.explaining.deciding.duel import FAR, Way, way
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
 
 LEAST = 0.1  # noises that a bug must move the numbers by
-FAR, FAR_ENOUGH = 1000.0, 200.0  # the same squared, over all numbers: sure alone, sure with bits
+FAR_ENOUGH = 200.0  # the same squared, over all numbers: sure with bits; a FAR way alone is
 NEAR, NEAR_EACH = 0.2, 0.4  # how near its end the port must be, in all pieces and in each kind
 ASTRAY, ASTRAY_FAR = 0.3, 0.5  # of the way, that a legal rounding may lead: of a far one, half
 CLEAR, FAINT = 1.2, 4.0  # bits that turn to it for each that stays: after a far way, and another

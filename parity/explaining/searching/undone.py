@@ -78,19 +78,26 @@ def nudges(value: np.ndarray) -> np.ndarray:
 
 def continued(trial: Trial, piece: Piece, cut: int, values: np.ndarray) -> np.ndarray | None:
     """Return what the rest of a piece makes of many values (M, T, N) at once."""
-    dumped = dumped_for(trial, piece, len(values)) | {cut: values}
-    run = Evaluator(trial.graph, trial.centre(None).ops, FLOAT64, dumped, trial.read)
+    ends = ends_of(trial, piece, cut, values)
+    if ends is None or len(ends) != len(values):
+        return None
+    return ends if prod(ends.shape) == values.size else None
+
+
+def ends_of(
+    trial: Trial, piece: Piece, cut: int, values: np.ndarray, rows: int | None = None
+) -> np.ndarray | None:
+    """Return what a piece ends with in float64 if many values (M, T, N) stand at a cut in it.
+
+    It is computed for the first `rows` tokens; None if it cannot be done for many at once.
+    """
+    taken = frozenset().union(*map(trial.graph.sources, piece.calls)) & trial.dumped.keys()
+    dumped = {number: spread(trial.dumped[number], len(values)) for number in taken}
+    ops, dumped[cut] = trial.centre(None).ops, values
     try:
-        ends = run.target(piece.target)
+        return Evaluator(trial.graph, ops, FLOAT64, dumped, trial.read, rows).target(piece.target)
     except ValueError:  # such as a router's choice, made for one row of a batch
         return None
-    return ends if len(ends) == len(values) and prod(ends.shape) == values.size else None
-
-
-def dumped_for(trial: Trial, piece: Piece, many: int) -> dict[int, np.ndarray]:
-    """Return the port's values that a piece is computed from, for many runs at once."""
-    taken = frozenset().union(*map(trial.graph.sources, piece.calls)) & trial.dumped.keys()
-    return {number: spread(trial.dumped[number], many) for number in taken}
 
 
 def spread(value: np.ndarray, many: int) -> np.ndarray:

@@ -13,10 +13,8 @@ import numpy as np
 
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.explaining.searching.undone import dumped_for, nudges, spread
-from lockstep.parity.graph import Evaluator
+from lockstep.parity.explaining.searching.undone import ends_of, nudges, spread
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.noise.exact import FLOAT64
 
 TOKENS = 8  # that are led back
 FEWEST = 2  # of them, that must be found
@@ -110,15 +108,11 @@ class InTurn:
             return None
         values = spread(value, many).copy()
         values[:, -1] += moves
-        dumped = dumped_for(self.trial, self.piece, many) | {cut: values}
-        ops, read = self.trial.centre(None).ops, self.trial.read
-        run = Evaluator(self.trial.graph, ops, FLOAT64, dumped, read, rows)
         self.trial.count += 1
-        try:
-            ends = run.target(self.piece.target)
-        except ValueError:  # such as a router's choice, made for one row of a batch
+        ends = ends_of(self.trial, self.piece, cut, values, rows)
+        if ends is None or ends.ndim != 3 or ends.shape[:2] != (many, rows):
             return None
-        return ends[:, -1] if ends.ndim == 3 and ends.shape[:2] == (many, rows) else None
+        return ends[:, -1]
 
     @cached_property
     def segments(self) -> Segments:
