@@ -20,8 +20,10 @@ from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.deciding.contradiction import Beside
+from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
+from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle
 from lockstep.parity.explaining.deciding.verdict import decide
@@ -148,12 +150,14 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     case.search(progress)
     give_up_rules(case, [one.piece for one in random])
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
+    keep_one_rule(case)
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)
     beside = Beside(case.trial, case.right, explained)
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
+    withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
     quiet = subtle(case, chosen.values())
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]

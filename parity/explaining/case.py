@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
     hypotheses,
     in_one_module,
 )
+from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
 from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
@@ -39,7 +41,7 @@ Progress = Callable[[str], None]
 NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
 MOST_CONTRADICTIONS = 3
 ALIKE = 3  # explanations by several bugs that are tried on like pieces, beside those by one
-EXCHANGED = 12  # explanations that like pieces offer each other
+EXCHANGED = 12  # explanations that like pieces offer each other, and so many with others' bugs
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
@@ -252,14 +254,19 @@ class Case:
         return sorted(filter(None, found), key=len)[:EXCHANGED]
 
     def exchange(self) -> None:
-        """Add to the explanations of each piece those of like pieces that hold there too."""
+        """Add to the explanations of each piece those of like pieces that hold there too, and what
+        does with a bug of other pieces in the place of one that this piece has alone.
+        """
         found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
-        for piece, explanations in self.explained:
-            sets = (frozenset(atom.hypothesis for atom in one.atoms) for one in explanations)
-            found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(sets))
+        own = {piece.target: [bugs_of(one) for one in some] for piece, some in self.explained}
+        for piece, _ in self.explained:
+            found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(own[piece.target]))
+        must = {target: sure(sets) for target, sets in own.items()}
         for piece, explanations in [*self.explained]:
-            search = self.search_over(piece)
+            search, here = self.search_over(piece), piece.target
             sets = list(found[self.graph.kind(piece)])[:EXCHANGED]
+            others = [some for target, some in must.items() if target != here]
+            sets += islice(replaced(own[here], others), EXCHANGED)
             explanations += offered(search, explanations, sets)
             if search.cleared is not None:
                 self.clear(piece, search.cleared)
@@ -307,13 +314,17 @@ class Case:
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
 
 
+def bugs_of(one: Explanation) -> frozenset[Hypothesis]:
+    return frozenset(atom.hypothesis for atom in one.atoms)
+
+
 def offered(
     search: Search, had: Sequence[Explanation], sets: Sequence[frozenset[Hypothesis]]
 ) -> list[Explanation]:
     """Return what explains a piece beside what it has, of the bugs of like pieces."""
-    known = {frozenset(atom.hypothesis for atom in one.atoms) for one in had}
+    known = {*map(bugs_of, had)}
     found: list[Explanation] = []
-    for some in sets:
+    for some in dict.fromkeys(sets):
         atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
             found += search.told(atoms[:1])

@@ -23,7 +23,7 @@ class Fault:
     several calls that only together are this bug: a layer has all of it, or none. One that is
     `throughout` says how layers are counted, or how a table lies: the model has all of it, or none.
     Of one that exchanges layers `pairs` says with which, `other(layer, layers)`: no layer has it
-    alone.
+    alone. Of all variants of all classes that say one `rule` for all layers, a model has one.
     """
 
     id: str
@@ -40,4 +40,5 @@ class Fault:
     whole: Collection[str] = ()
     throughout: Collection[str] = ()
     pairs: Mapping[str, Callable[[int, int], int]] = field(default_factory=dict, compare=False)
+    rule: str = ""
     family: str = field(default="", compare=False)

@@ -14,6 +14,7 @@ from lockstep.parity.faults.tensors import once
 from lockstep.parity.graph import Call, Derived, Graph
 
 SCORES, MASK = 0, 1
+KINDS = "which layers slide"
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ FAULTS = (
         where="self_attn.o_proj of one kind of layers at token W",
         fix="build a mask for each kind in layer_types, and give every layer its own",
         evidence=("ml-explore/mlx-lm#628",),
+        rule=KINDS,
         variants={
             "full everywhere": windowed(lambda window: None),
             "sliding everywhere": on_full_layers,
@@ -233,6 +235,7 @@ FAULTS = (
         where="self_attn.o_proj at token W",
         fix="take the kind from layer_types; in a pattern, check which layer is the first full one",
         evidence=("EricLBuehler/mistral.rs#554",),
+        rule=KINDS,
         variants={
             "one layer early": pattern_moved(1),
             "one layer late": pattern_moved(-1),
@@ -246,6 +249,7 @@ FAULTS = (
         where="self_attn.o_proj of full layers at token W",
         fix="keep one mask a kind; do not reuse the variable of the first layer",
         evidence=("ml-explore/mlx-lm#465", "ml-explore/mlx-lm#39"),
+        rule=KINDS,
         variants={
             "on every layer": on_full_layers,
             "exchanged": never_on_sliding,

@@ -54,6 +54,16 @@ def test_one_name_accounts_for_one_bug_at_most():
     assert sorted(found.status.values()) == ["equal", "missed"]
 
 
+@pytest.mark.parametrize(("unexplained", "left"), [(0, "missed"), (1, "unknown")])
+def test_a_true_tie_of_one_bug_says_nothing_of_another_that_shares_an_id_with_it(unexplained, left):
+    """A tensor that was dropped may be a scale that is missing, or one of random numbers."""
+    diagnosis = said([*OTHER, *BUG.values()], unexplained=unexplained)
+    found = score(BUG | OTHER, diagnosis, lambda bug, id: bug in OTHER)
+    assert found.status == dict.fromkeys(OTHER, "tie") | dict.fromkeys(BUG, left)
+    found = score(BUG | OTHER, diagnosis, never)
+    assert {*found.status.values()} == {"false tie"}
+
+
 def outcome(status: str, **more) -> dict:
     bug = "embed-scale-missing"
     case = {"kind": "single", "build": "qwen3", "seed": 1, "dtype": "float32"}

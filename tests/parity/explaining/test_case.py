@@ -138,12 +138,12 @@ def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():
     assert all(atom.calls == {1} for atoms in found for atom in atoms)
 
 
-def exchanged(cleared: object) -> Any:
-    """Return a case of two like pieces after each was tried with what explains the other."""
+def exchanged(cleared: object, *sets: str) -> Any:
+    """Return a case of like pieces after each was tried with what explains the others."""
     pairs = [[Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset()) for id in ids]  # pyright: ignore[reportArgumentType]
-             for ids in ("ab", "cd")]  # fmt: skip
+             for ids in sets or ("ab", "cd")]  # fmt: skip
     every = [one for pair in pairs for one in pair]
-    pieces = [Piece(number, ()) for number in (0, 1)]
+    pieces = [Piece(number, ()) for number in range(len(pairs))]
     search = SimpleNamespace(
         atoms=every, cleared=cleared, settles=lambda atoms: cleared is None,
         told=lambda some: [Explanation(one, None) for one in some],
@@ -162,6 +162,14 @@ def exchanged(cleared: object) -> Any:
 def test_like_pieces_try_each_others_explanations():
     case = exchanged(None)
     assert [len(some) for _, some in case.explained] == [2, 2] and not case.right
+
+
+def test_a_bug_of_one_piece_alone_is_tried_against_those_of_others():
+    """By hand: both others have `a`, and each another one beside it."""
+    case = exchanged(None, "ax", "abc", "abd")
+    tried = [{"".join(sorted(atom.hypothesis.id for atom in one.atoms)) for one in some}
+             for _, some in case.explained]  # fmt: skip
+    assert tried[0] == {"ax", "ab", "ac", "ad", "abc", "abd"}
 
 
 def test_a_piece_that_another_ones_bugs_clear_is_right():

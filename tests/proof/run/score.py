@@ -4,7 +4,7 @@ Each bug gets one status:
 
 - `named`: its id, alone;
 - `tie`: its id in a set of at most four that nothing is said to tell apart; `false tie` if some
-  member of the set gives other numbers in the port;
+  member of the set gives other numbers in the port, and it is no true tie of another bug;
 - `equal`: the id of another bug that gives the same numbers in this port;
 - `unknown`: something is said to be wrong there, without a name;
 - `wrong`: names were given that are not in the port;
@@ -37,6 +37,8 @@ def score(bugs: dict[str, str], diagnosis: Any, alike: Alike) -> Scored:
             result.status[bug] = named_in(min((sets[p] for p in places), key=len), bug, id, alike)
         elif id in said:
             result.status[bug] = "named"
+    for bug in taken_by_others(bugs, sets, result.status):
+        del result.status[bug]
     for place in range(len(sets)):
         if place not in used:
             equal = [
@@ -49,6 +51,17 @@ def score(bugs: dict[str, str], diagnosis: Any, alike: Alike) -> Scored:
     for bug in bugs:
         result.status.setdefault(bug, rest)
     return result
+
+
+def taken_by_others(
+    bugs: dict[str, str], sets: list[set[str]], status: dict[str, str]
+) -> list[str]:
+    """Return the bugs whose id stands only in true ties of others: those say nothing of them."""
+    ties = [bugs[bug] for bug, one in status.items() if one == "tie"]
+    return [
+        bug for bug, one in status.items()
+        if one == "false tie" and all(not ids.isdisjoint(ties) for ids in sets if bugs[bug] in ids)
+    ]  # fmt: skip
 
 
 def named_in(ids: set[str], bug: str, id: str, alike: Alike) -> str:
