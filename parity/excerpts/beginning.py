@@ -14,6 +14,7 @@ from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.parts import Parts, held
 from lockstep.parity.excerpts.dumped import excerpt_in
 from lockstep.parity.excerpts.excerpt import Excerpt, Shape
+from lockstep.parity.excerpts.last_token import with_last_told
 from lockstep.parity.explaining.steps.steps import told_apart
 from lockstep.parity.judging.padding import OVER_KEYS
 from lockstep.parity.naming.names import CACHED, step_of, tap_named
@@ -56,6 +57,9 @@ def as_explained(
     The first tokens alone are a shorter prompt, whose text and answer nobody knows.
     Raises: InputError if `tokens` are given with a batch, which has several prompts.
     """
+    alone: list[str] = []
+    if "positions" not in dump.about:
+        dump, alone = with_last_told(dump, tokens)
     if "positions" not in dump.about:
         return dump, tokens, [], None
     if tokens is not None:
@@ -76,7 +80,8 @@ def as_explained(
     if not is_shorter_prompt(excerpt, dump, rope):
         ends = len(excerpt.rows) == 1 and excerpt.rows[0][-1] == longest - 1
         said = f"of the prompt these are judged: {excerpt.told}"
-        return dump if ends else replace(dump, about=known | fed_of(dump)), tokens, [said], excerpt
+        told = replace(dump, about=known | fed_of(dump))
+        return dump if ends else told, tokens, alone or [said], excerpt
     said = f"the first {count} of {longest} tokens are judged, as a prompt of their own"
     return as_shorter_prompt(replace(dump, about=known), excerpt), None, [said], None
 

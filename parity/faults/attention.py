@@ -71,6 +71,14 @@ def of_derived_head(scale: float, width: int, config: Any) -> float | None:
     return None if same else hidden_over_heads(config)
 
 
+def of_whole_width(scale: float, width: int, config: Any) -> float | None:
+    """Return what C ** -0.5 is where C is the width of the stream.
+
+    With one head it is right, and of D * D numbers it is the scale of heads, twice.
+    """
+    return None if config.hidden_size in (width, width**2) else config.hidden_size**-0.5
+
+
 def tiled(ops: Any, heads: Any, queries: Any) -> Any:
     """Order key heads so that query head h finds head h % G where it looks for h // (H / G)."""
     copies = queries.shape[1] // heads.shape[1]
@@ -210,7 +218,10 @@ FAULTS = (
         where="self_attn.o_proj",
         fix="read head_dim from the config; hidden_size / heads is only its default",
         evidence=("ml-explore/mlx-lm@333087c8", "EricLBuehler/mistral.rs#657"),
-        variants={"": where_scaled(of_derived_head)},
+        variants={
+            "": where_scaled(of_derived_head),
+            "1 / sqrt(hidden_size)": where_scaled(of_whole_width),
+        },
     ),
     Fault(
         id="v-taken-from-k",

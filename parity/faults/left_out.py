@@ -13,9 +13,10 @@ ADDED = frozenset({
     "port-quantised-affine-4-32", "port-quantised-affine-4-64", "port-quantised-affine-4-128",
     "port-quantised-affine-8-32", "port-quantised-affine-8-64", "port-quantised-affine-8-128",
     "port-quantised-mxfp4", "port-quantised-mxfp8", "port-quantised-q4-0", "port-quantised-q8-0",
+    "port-quantised-bfloat16", "port-quantised-float16",
     "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer", "kv-axes-mixed",
     "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
-    "gelu-from-a-table",
+    "gelu-from-a-table", "keys-and-values-in-half",
 })  # fmt: skip
 
 # The same before and behind the model.

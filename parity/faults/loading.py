@@ -10,7 +10,8 @@ import numpy as np
 
 from lockstep.parity.faults.adapter_layers import brought_along
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import changed_input, rewrite
+from lockstep.parity.faults.fused_heads import as_blocks, by_groups, cut_otherwise, values_first
+from lockstep.parity.faults.rewrites import changed_input, either, rewrite
 from lockstep.parity.faults.tensors import dense, named, reading, renamed, reweighted, same_shape
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.block_tensor import Packed
@@ -169,18 +170,20 @@ FAULTS = (
     ),
     Fault(
         id="fused-qkv-layout",
-        wrong="the fused output cut head by head, or its thirds in another order",
-        right="thirds: all queries, all keys, all values",
+        wrong="fused queries, keys and values cut head by head, or in another order",
+        right="one behind the other: all queries, all keys, all values",
         symptom="fluent English from scrambled attention",
-        where="attn.c_proj",
-        fix="cut c_attn's output into three equal blocks: q, k, v",
+        where="attn.c_proj, or self_attn.q_proj where the port fuses what the file has apart",
+        fix="cut the fused matrix as it is put together: all queries, all keys, all values",
         evidence=("lablup/mlxcel#928", "elixir-nx/bumblebee#204", "Lightning-AI/litgpt#1013"),
         variants={
             "head by head": columns_from(head_by_head),
             "head by head, in the weights": columns_stored(head_by_head),
             "keys, queries, values": block_order(1, 0, 2),
             "values, keys, queries": block_order(2, 1, 0),
-            "queries, values, keys": block_order(0, 2, 1),
+            "queries, values, keys": either(block_order(0, 2, 1), cut_otherwise(values_first)),
+            "all, cut group by group": cut_otherwise(by_groups),
+            "group by group, cut as all": cut_otherwise(as_blocks),
         },
     ),
     Fault(

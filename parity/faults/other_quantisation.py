@@ -1,7 +1,8 @@
 """The port runs another quantisation than MODEL: no bug, but nothing else can be said before it.
 
-Each entry packs MODEL's own weights the way a converter would have. `self_attn.q_proj` and its like
-then differ by what packing loses, and by nothing else.
+Each entry packs MODEL's own weights the way a converter would have, or rounds them to the half
+precision that a port keeps them in while it computes in float32. `self_attn.q_proj` and its like
+then differ by what that loses, and by nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from typing import Any
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.packing import affine, minifloat, q4_0, q8_0
+from lockstep.parity.faults.rewrites import either, rewrite
 from lockstep.parity.faults.tensors import PACKED, Change, Kept, reweighted
+from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
+from lockstep.reference.precision import dtype_named, rounded
+
+STORED = {"bfloat16": "BF16", "float16": "F16"}  # half precisions, and what files call them
 
 
 def repacked(pack: Any, group_size: int, *places: str) -> Rewrite:
@@ -28,9 +34,9 @@ def repacked(pack: Any, group_size: int, *places: str) -> Rewrite:
 def entry(name: str, words: str, **variants: Rewrite) -> Fault:
     return Fault(
         id=f"port-quantised-{name}",
-        wrong=f"the port's matrices are MODEL's, packed as {words}",
+        wrong=f"the port's matrices are MODEL's, {words}",
         right="the matrices as MODEL has them",
-        symptom="none of its own: what differs is what packing loses",
+        symptom="none of its own: what differs is what that loses",
         where="the first projection, or the embedding",
         fix="compare with a MODEL of the same quantisation, or run the port on MODEL's own weights",
         convention=True,
@@ -40,7 +46,7 @@ def entry(name: str, words: str, **variants: Rewrite) -> Fault:
 
 def of_affine(bits: int, group_size: int) -> Fault:
     pack = partial(affine, bits=bits, group_size=group_size)
-    words = f"MLX's {bits} bits in groups of {group_size}"
+    words = f"packed as MLX's {bits} bits in groups of {group_size}"
     return entry(f"affine-{bits}-{group_size}", words, **{"": repacked(pack, group_size)})
 
 
@@ -48,15 +54,36 @@ def of_mode(mode: str, *, to_even: bool) -> Rewrite:
     return repacked(partial(minifloat, mode=mode, to_even=to_even), 32)
 
 
+def of_half(name: str) -> Fault:
+    """Round matrices that are stored in another float type, and in a variant gains as well."""
+    half = dtype_named(name)
+
+    def wider(stored: StoredFormat) -> bool:
+        return not stored.packed and stored.dtype != STORED[name]
+
+    matrices = reweighted(Kept(lambda ops, weight: rounded(weight, half)), wider, turn=PACKED)
+
+    @rewrite("rms_norm")
+    def gains(call: Call, graph: Graph) -> Call | None:
+        stored = graph.stored.get(call.tensor(1) or "")
+        if stored is None or not wider(stored):
+            return None
+        return call.with_changed(1, lambda ops, gain: rounded(gain, half).astype(gain.dtype))
+
+    words = f"rounded to {name}, in which the port keeps them"
+    return entry(name, words, **{"": matrices, "and gains": either(matrices, gains)})
+
+
 FAULTS = (
     *(of_affine(bits, group_size) for bits in (4, 8) for group_size in (64, 32, 128)),
     entry(
         "mxfp4",
-        "mxfp4",
+        "packed as mxfp4",
         ties_to_even=of_mode("mxfp4", to_even=True),
         ties_to_the_smaller=of_mode("mxfp4", to_even=False),
     ),
-    entry("mxfp8", "mxfp8", **{"": of_mode("mxfp8", to_even=True)}),
-    entry("q8-0", "GGUF's Q8_0", **{"": repacked(q8_0, 32)}),
-    entry("q4-0", "GGUF's Q4_0", **{"": repacked(q4_0, 32)}),
+    entry("mxfp8", "packed as mxfp8", **{"": of_mode("mxfp8", to_even=True)}),
+    entry("q8-0", "packed as GGUF's Q8_0", **{"": repacked(q8_0, 32)}),
+    *map(of_half, STORED),
+    entry("q4-0", "packed as GGUF's Q4_0", **{"": repacked(q4_0, 32)}),
 )

@@ -141,6 +141,13 @@ def rows_parted(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return x.reshape(wanted)
 
 
+def last_row(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(D,) against (1, 1, D): logits of one token are often written without axes."""
+    if x.ndim != 1:
+        raise ValueError("more than one row")
+    return x[None, None]
+
+
 BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "heads and tokens swapped": heads_swapped,
     "heads merged or split": heads_merged,
@@ -150,6 +157,7 @@ BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
 MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "none": lambda x, wanted: x,
     "batch axis added": lambda x, wanted: x[None],
+    "batch and token axes added": lambda x, wanted: last_row(x, wanted),
     "batch axis dropped": lambda x, wanted: x.squeeze(0),
     "batch and tokens parted": lambda x, wanted: rows_parted(x, wanted),
     **BARE_MOVES,
@@ -159,5 +167,6 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     },
 }
 # These leave numbers in their order, whatever the shape.
-IN_ORDER = ("none", "batch axis added", "batch axis dropped", "batch and tokens parted",
-            "heads merged or split", "batch axis added, heads merged or split")  # fmt: skip
+IN_ORDER = ("none", "batch axis added", "batch and token axes added", "batch axis dropped",
+            "batch and tokens parted", "heads merged or split",
+            "batch axis added, heads merged or split")  # fmt: skip

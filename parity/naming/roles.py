@@ -36,6 +36,16 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
         rf"{M}(mlp|ffn|ff|feed_forward)_(fc_?2|fc_?out|c_proj|dense_4h_to_h)",
         ("mlp.c_proj",),
     ),
+    (r"(mlp|ffn|ff|feed_forward)_(proj|c_proj)", ("mlp.down_proj",)),
+    (r"(mlp|ffn|ff|feed_forward)_(c_)?fc_?1", ("mlp.gate_proj",)),
+    (r"(mlp|ffn|ff|feed_forward)_(c_)?fc_?2", ("mlp.up_proj",)),
+    (rf"{A}(q|query)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(q|query)", ("self_attn.q_rope",)),
+    (rf"{A}(k|key)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(k|key)", ("self_attn.k_rope",)),
+    (
+        rf"{A}((attn|attention)_)?(probs|weights|softmax)|(attn|attention|self_attn)_att",
+        ("self_attn.probs", "attn.probs"),
+    ),
+    (rf"{A}(context|ctx)|(attn|attention|self_attn)_y", ("self_attn.context", "attn.context")),
     (
         rf"{N}(input_{NORM}|(pre_)?(attn|attention)_{NORM}|{NORM}_?1|{NORM}_attn)",
         ("input_layernorm", "ln_1"),
@@ -52,6 +62,12 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(hook_)?resid_post", ("",)),
     (r"(hook_)?resid_mid", ("residual",)),
     (r"(hook_)?mlp_out", ("mlp.down_proj",)),
+)
+# A whole module, of which the last part has its output.
+WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"self_attn|self_attention|attn|attention|mha", ("self_attn.o_proj", "attn.c_proj")),
+    (r"(mlp|ffn|ff|feed_forward)(_out|_output)?", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
+    (r"moe(_out|_output)?", ("mlp.experts",)),
 )
 BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -73,9 +89,16 @@ PATTERNS = {
     True: [(re.compile(pattern), parts) for pattern, parts in IN_LAYER],
     False: [(re.compile(pattern), parts) for pattern, parts in BESIDE],
 }
+MODULES = [(re.compile(pattern), parts) for pattern, parts in WHOLES]
 
 
 def parts_meant(words: str, *, in_layer: bool) -> set[str]:
     """Return the parts that the words of a name may mean, none if they say nothing."""
     found = (parts for pattern, parts in PATTERNS[in_layer] if pattern.fullmatch(words))
+    return {part for parts in found for part in parts}
+
+
+def wholes_meant(words: str, *, in_layer: bool) -> set[str]:
+    """Return the last parts of the modules that the words of a name may mean as wholes."""
+    found = (parts for pattern, parts in MODULES if in_layer and pattern.fullmatch(words))
     return {part for parts in found for part in parts}

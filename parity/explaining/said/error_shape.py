@@ -7,6 +7,7 @@ import numpy as np
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
+SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
 
 
@@ -61,6 +62,8 @@ def offset(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None
 
 
 def order(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    if np.sum(error**2) < SMALL**2 * np.sum(right**2):
+        return None  # numbers that moved by a little have nearly the same order
     if np.allclose(
         np.sort(right, axis=1), np.sort(port, axis=1), rtol=1e-2, atol=1e-3 * np.abs(right).max()
     ):

@@ -35,7 +35,8 @@ def headline(found: Diagnosis) -> str:
 def compared(found: Diagnosis) -> str:
     """Say what was compared; of a run from text to choices, each stage in a line of its own."""
     steps = f" over the prompt and {counted(found.steps, 'step')}" if found.steps else ""
-    taps = f"{found.compared} taps compared{steps}, computed in {found.dtype}"
+    left = f", {counted(found.unmatched, 'tensor')} not" if found.unmatched else ""
+    taps = f"{counted(found.compared, 'tap')} compared{steps}{left}, computed in {found.dtype}"
     taps = taps if found.dtype else ""
     stages = found.judged_stages()
     if not stages:

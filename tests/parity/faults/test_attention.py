@@ -68,6 +68,18 @@ def test_scales_by_hand(id, name, right, expected):
     np.testing.assert_allclose(found, plain * expected, rtol=1e-13)
 
 
+def test_the_width_of_the_stream_for_that_of_a_head():
+    """By hand: a stream of 36 is six times six, so that its root would be the scale, twice."""
+    change = variant("attn-head-dim-derived", "1 / sqrt(hidden_size)")
+    right, found = (
+        scores(WIDTH**-0.5),
+        wrong(scores(WIDTH**-0.5, **SIZES | {"hidden_size": 25}), change),
+    )
+    np.testing.assert_allclose(found, wrong(right, variant("attn-scale-missing")) / 5, rtol=1e-13)
+    graph = scores(WIDTH**-0.5, **SIZES)
+    assert change(graph.calls[2], graph) is None
+
+
 @pytest.mark.parametrize("id", ["attn-scale-missing", "attn-scale-twice"])
 def test_a_scale_of_one_is_left_alone(id):
     """By law: where scores are not scaled, that is another entry."""

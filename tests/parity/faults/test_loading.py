@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.faults.fused_heads import as_blocks, by_groups, cut, values_first
 from lockstep.parity.faults.loading import (
     FAULTS,
     exchanged_by,
@@ -13,7 +14,7 @@ from lockstep.parity.faults.loading import (
     turned_round,
 )
 from lockstep.parity.faults.packing import affine
-from lockstep.parity.graph import Call, Graph, Tensor, Value
+from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
@@ -137,6 +138,48 @@ def test_fused_columns_by_index(name, expected):
             num_attention_heads=2,
         )
         assert wrong(graph, variant("fused-qkv-layout", name))[0, 0].tolist() == columns
+
+
+def by_loop(name: str) -> dict[str, list[str]]:
+    """What each projection gets of 4 query and 2 key heads, a row each, by the way's words."""
+    q, k, v = ["q0", "q1", "q2", "q3"], ["k0", "k1"], ["v0", "v1"]
+    if name == "queries, values, keys":
+        fused, places = q + v + k, [*range(8)]
+    elif name == "group by group, cut as all":
+        fused, places = ["q0", "q1", "k0", "v0", "q2", "q3", "k1", "v1"], [*range(8)]
+    else:
+        fused, places = q + k + v, [0, 1, 4, 5, 2, 6, 3, 7]
+    got = [fused[place] for place in places]
+    return {"q_proj": got[:4], "k_proj": got[4:6], "v_proj": got[6:]}
+
+
+@pytest.mark.parametrize(
+    "name", ["queries, values, keys", "group by group, cut as all", "all, cut group by group"]
+)
+def test_fused_heads_by_loop(name):
+    """A head is a row, its bias its number; the file has the three apart, the port together."""
+    order = {
+        "queries, values, keys": values_first,
+        "group by group, cut as all": as_blocks,
+        "all, cut group by group": by_groups,
+    }[name]
+    rows = np.array(["q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1"])
+    parts = cut(order(rows, 4, 2), 4, 2)
+    assert [one.tolist() for one in parts] == [*by_loop(name).values()]
+
+
+def test_fused_heads_take_matrices_and_biases_along():
+    """By law: of a small model, the keys get all of the values' rows, and their biases."""
+    here = world("models/biased_float16")
+    calls = here.calls(variant("fused-qkv-layout", "queries, values, keys"))
+    keys = next(one for one in calls.values() if one.place.endswith("k_proj"))
+    names = [f"model.layers.{keys.layer}.self_attn.{part}_proj" for part in "qkv"]
+    for index, end in ((1, "weight"), (2, "bias")):
+        stored = [here.graph.stored[f"{name}.{end}"].shape[0] for name in names]
+        parts = [np.full((rows, 1), part) for rows, part in zip(stored, "qkv", strict=True)]
+        ref = keys.inputs[index]
+        assert isinstance(ref, Derived)
+        assert ref.change(SimpleNamespace(), *(one == "v" for one in parts)).all()
 
 
 def test_gate_and_up_change_places():

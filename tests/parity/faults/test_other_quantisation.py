@@ -36,6 +36,26 @@ def test_what_is_packed_is_not_packed_again():
                 assert not here.graph.stored[one.tensor(1)].packed
 
 
+@pytest.mark.parametrize(("half", "other"), [("bfloat16", "float16"), ("float16", "bfloat16")])
+def test_what_is_stored_in_a_half_is_not_rounded_to_it(half, other):
+    """By law: a port that keeps a bfloat16 file's numbers in bfloat16 loses nothing."""
+    here = world("models/sliding_bfloat16" if half == "bfloat16" else "models/biased_float16")
+    entries = {fault.id: fault for fault in FAULTS}
+    for name in ("", "and gains"):
+        assert not here.calls(entries[f"port-quantised-{half}"].variants[name])
+        assert here.calls(entries[f"port-quantised-{other}"].variants[name])
+
+
+def test_gains_are_rounded_in_the_variant_alone():
+    here = world("models/untied_float32")
+    entry = next(fault for fault in FAULTS if fault.id == "port-quantised-bfloat16")
+    places = {
+        name: {one.op for one in here.calls(rewrite).values()}
+        for name, rewrite in entry.variants.items()
+    }
+    assert places == {"": {"embedding", "linear"}, "and gains": {"embedding", "linear", "rms_norm"}}
+
+
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 def test_affine_packs_to_the_nearest_code(bits, group_size):

@@ -183,3 +183,11 @@ def test_the_mlp_of_a_layer_with_experts_is_what_they_say(tell):
 def test_two_names_for_one_tap_are_refused(names):
     with pytest.raises(InputError, match=r"two names mean one tap: .* and .*"):
         align(named({name: np.zeros(1) for name in names}))
+
+
+def test_one_token_may_be_written_without_axes():
+    """By hand: the logits of one token; of several, or of heads, nothing says which they are."""
+    assert move_between((30,), (1, 1, 30)) == "batch and token axes added"
+    read = align(named({"logits": np.arange(30.0)})).read("logits", (1, 1, 30))
+    assert read.shape == (1, 1, 30) and (read.ravel() == np.arange(30.0)).all()
+    assert move_between((30,), (1, 2, 30)) is None and move_between((30,), (1, 1, 1, 30)) is None

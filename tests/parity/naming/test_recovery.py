@@ -157,6 +157,71 @@ def test_other_layers_or_shapes_do_not_fit():
     assert recover({"blocks.0.attn.wq": (1, 7, 8)}, ours).names == {}
 
 
+def some_layers(*numbers: int):
+    """What is recovered of a port that dumped these layers alone, of four."""
+    theirs = {f"blocks.{n}.attn.wq": (1, 7, 8) for n in numbers}
+    return recover_taps(theirs, layered("self_attn.q_proj", count=4))
+
+
+def test_some_layers_are_counted_from_what_their_numbers_allow():
+    """By hand: layer 0 tells that they are counted from 0, layer 4 of four that they are from 1."""
+    tap = "model.layers.{}.self_attn.q_proj"
+    assert [*some_layers(0, 2).names.values()] == [tap.format(0), tap.format(2)]
+    assert [*some_layers(2, 4).names.values()] == [tap.format(1), tap.format(3)]
+    assert some_layers(1, 3).names == {} and "a map" in some_layers(1, 3).plan[-1]
+    assert some_layers(0, 4).names == {}
+
+
+def test_weights_of_some_layers_are_not_the_model():
+    assert (
+        recover({"blocks.0.attn.wq": (8, 8)}, layered("self_attn.q_proj", shape=(8, 8))).names == {}
+    )
+
+
+def test_names_of_another_kind_of_model_are_names_like_any():
+    """A Llama in a fork of nanoGPT still calls its modules as GPT-2 does."""
+    parts = ("ln_1", "attn.c_proj", "ln_2", "mlp.c_proj")
+    theirs = layered(*parts, stem="transformer.h") | {"transformer.wte": (1, 7, 8)}
+    ours = layered(
+        "input_layernorm", "self_attn.o_proj", "post_attention_layernorm", "mlp.down_proj"
+    ) | {"model.embed_tokens": (1, 7, 8)}
+    assert sorted(recover_taps(theirs, ours).names.values()) == sorted(ours)
+    assert recover_taps({"transformer.h.0.mlp.act": (1, 7, 8)}, ours).names == {}
+
+
+def test_a_module_as_a_whole_means_its_last_part_unless_that_has_a_name():
+    ours = layered("self_attn.o_proj", "mlp.down_proj")
+    whole = layered("attn", "feed_forward", stem="blocks")
+    assert sorted(recover(whole, ours).names.values()) == sorted(ours)
+    both = recover(whole | layered("attn.wo", stem="blocks"), ours).names
+    assert both["blocks.1.attn.wo"] == "model.layers.1.self_attn.o_proj"
+    assert "blocks.1.attn" not in both and "blocks.1.feed_forward" in both
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("attn.q_rot", "q_rope"),
+        ("attention.rope_k", "k_rope"),
+        ("attn.att", "probs"),
+        ("attn.attn_weights", "probs"),
+        ("attn.ctx", "context"),
+    ],
+)
+def test_what_no_module_owns_is_known_by_its_words(words, part):
+    ours = layered(*(f"self_attn.{one}" for one in ("q_rope", "k_rope", "probs", "context")))
+    found = recover(layered(words, stem="blocks"), ours).names
+    assert set(found.values()) == set(layered(f"self_attn.{part}"))
+
+
+def test_without_a_softcap_an_output_is_the_logits():
+    ours = {"lm_head": (1, 7, 30), "logits": (1, 7, 30)}
+    gemma = ours | layered("pre_feedforward_layernorm")
+    assert recover_taps({"output": (1, 7, 30)}, ours).names == {"output": "logits"}
+    assert recover_taps({"output": (1, 30)}, ours).names == {"output": "logits"}  # the last token's
+    assert recover_taps({"output": (1, 7, 30)}, gemma).names == {}
+
+
 def test_shapes_alone_count_only_where_they_are_asked_and_leave_one_way():
     ours = layered("a_proj", shape=(3, 5)) | layered("b_proj", shape=(4, 5))
     theirs = layered("one", shape=(3, 5), stem="x") | layered("two", shape=(4, 5), stem="x")

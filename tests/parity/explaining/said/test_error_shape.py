@@ -44,6 +44,12 @@ def test_another_order():
     assert found == {"order": "permutation: the right values of each token, in another order"}
 
 
+def test_numbers_that_moved_by_a_little_are_in_no_other_order():
+    """Rounded weights leave numbers in nearly their order, and are no permutation."""
+    noise = np.random.default_rng(4).standard_normal(RIGHT.shape)
+    assert "order" not in said(RIGHT * (1 + 2e-3 * noise))
+
+
 @pytest.mark.parametrize("first", [1, 5, 7])
 def test_only_beyond_a_length(first):
     wrong = RIGHT + np.random.default_rng(4).standard_normal(RIGHT.shape)
