@@ -36,6 +36,22 @@ def proportional_everywhere(turns: Turns, config: Any) -> Turns | None:
     return replace(turns, op=PROPORTIONAL, options=options)
 
 
+def of_length(times: float | str) -> Callable[[Turns, Any], Turns]:
+    """Return the change to the base of one length for all texts: so many times M, or an option's.
+
+    vLLM takes s M; a port that was not told of shorter texts keeps the base of an earlier one.
+    """
+
+    def changed(turns: Turns, config: Any) -> Turns:
+        options = turns.options
+        factor, dims = options["factor"], options["dims"]
+        longest = options[times] if isinstance(times, str) else times
+        growth = factor * longest - (factor - 1)
+        return turns.plain.other(theta=options["theta"] * growth ** (dims / (dims - 2)))
+
+    return changed
+
+
 def pairs_that_turn(turns: Turns) -> int:
     return int(turns.options["partial_rotary_factor"] * turns.options["dims"] // 2)
 
@@ -287,7 +303,8 @@ FAULTS = (
     ),
     Fault(
         id="rope-dynamic-ntk",
-        wrong="the base does not grow with the text, or grows by another rule or another length",
+        wrong="the base does not grow with the text, or grows by another rule or another length; "
+        "or it is that of the longest text",
         right="base (s T / M - (s - 1))^(D / (D - 2)) for T tokens beyond M",
         symptom="fine up to max_position_embeddings, broken beyond",
         where="self_attn.q_rope",
@@ -305,6 +322,8 @@ FAULTS = (
                     theta=turns.options["theta"] * turns.options["factor"]
                 ),
             ),
+            "one base for all texts, of s M tokens": of_kind("dynamic", of_length("factor")),
+            "one base for all texts, of 2 M tokens": of_kind("dynamic", of_length(2.0)),
             **by_lengths("dynamic"),
         },
     ),

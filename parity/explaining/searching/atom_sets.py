@@ -22,11 +22,15 @@ def smallest(found: Iterable[Atoms]) -> list[Atoms]:
 
 
 def distinct(errors: Mapping[Atoms, float], most: int) -> list[Atoms]:
-    """Return the sets of least error, of those that are nearly alike in it only the first few."""
+    """Return the sets of least error, of those that are nearly alike in it only the smallest few.
+
+    What a bug more leaves as it was, it does not explain.
+    """
     alike: Counter[str] = Counter()
+    nearly = {atoms: f"{error:.3g}" for atoms, error in errors.items()}
     found = []
-    for atoms in sorted(errors, key=errors.__getitem__):
-        alike[key := f"{errors[atoms]:.3g}"] += 1
+    for atoms in sorted(errors, key=lambda one: (float(nearly[one]), len(one), errors[one])):
+        alike[key := nearly[atoms]] += 1
         if alike[key] <= ALIKE:
             found.append(atoms)
         if len(found) == most:
@@ -64,8 +68,12 @@ def in_rows(atoms: Atoms, last: int | None) -> int | None:
 
     So it is with one that lets a token see later ones.
     """
-    acausal = any(atom.hypothesis.fault.acausal for atom in atoms)
-    return None if len(atoms) < 2 or acausal else last
+    return None if len(atoms) < 2 or acausal(atoms) else last
+
+
+def acausal(atoms: Atoms) -> bool:
+    """Say whether some bug lets a token see later ones."""
+    return any(atom.hypothesis.fault.acausal for atom in atoms)
 
 
 def in_parts(some: Iterable[Atoms], size: int) -> Iterator[list[Atoms]]:

@@ -85,8 +85,8 @@ class FewTokens:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """What they should be, (S, N)."""
-        return self.cut(self.right(self.piece.target), 1)[0]
+        """What they should be, (S, N), whatever the port has there."""
+        return self.cut(self.trial.centre(None).target(self.piece.target), 1)[0]
 
     def span(self, first: int, end: int) -> Span:
         graph = self.trial.graph

@@ -16,15 +16,22 @@ TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it 
 class Look:
     """Sums of squares token by token, (T,), so that every stretch of tokens can be asked about.
 
+    `port` is how far the port is from the hypothesis, and `moved` how far that is from what is
+    right; `size`, `wrong` and `right` are of these three themselves. `cross` is the product of the
+    port's distance and the hypothesis, `along` and `aside` are the port's with it and with what is
+    right, `shared` is that of these two.
     `careful` says that every token counts; behind a router that rounding may turn, some do not.
     """
 
     port: np.ndarray
     wrong: np.ndarray
     cross: np.ndarray
-    aside: np.ndarray
     moved: np.ndarray
     right: np.ndarray
+    size: np.ndarray
+    along: np.ndarray
+    aside: np.ndarray
+    shared: np.ndarray
     noise: float
     careful: bool
 
@@ -39,8 +46,9 @@ class Look:
             return np.einsum("tn,tn->t", left, other)
 
         off, moved = port - wrong, wrong - right
-        return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(off, right),
-                   sums(moved, moved), sums(right, right), noise, careful)  # fmt: skip
+        return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(moved, moved),
+                   sums(right, right), sums(port, port), sums(port, wrong), sums(port, right),
+                   sums(wrong, right), noise, careful)  # fmt: skip
 
     @np.errstate(all="ignore")
     def raw(self, first: int, last: int | None) -> float:
@@ -49,10 +57,13 @@ class Look:
 
     @np.errstate(all="ignore")  # what a broken port dumps may overflow, or be all zero
     def scaled(self, first: int, last: int | None) -> float:
-        """Return the same after the best single factor for the hypothesis."""
-        off, wrong, cross = (part[first:last] for part in (self.port, self.wrong, self.cross))
-        gain = cross.sum() / wrong.sum()
-        return self.ratio(off - 2 * gain * cross + gain * gain * wrong, wrong)
+        """Return the same after the best single factor for the hypothesis, over the port's size.
+
+        Over its own, a bug that makes huge numbers would be near to anything.
+        """
+        size, wrong, along = (part[first:last] for part in (self.size, self.wrong, self.along))
+        gain = along.sum() / wrong.sum()
+        return self.ratio(size - 2 * gain * along + gain * gain * wrong, size)
 
     @np.errstate(all="ignore")
     def mixed(self, first: int, last: int | None) -> float:
@@ -60,14 +71,15 @@ class Look:
 
         A bug among others often moves a value in its own direction, but not as far.
         """
-        parts = (self.port, self.wrong, self.cross, self.aside, self.moved, self.right)
-        off, wrong, cross, aside, moved, right = (part[first:last].sum() for part in parts)
-        shared = (wrong + right - moved) / 2
-        square = np.array([[wrong, shared], [shared, right]])
-        if not np.isfinite(square).all():
+        parts = (self.size, self.wrong, self.right, self.along, self.aside, self.shared)
+        size, wrong, right, along, aside, shared = (part[first:last].sum() for part in parts)
+        lengths = np.sqrt([wrong, right])
+        shared = shared / lengths.prod()
+        square, ways = np.array([[1.0, shared], [shared, 1.0]]), np.array([along, aside]) / lengths
+        if not np.isfinite(square).all() or not np.isfinite(ways).all():
             return FAR
-        gains = np.linalg.lstsq(square, np.array([cross, aside]), rcond=1e-12)[0]
-        return over(off - gains @ [cross, aside], wrong, self.noise)
+        gains = np.linalg.lstsq(square, ways, rcond=1e-12)[0]
+        return over(size - gains @ ways, size, self.noise)
 
     @np.errstate(all="ignore")
     def beginning(self) -> float:
@@ -108,9 +120,8 @@ class Look:
 
 def nowhere(tokens: int) -> Look:
     """Return the look of something of another shape: as far as can be."""
-    far, none = np.full(tokens, np.inf), np.ones(tokens)
-    zero = np.zeros(tokens)
-    return Look(far, none, zero, zero, far, none, 1.0, careful=True)
+    far, one, none = np.full(tokens, np.inf), np.ones(tokens), np.zeros(tokens)
+    return Look(far, one, none, far, one, one, none, none, none, 1.0, careful=True)
 
 
 @np.errstate(all="ignore")

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import (
     Atoms,
+    acausal,
     count,
     distinct,
     in_parts,
@@ -86,11 +87,12 @@ class Search(Settling):
         self.look_at(map(self.alone, self.atoms), None)
         self.start += self.trial.count - before  # each bug is looked at once, however many
         visible = [atom for atom in self.atoms if self.possible(atom)]
-        deep = deep and not self.trial.blind(self.piece.target)
+        blind = self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or self.of_known(known, taught)
+        found = found or (self.beside_known(known, visible) if blind else [])
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
-        deep = deep and self.cleared is None
+        deep = deep and not blind and self.cleared is None
         found = found or (self.sets(moving, known, taught) if deep else [])
         if self.cleared is not None:
             return []
@@ -114,6 +116,17 @@ class Search(Settling):
         found = self.attempted([[*taught, frozenset()]], known)
         self.patient, self.budget = False, most
         return found
+
+    def beside_known(self, known: Sequence[Atom], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain a piece that has the same for every token by one bug beside those that are known.
+
+        Many sets of others would leave that.
+        """
+        known = [atom for atom in known if atom in visible]
+        larger = [some | {one} for some in widest(known) for one in visible if one not in some]
+        self.look_at(larger, None)
+        found = [self.fewest(atoms) for atoms in larger if self.explains(atoms)]
+        return smallest(filter(self.earned, found))
 
     def among(self, known: Sequence[Atom]) -> list[Atoms]:
         """Return the smallest sets of known bugs that explain the piece."""
@@ -196,15 +209,17 @@ class Search(Settling):
         attention. Each stage goes on from the sets that explained the one before.
         """
         found = self.in_stages(solutions, visible)
-        if found or self.patient or not (self.routed and any(solutions)):
+        whole = [atoms for atoms in solutions if atoms and (self.routed or acausal(atoms))]
+        if found or self.patient or not whole:
             return found
-        return self.without_first(solutions, visible)
+        return self.without_first(whole, visible)
 
     def without_first(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain all tokens together, by what is known and a few bugs more.
 
-        At the first token a rounding may have turned a router: then no right set explains it.
-        That has a budget of its own, as large as that of the stages, which are often used up.
+        At the first token a rounding may have turned a router: then no right set explains it. If a
+        bug lets it see later ones, it shows what others do. That has a budget of its own, as large
+        as that of the stages, which are often used up.
         """
         self.start = self.trial.count
         nearest = sorted(known, key=lambda atoms: self.fit(atoms)[0])[:NEAR]

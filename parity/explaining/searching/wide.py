@@ -129,10 +129,11 @@ class Wide:
 
     @np.errstate(all="ignore")
     def measures(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return how far the port is from values (M, S, N), relative to their size.
+        """Return how far the port is from values (M, S, N), over the size of what was compared.
 
         As it is; after a factor; in a mixture with the right value; and of the best token alone,
-        since one that shows nothing of what is missing is right already.
+        since one that shows nothing of what is missing is right already. After a factor the size
+        is the port's: else a bug that makes huge numbers is near to anything.
         """
         port, right = self.few.port, self.few.ends
         of_tokens = np.square(values - port).sum(-1) / np.square(values).sum(-1)
@@ -140,10 +141,10 @@ class Wide:
         pp, rr, rp = np.square(port).sum(), np.square(right).sum(), (right * port).sum()
         wr = (values * right).sum((1, 2))
         raw = (ww - 2 * wp + pp) / ww
-        scaled = (pp - wp**2 / ww) / ww
+        scaled = 1 - wp**2 / ww / pp
         det = ww * rr - wr**2
-        mixed = (pp - (rr * wp**2 - 2 * wr * wp * rp + ww * rp**2) / det) / ww
-        found = raw, scaled, np.where(det > 1e-9 * ww * rr, mixed, raw), of_tokens.min(-1)
+        mixed = 1 - (rr * wp**2 - 2 * wr * wp * rp + ww * rp**2) / det / pp
+        found = raw, scaled, np.where(det > 1e-9 * ww * rr, mixed, scaled), of_tokens.min(-1)
         return tuple(np.where(np.isfinite(one), np.sqrt(np.abs(one)), FAR) for one in found)
 
 

@@ -109,6 +109,17 @@ def test_dynamic_growth_by_formula():
     np.testing.assert_allclose(found, halves(base(theta=2 * THETA)), atol=1e-13)
 
 
+@pytest.mark.parametrize(("name", "growth"), [("s M", 7.0), ("2 M", 4.0)])
+def test_one_base_for_all_texts_by_formula(name: str, growth: float):
+    """s = 3, by whatever text: 3 * 3 - 2 is the growth of s M tokens, 3 * 2 - 2 that of 2 M."""
+    grown = base(theta=THETA * growth ** (8 / 6))
+    bug = variant("rope-dynamic-ntk", f"one base for all texts, of {name} tokens")
+    for tokens in (5, 48):
+        options = {"factor": 3.0, "original_max_position_embeddings": 16}
+        graph = turn("rope_frequencies_dynamic", np.array([tokens]), **options)
+        np.testing.assert_allclose(wrong(graph, bug), halves(grown), atol=1e-13)
+
+
 def test_tables_of_longrope():
     tables = {"short_factor": (1.0, 2.0, 3.0, 4.0), "long_factor": (5.0, 6.0, 7.0, 8.0)}
     graph = turn("rope_frequencies_longrope", np.array([9]), **tables,

@@ -76,6 +76,16 @@ def test_tokens_of_each_pair_of_bugs_are_those_of_the_whole_computation(name: st
     assert compared > 40
 
 
+def test_what_tokens_should_be_is_not_what_the_port_has():
+    """By law: the port's own value is in the dump, and a mixture with it is near to anything."""
+    trial, piece = layer_of(MODEL, ["attn-scale-twice"])
+    few = FewTokens(trial, piece, TOKENS, [])
+    right = trial.centre(None).target(piece.target)[0, TOKENS]
+    np.testing.assert_array_equal(few.ends, right)
+    np.testing.assert_array_equal(few.port, trial.dumped[piece.target][0, TOKENS])
+    assert not np.allclose(few.ends, few.port, rtol=1e-4)
+
+
 def test_calls_that_agree_alone_agree_together():
     """By law: it is asked of each call once, and not of every set of them."""
     trial, piece = layer_of(MODEL)
@@ -149,6 +159,16 @@ def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
     bugs = ["mask-bool-added", "v-taken-from-k", "norm-applied-twice", "rope-sign-flipped"]
     search = search_of([*bugs, "act-silu-vs-gelu[gelu (tanh) for silu]"])
     assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
+
+
+def test_one_more_bug_beside_one_that_shows_the_first_token_all():
+    """By witness: that token hides the scale of scores, unless it sees later tokens."""
+    bugs = ["mask-bool-added", "attn-scale-twice"]
+    search = search_of(bugs)
+    search.brief = True  # so that it is found from what like pieces have, or not at all
+    (mask,) = (one for one in search.atoms if one.hypothesis.id == bugs[0])
+    found = search.explanations([], [], [search.alone(mask)], deep=True)
+    assert {atom.hypothesis.id for one in found for atom in one.atoms} == {*bugs}
 
 
 def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.MonkeyPatch):
@@ -261,9 +281,20 @@ def test_distances_by_hand():
     wide = Wide(few, [])  # pyright: ignore[reportArgumentType]
     raw, scaled, mixed, token = wide.measures(np.stack([right, a + right, 2 * a + 2 * right]))
     np.testing.assert_allclose(raw, np.sqrt([4 / 26, 1 / 27, 26 / 108]))
-    np.testing.assert_allclose(scaled[1], np.sqrt((30 - 28**2 / 27) / 27))
-    np.testing.assert_allclose(mixed[1:], 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        scaled, np.sqrt([1 - 26 / 30, 1 - 28**2 / 27 / 30, 1 - 56**2 / 108 / 30]), atol=1e-8
+    )
+    np.testing.assert_allclose(mixed, [scaled[0], 0.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(token, np.sqrt([0, 0, 1 / 8]))
+
+
+def test_huge_numbers_are_near_to_nothing():
+    """By law: what is no part of the port is as far as can be, after any factor."""
+    port = np.array([[1.0, 0.0, 0.0]])
+    few = SimpleNamespace(port=port, ends=np.array([[0.0, 0.0, 1.0]]))
+    wide = Wide(few, [])  # pyright: ignore[reportArgumentType]
+    _, scaled, mixed, _ = wide.measures(np.array([[[0.0, 1e9, 0.0]], [[1e9, 0.0, 0.0]]]))
+    assert scaled.tolist() == [1.0, 0.0] == mixed.tolist()
 
 
 def test_tokens_are_spread_from_the_first_to_the_last():

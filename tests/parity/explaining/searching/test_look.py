@@ -64,9 +64,9 @@ def test_scaled_is_the_least_over_all_factors(given):
     found = look(port, wrong, right).scaled(first, last)
     x, y = wrong[first:last].ravel(), port[first:last].ravel()
     (gain,) = np.linalg.lstsq(x[:, None], y, rcond=None)[0]
-    best = np.linalg.norm(y - gain * x) / np.linalg.norm(x) / NOISE
+    best = np.linalg.norm(y - gain * x) / np.linalg.norm(y) / NOISE
     assert found == pytest.approx(best, rel=1e-5, abs=1e-4)
-    assert found <= look(port, wrong, right).raw(first, last) * (1 + 1e-9)
+    assert found <= np.linalg.norm(y - x) / np.linalg.norm(y) / NOISE * (1 + 1e-9)
 
 
 @given(values())
@@ -76,8 +76,16 @@ def test_mixed_is_the_least_over_all_mixtures(given):
     x = np.stack([wrong[first:last].ravel(), right[first:last].ravel()], axis=1)
     y = port[first:last].ravel()
     gains = np.linalg.lstsq(x, y, rcond=None)[0]
-    best = np.linalg.norm(y - x @ gains) / np.linalg.norm(x[:, 0]) / NOISE
+    best = np.linalg.norm(y - x @ gains) / np.linalg.norm(y) / NOISE
     assert found == pytest.approx(best, rel=1e-3, abs=1e-2)
+
+
+@given(values())
+def test_huge_numbers_are_no_nearer_after_a_factor(given):
+    """By law: a factor of the hypothesis changes nothing."""
+    port, wrong, right, first, last = given
+    one, huge = look(port, wrong, right), look(port, 1e6 * wrong, right)
+    assert huge.scaled(first, last) == pytest.approx(one.scaled(first, last), rel=1e-3, abs=1e-2)
 
 
 @given(values())
