@@ -95,6 +95,11 @@ class Model:
         return self.backend.runs_ahead and self.streamed is None
 
     @property
+    def has_unheard_way(self) -> bool:
+        """Whether a token may go another way where nobody listens, to the same bits."""
+        return self.layers is not None and not self.adapters.modules
+
+    @property
     def runs_on(self) -> str:
         """The name of the backend: "mlx" or "cpu"."""
         return self.backend.name

@@ -12,6 +12,7 @@ from lockstep.parity.dumps.tracing import names_of
 from lockstep.parity.excerpts.blocks import asks_for_scores, block_of, said_of_blocks
 from lockstep.parity.judging.padding import OVER_KEYS, Padding
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.judging.unheard import held_to_unheard, unheard
 from lockstep.parity.naming.names import matched, parted
 from lockstep.parity.replaying.cached import caches_behind
 from lockstep.parity.replaying.oracle import Oracle
@@ -38,9 +39,10 @@ def check(
     `tokens` is (B, L), and so are `positions`, which default to 0, 1, 2 and so on. `lengths` (B,)
     says how many of each row are real; what fills up the others is compared with nothing. After the
     prefill, `decode` further steps feed both sides the reference's greedy choice; what the caches
-    hold is then compared too, or if a glob names it. Each side holds one layer of activations at a
-    time. `taps` are globs of the names that are compared, None all; `at` says which tokens of the
-    prompts, such as "last:8": of no others more than one tap is kept.
+    hold is then compared too, or if a glob names it. A port that takes another way where nobody
+    listens takes that too, and is to make the same logits, to the bit. Each side holds one layer of
+    activations at a time. `taps` are globs of the names that are compared, None all; `at` says
+    which tokens of the prompts, such as "last:8": of no others more than one tap is kept.
     Raises: InputError if nothing could be compared, or a prompt has no such position.
     """
     result = Result(left=f"reference {reference.dtype}", right=described(port), command="check")
@@ -115,6 +117,7 @@ class AllTokens:
         """Advance by one stage at a time: yield its name, its taps, and those missing."""
         oracle, prefix = self.oracle, f"step.{step}/" if step else ""
         made: dict[str, Any] = {}
+        quiet = unheard(self.port, tokens, self.cache) if step else None
         theirs = self.port.stages(tokens, cache=self.cache, trace=made.__setitem__, **placed)
         for stage in oracle.stages(tokens, **placed):
             if next(theirs, None) is None:
@@ -127,6 +130,7 @@ class AllTokens:
                 name: to_numpy(value) for name, value in made.items() if not name.endswith(over)
             }
             taps = oracle.judge(stage, values, prefix, self.padding)
+            taps = held_to_unheard(taps, values, quiet)
             missing = stage.recorded.taps.keys() ^ values.keys()
             yield stage.name, taps, [prefix + name for name in sorted(missing)]
             made.clear()

@@ -19,6 +19,7 @@ from lockstep.parity.explaining.conventions.codes import settle_codes
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
+from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
@@ -32,6 +33,7 @@ from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_lon
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
+from lockstep.parity.explaining.said.report import listed, remark
 from lockstep.parity.explaining.searching.untrained import Random, untrained, untrained_beside
 from lockstep.parity.explaining.steps.steps import read_passes
 from lockstep.parity.explaining.steps.whereabouts import whereabouts
@@ -145,6 +147,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
     case.sort(progress)
+    result.conventions += sort_as_stored(case, progress)
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
@@ -191,9 +194,9 @@ def file(found: list[Named], case: Case, result: Diagnosis) -> None:
         if not entries[one.id].convention:
             result.faults.append(one)
         elif one.id.startswith("port-quantised-"):
-            result.weights.append(f"{one.id}: {one.wrong}; {one.fix}")
+            result.weights.append(f"{remark(one)}; seen at {listed(one.taps)}; {one.fix}")
         else:
-            result.conventions.append(f"{one.id}: {one.wrong}")
+            result.conventions.append(remark(one))
 
 
 def in_order(pieces: list[Piece]) -> list[Piece]:

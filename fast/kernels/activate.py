@@ -8,7 +8,7 @@ import numpy as np
 from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.exponential import exp
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
     added,
@@ -21,6 +21,7 @@ from lockstep.fast.kernels.lanes import (
 )
 from lockstep.fast.kernels.memory import floats, seen
 from lockstep.fast.kernels.pairs import rounded_like, store_rounded
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Hidden
 
 COST = 4  # times that of a product, an exponential and a division

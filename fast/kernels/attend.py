@@ -4,9 +4,10 @@ import numpy as np
 
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.helpers import SETTINGS
-from lockstep.fast.kernels.kernel import inlined, kernel, usable
+from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
 from lockstep.fast.kernels.memory import floats, prefetch, scalar, store
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
@@ -59,8 +60,12 @@ def readable(
 
 
 def in_full(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return which keys are seen as a kernel reads them: one row of a mask may stand for all."""
-    return np.ascontiguousarray(seen if seen.shape == shape else np.broadcast_to(seen, shape))
+    """Return which keys are seen as a kernel reads them: one row of a mask may stand for all.
+
+    What may only be read would be a type of its own, for which a kernel is compiled again.
+    """
+    whole = np.ascontiguousarray(seen if seen.shape == shape else np.broadcast_to(seen, shape))
+    return whole if whole.flags.writeable else whole.copy()
 
 
 def lying(heads: Keys) -> Keys:

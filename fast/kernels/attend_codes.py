@@ -9,9 +9,10 @@ import numpy as np
 from lockstep.fast.caches.held_codes import FEW, HeldCodes
 from lockstep.fast.kernels.attend import start_of, weighed
 from lockstep.fast.kernels.code_rows import answered, asked, recent, stored, together
-from lockstep.fast.kernels.kernel import inlined, kernel, usable
+from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total
 from lockstep.fast.kernels.memory import floats, store
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.kernels.weights import weights
 from lockstep.fast.masks import Seen

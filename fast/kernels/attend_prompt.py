@@ -10,7 +10,7 @@ import numpy as np
 
 from lockstep.fast.kernels.attend import in_full, readable, start_of
 from lockstep.fast.kernels.exponential import exp
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
     added,
@@ -23,6 +23,7 @@ from lockstep.fast.kernels.lanes import (
     where_below,
 )
 from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values

@@ -6,11 +6,12 @@ Of 32 rows the codes are put side by side once, as bytes; then all tokens pass b
 import numpy as np
 
 from lockstep.fast.kernels.code_tiles import leave_code_tiles, take_code_tiles
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, joined, splat, subtracted, total
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.memory import LINE, floats, store_parts
 from lockstep.fast.kernels.pair_rows import write
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.span import add_products
 from lockstep.fast.kernels.tile import turned
 from lockstep.fast.kernels.weights import codes, levels

@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep.fast.kernels import matrix_unit
 from lockstep.fast.kernels.constants import Constants
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
     field,
@@ -32,6 +32,7 @@ from lockstep.fast.kernels.lanes import (
 )
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE
 from lockstep.fast.kernels.memory import floats, signed_octets, store_octets
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Array
 
 EXACT = 3  # digits that lose no more than float32 does

@@ -11,7 +11,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import (
     FLOAT,
     HALF,
@@ -23,6 +22,7 @@ from lockstep.fast.kernels.lanes import (
     spread,
     vector,
 )
+from lockstep.fast.kernels.parts import inlined
 
 DOUBLE, I64 = ir.DoubleType(), ir.IntType(64)
 Doubles = Lanes("Doubles", DOUBLE)

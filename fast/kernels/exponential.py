@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import fma, multiplied, rint, splat, times_two_to, unless_below
+from lockstep.fast.kernels.parts import inlined
 
 PER_LN_2 = np.float32(1.4426950408889634)
 # ln 2 in two parts, the first of so few digits that a whole number times it is exact.

@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, LIMIT, step_of
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
     added,
@@ -40,6 +40,7 @@ from lockstep.fast.kernels.octets import (
     store_ints,
     times,
 )
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.kernels.weights import group_levels, lane_levels, many_codes
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, splat
 from lockstep.fast.kernels.normalize import gained, unit_scale
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES, fitting
 from lockstep.fast.kernels.turn import turns_at, write_pair
 from lockstep.fast.shapes import Frequencies, Gain, Heads, Keys, Positions, Queries

@@ -30,8 +30,6 @@ UNUSED = 30 * 86400  # seconds after which the machine code of other sources is 
 STARTING = threading.Lock()
 NOTHING = (None,) * 8  # what `run` is given in place of arguments that a kernel does not have
 OPTIONS = {"nogil": True, "error_model": "numpy"}
-# What only calls from Python and from C need: a tenth of the time that a kernel takes to compile.
-NEVER_ALONE: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _state = {"forked": False}
 _code: dict[str, Callable[..., Any]] = {}
 
@@ -123,14 +121,6 @@ def served(board: np.ndarray, wait: int) -> None:
     except TORN:
         _code["serve"] = unkept(serve)
         _code["serve"](board, wait)
-
-
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of a kernel: it becomes a piece of each kernel that calls it.
-
-    So what is constant there, such as the bits of a code, is constant here, and loops unroll.
-    """
-    return njit(forceinline=True, error_model="numpy", **NEVER_ALONE)(function)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,8 @@ are the kernels that operations start one by one, so they write the same bits.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,11 +23,19 @@ from lockstep.fast.shapes import Array, Frequencies, Hidden, Keys, Values
 FLOAT32 = np.dtype(np.float32)
 # Tokens for which layers are done by operations, behind one of which a product had to be.
 ASIDE = 64
-QKV, WIDENING = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+WIDENING = ("mlp.gate_proj", "mlp.up_proj")
 NORMS = ("input_layernorm", "self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm")
 OUTWARDS, BACK = "self_attn.o_proj", "mlp.down_proj"
-MODULES = (*NORMS, *(f"self_attn.{one}" for one in QKV), OUTWARDS)
-MODULES += (*(f"mlp.{one}" for one in WIDENING), BACK)
+MODULES = (*NORMS, *QKV, OUTWARDS, *WIDENING, BACK)
+
+
+def names_of(layers: Iterable[int]) -> list[str]:
+    """Return the names of all weights that layers may have."""
+    return [
+        f"model.layers.{layer}.{module}.{kind}"
+        for layer in layers for module in MODULES for kind in ("weight", "bias")
+    ]  # fmt: skip
 
 
 class Layer:
@@ -45,18 +54,23 @@ class Layer:
     def of(self, module: str, kind: str = "weight") -> Any:
         return self.run.weights.get(f"{self.path}.{module}.{kind}")
 
-    def joined(self, parent: str, names: tuple[str, ...]) -> Any:
-        found = self.run.joined.get(tuple(f"{self.path}.{parent}.{one}" for one in names))
-        if found is None:
-            raise NoKernelError
-        return found
+    def product(self, x: Array, module: str) -> Array:
+        return self.steps.product(x, self.of(module), self.of(module, "bias"))
+
+    def products(self, x: Array, modules: tuple[str, ...]) -> list[Array]:
+        """Bind several modules of one input: one product, if their matrices lie in one."""
+        joined = self.run.joined.get(tuple(f"{self.path}.{one}" for one in modules))
+        if joined is None:
+            return [self.product(x, one) for one in modules]
+        y = self.steps.product(x, joined.weight, joined.bias)
+        return [y[:, columns] for columns in joined.columns]
 
     def to_heads(self, x: Array, turns: Array) -> None:
         """Bind the norm, queries, keys and values, norms of heads if there are any, and rope."""
-        joined, config = self.joined("self_attn", QKV), self.run.config
-        eps, width, steps = config.rms_norm_eps, config.head_dim, self.steps
-        wide = steps.product(steps.normed(x, self.of(NORMS[0]), eps), joined.weight, joined.bias)
-        parts = [wide[:, columns].reshape(1, 1, -1, width) for columns in joined.columns]
+        config, steps = self.run.config, self.steps
+        eps, width = config.rms_norm_eps, config.head_dim
+        wide = self.products(steps.normed(x, self.of(NORMS[0]), eps), QKV)
+        parts = [one.reshape(1, 1, -1, width) for one in wide]
         gains = [self.of(one) for one in NORMS[1:3]]
         if gains[0] is None:
             self.queries, self.keys = (steps.turned(one, turns) for one in parts[:2])
@@ -70,11 +84,10 @@ class Layer:
         """Bind what adds the projection of contexts to the stream, and a gated feed-forward."""
         steps, eps = self.steps, self.run.config.rms_norm_eps
         self.context = vector(self.queries.size)
-        attended = steps.product(self.context, self.of(OUTWARDS), self.of(OUTWARDS, "bias"))
-        stream = steps.sum(x, attended)
-        joined, normed = self.joined("mlp", WIDENING), steps.normed(stream, self.of(NORMS[3]), eps)
-        gated = steps.gated(steps.product(normed, joined.weight, joined.bias))
-        self.out = steps.sum(stream, steps.product(gated, self.of(BACK), self.of(BACK, "bias")))
+        stream = steps.sum(x, self.product(self.context, OUTWARDS))
+        normed = steps.normed(stream, self.of(NORMS[3]), eps)
+        gated = steps.gated(*self.products(normed, WIDENING))
+        self.out = steps.sum(stream, self.product(gated, BACK))
 
     def attention(self, keys: Keys, values: Values, now: Array) -> Kept:
         """Bind attention to what a cache holds keys and values in, (1, G, room, D)."""
@@ -128,7 +141,17 @@ class Layers:
 
         None of them where it does not see all that is held, or another thread is at it; those
         before a layer of which something has no kernel, or a product is to be done in another way.
+        Without any, nothing keeps the cache's buffers, which may now grow.
+        Raises: ValueError if the cache is another model's.
         """
+        found = self.tried(run, x, masks, frequencies)
+        if not found:
+            self.caches.pop(run.cache, None)
+        return found
+
+    def tried(
+        self, run: Any, x: Hidden, masks: Mapping[str, Any], frequencies: Frequencies
+    ) -> list[Hidden]:
         alone = x.size == x.shape[-1] and x.dtype == FLOAT32 and usable()
         if not alone or any(mask.kind != "all" for mask in masks.values()):
             return []
@@ -151,21 +174,16 @@ class Layers:
         config, layers = run.config, range(run.config.num_hidden_layers)
         self.config, self.layers, self.aside = None, [], 0  # unless all of this is done
         self.caches.clear()
-        self.names = [
-            f"model.layers.{layer}.{module}.{kind}"
-            for layer in layers for module in MODULES for kind in ("weight", "bias")
-        ]  # fmt: skip
+        self.names = names_of(layers)
         self.weights = [run.weights.get(name) for name in self.names]
         heads, groups = config.num_attention_heads, config.num_key_value_heads
         self.now = np.array([0, together(1, heads, groups)], np.int64)
         self.x, self.turns = vector(width), np.zeros((2, 1, 1, config.head_dim // 2), np.float32)
         stream = self.x
-        for layer in layers:
-            try:
+        with suppress(NoKernelError):
+            for layer in layers:
                 self.layers.append(Layer(run, layer, stream, self.turns))
-            except NoKernelError:
-                break
-            stream = self.layers[-1].out
+                stream = self.layers[-1].out
         self.config = config
 
     def through(self, run: Any, x: Hidden, frequencies: Frequencies) -> list[Hidden]:
@@ -179,17 +197,20 @@ class Layers:
         factor = self.config.rope_scaling.attention_factor
         self.turns[...] = turns_at(run.positions, frequencies, factor)
         played(held.jobs[: held.ends[len(layers)]])
+        streams = []
         for index, layer in enumerate(layers):
             if layer.steps.lost():
                 self.good, self.aside = index, ASIDE
-                layers = layers[:index]
                 break
-        return [layer.out[None].copy() for layer in layers]
+            run.cache.reach(index)
+            streams.append(layer.out[None].copy())
+        return streams
 
     def held(self, run: Any, layers: Sequence[Layer]) -> Held | None:
         """Make room in the cache for the token; return all bound to it, None if that cannot be.
 
-        As buffers grow, the old ones are let go one by one: not both of all layers are held.
+        As buffers grow, the old ones are let go one by one: not both of all layers are held. The
+        token itself is held once all has run; who goes on behind a break is refused.
         """
         known, buffers = self.caches.get(run.cache), []
         for index, layer in enumerate(layers):

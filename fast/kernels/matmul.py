@@ -6,9 +6,10 @@ part in each step, with four rows that are unpacked into the first cache once fo
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, multiplied, splat, total
 from lockstep.fast.kernels.memory import floats, prefetch, store
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.weights import weights
 
 ROWS = 32  # of the matrix that a core takes at a time

@@ -3,10 +3,11 @@
 import numpy as np
 
 from lockstep.fast.kernels.alike import alike
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, fma, multiplied, splat, total
 from lockstep.fast.kernels.memory import floats, seen
 from lockstep.fast.kernels.pairs import rounded_like, store_rounded
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Gain, Hidden
 
 

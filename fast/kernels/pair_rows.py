@@ -6,11 +6,11 @@ those of the next two columns.
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.memory import floats
 from lockstep.fast.kernels.pairs import store_rounded
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.tile import turned
 
 

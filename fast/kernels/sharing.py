@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
-from numba.core.compiler import Flags
 from numba.np.arrayobj import make_array
 
 from lockstep.fast.kernels.lanes import instruction
+from lockstep.fast.kernels.parts import inlined, linked
 
 LINE = 16  # numbers, of 8 bytes: two lines of the cache, since neighbours are fetched in pairs
 # What stands where: pieces that nobody took yet, with the number of the job above bit 32; pieces
@@ -172,19 +172,13 @@ def prepared(_: Any, work: Any, arguments: Any) -> Any:
 
 def once(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
     """Make the function `void (arguments, first, last)` that calls a body with the first ones."""
-    compiled = context.compile_subroutine(builder, body, signature, flags=flags_of())
+    compiled = linked(context, body, signature)
     inner, function = begun(builder, f"{builder.function.name}.once")
     values = inner.load(inner.bitcast(function.args[0], packed.as_pointer()))
     each = [inner.extract_value(values, index) for index in range(len(signature.args))]
-    context.call_internal_no_propagate(inner, compiled.fndesc, signature, each)
+    context.call_internal_no_propagate(inner, compiled, signature, each)
     inner.ret_void()
     return function
-
-
-def flags_of() -> Any:
-    flags: Any = Flags()
-    flags.error_model, flags.forceinline, flags.nrt = "numpy", True, True
-    return flags
 
 
 def begun(builder: Any, name: str) -> tuple[Any, Any]:
@@ -197,13 +191,13 @@ def begun(builder: Any, name: str) -> tuple[Any, Any]:
 
 def piece(context: Any, builder: Any, body: Any, signature: Any, packed: Any) -> Any:
     """Make the function `void (arguments, first, last)` that calls a body at each of the places."""
-    compiled = context.compile_subroutine(builder, body, signature, flags=flags_of())
+    compiled = linked(context, body, signature)
     inner, function = begun(builder, f"{builder.function.name}.piece")
     arguments, first, last = function.args
     values = inner.load(inner.bitcast(arguments, packed.as_pointer()))
     each = [inner.extract_value(values, index) for index in range(len(signature.args) - 1)]
     with cgutils.for_range_slice(inner, first, last, ir.Constant(I64, 1)) as (place, _):
-        context.call_internal_no_propagate(inner, compiled.fndesc, signature, [place, *each])
+        context.call_internal_no_propagate(inner, compiled, signature, [place, *each])
     inner.ret_void()
     return function
 
@@ -222,7 +216,7 @@ def call(_: Any, code: Any, arguments: Any, first: Any, last: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64, types.int64), generate
 
 
-@njit(forceinline=True)
+@inlined
 def take(board, ticket):
     """Do a piece of the job that stood in `LEFT`, unless others took it meanwhile."""
     left = ticket & LOW
@@ -234,7 +228,7 @@ def take(board, ticket):
         count(board, DONE, 1)
 
 
-@njit(forceinline=True)
+@inlined
 def shared(board, code, arguments, pieces, places):
     """Post a job, work at it, and wait until all pieces are done."""
     number = ((read(board, LEFT) >> 32) + 1) & NUMBERS
@@ -292,7 +286,7 @@ def uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return value
 
 
-@njit(forceinline=True)
+@inlined
 def do(board, first, code, arguments, pieces, places):
     """Do a kernel's work at all places: in pieces that are shared, or here if there is one."""
     if first:

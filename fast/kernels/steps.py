@@ -74,14 +74,12 @@ class Steps:
         self.kept.append(add_rows.kept(x.size, 1, x, y, out))
         return out
 
-    def gated(self, x: Array) -> Array:
-        """Multiply the SiLU of the first half of x by the other half."""
-        half = x.shape[1] // 2
-        if x.shape[1] % (2 * WIDTH):
+    def gated(self, x: Array, up: Array) -> Array:
+        """Multiply the SiLU of x by `up` of the same shape."""
+        if x.shape != up.shape or not fitting(x, up):
             raise NoKernelError
-        out = vector(half)
-        given = form(False, True), x[:, :half], x[:, half:], out
-        self.kept.append(activate.kept(COST * half, 1, *given))
+        out = vector(x.shape[1])
+        self.kept.append(activate.kept(COST * x.size, 1, form(False, True), x, up, out))
         return out
 
     def turned(self, x: Heads, turns: Array) -> Queries:

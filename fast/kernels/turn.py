@@ -5,10 +5,11 @@ from functools import lru_cache
 import numpy as np
 
 from lockstep.fast.kernels.alike import alike
-from lockstep.fast.kernels.kernel import inlined, kernel
+from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, multiplied, subtracted
 from lockstep.fast.kernels.memory import floats, seen
 from lockstep.fast.kernels.pairs import store_rounded
+from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Array, Frequencies, Positions, Queries
 
 

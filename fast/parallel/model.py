@@ -47,6 +47,10 @@ class ParallelModel(Model):
     def runs_ahead(self) -> bool:
         return False
 
+    @property
+    def has_unheard_way(self) -> bool:
+        return False
+
     def own(self, adapters: Adapters) -> Adapters:
         return adapters_of(adapters, self.mine)
 

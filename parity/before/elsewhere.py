@@ -7,7 +7,7 @@ import numpy as np
 
 from lockstep.parity.before.figures import STEPS, grid, identical, near, on_grid, rms, wide
 from lockstep.parity.before.own_tensors import OwnTensors, Shape
-from lockstep.parity.naming.recovery import HOLE, families
+from lockstep.parity.naming.families import HOLE, families
 
 SAMPLES = 61
 Found = Mapping[str, str]  # our name -> the name of ours that it really holds

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from lockstep.parity.naming.families import split_end
 from lockstep.parity.naming.names import unwrapped
-from lockstep.parity.naming.recovery import split_end
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor

@@ -14,6 +14,7 @@ from lockstep.parity.excerpts.head import cut, only
 from lockstep.parity.excerpts.oracle import ExcerptOracle
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.judging.unheard import held_to_unheard, unheard
 from lockstep.parity.replaying.cached import caches_behind
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -43,6 +44,7 @@ class SomeTokens:
             whole = to_numpy(value)
             made[name] = whole if step else cut(self.excerpt, name, whole)
 
+        quiet = unheard(self.port, tokens, self.cache) if step else None
         some = None if step else only(self.excerpt)
         theirs = self.port.stages(tokens, cache=self.cache, trace=trace, only=some, **placed)
         for stage in self.oracle.stages(tokens, step=step, **placed):
@@ -52,6 +54,7 @@ class SomeTokens:
             behind = caches_behind(stage.name, self.cache)
             caches = {name: to_numpy(value) for name, value in behind}
             taps = self.judged(stage, made, caches, prefix, result)
+            taps = held_to_unheard(taps, made, quiet)
             missing = stage.truth.keys() ^ made.keys()
             yield stage.name, taps, [prefix + name for name in sorted(missing)]
             made.clear()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from math import prod
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.naming.families import families
 from lockstep.parity.naming.names import parted, tap_named
-from lockstep.parity.naming.recovery import families
 
 BEHIND = ("model.norm", "transformer.ln_f", "lm_head", "logits")  # what one row alone is needed of
 TOLD = "no tensor has rows for the {count} tokens of the prompt: read as those of the last alone"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -65,7 +65,7 @@ class Case:
         self.dumped = self.values()
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
         self.trial.unseen = unseen_rows(sides, graph)
-        fill_up(self.trial, sides.last, (self.dumped, self.twins))
+        fill_up(self.trial, sides.unknown, (self.dumped, self.twins))
         self.cached = Cached()
         self.hypotheses = hypotheses(faults, graph)
         self.judged: dict[int, Judgement] = {}  # of each piece as it was dumped, by its target
@@ -86,7 +86,8 @@ class Case:
     def held(self) -> MutableMapping[int, np.ndarray]:
         """Look at what the dump has of each value of the graph; it is read again when needed."""
         found: dict[int, str] = {}
-        for tap, number in self.graph.taps.items():
+        for tap in self.own_tokens_first(self.graph.taps):
+            number = self.graph.taps[tap]
             if tap not in self.sides.names or tap in self.sides.caches:
                 continue
             value = self.sides.read(tap, self.graph.shapes[number])
@@ -97,6 +98,10 @@ class Case:
             elif not np.array_equal(value, self.again(found[number], number), equal_nan=True):
                 self.twins[tap] = value
         return Dumped(self.sides, self.graph, found)
+
+    def own_tokens_first(self, taps: Iterable[str]) -> list[str]:
+        """Put taps behind the others whose tokens are taken from another one."""
+        return sorted(taps, key=self.sides.beside.__contains__)
 
     def again(self, tap: str, number: int) -> np.ndarray:
         """Read a tap once more; what was moved in it is counted once."""
@@ -310,7 +315,7 @@ class Case:
 
     def tap(self, piece: Piece) -> str:
         """Return the name that the port's dump has for a piece."""
-        taps = self.graph.calls[piece.target].taps
+        taps = self.own_tokens_first(self.graph.calls[piece.target].taps)
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
 
 

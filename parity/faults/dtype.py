@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -146,10 +146,10 @@ def capped(call: Call, graph: Graph) -> bool:
     return "logits" not in call.taps
 
 
-def half_cache(name: str) -> Rewrite:
-    """Round keys and values, as a cache in half precision does."""
+def half_cache(name: str, readers: Collection[str] = ATTENTION) -> Rewrite:
+    """Round what operations of attention read, as a cache in half precision does."""
 
-    @rewrite(ATTENTION)
+    @rewrite(readers)
     def rewritten(call: Call, graph: Graph) -> Call | None:
         return call.with_changed(1, rounded_through(name))
 
@@ -217,13 +217,17 @@ FAULTS = (
     ),
     Fault(
         id="keys-and-values-in-half",
-        wrong="keys and values cached in half precision, and all else in float32",
+        wrong="keys and values, or either, cached in half precision, and all else in float32",
         right="keys and values in the dtype that is computed in",
         symptom="noise of 1e-4 from attention alone",
         where="self_attn.context",
         fix="none is needed: it halves the cache; keep float32 there to compare more closely",
         coarse=True,
-        variants={f"in {half}": half_cache(half) for half in HALVES},
+        variants={
+            **{f"in {half}": half_cache(half) for half in HALVES},
+            **{f"keys alone, in {half}": half_cache(half, ATTENTION[:1]) for half in HALVES},
+            **{f"values alone, in {half}": half_cache(half, ATTENTION[1:]) for half in HALVES},
+        },
         convention=True,
     ),
     Fault(

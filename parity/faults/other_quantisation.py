@@ -1,8 +1,8 @@
 """The port runs another quantisation than MODEL: no bug, but nothing else can be said before it.
 
-Each entry packs MODEL's own weights the way a converter would have, or rounds them to the half
-precision that a port keeps them in while it computes in float32. `self_attn.q_proj` and its like
-then differ by what that loses, and by nothing else.
+Each entry packs MODEL's own weights the way a converter would have, or rounds them, or all that is
+stored, to the half precision that a port keeps them in while it computes in float32.
+`self_attn.q_proj` and its like then differ by what that loses, and by nothing else.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.packing import affine, minifloat, q4_0, q8_0
-from lockstep.parity.faults.rewrites import either, rewrite
-from lockstep.parity.faults.tensors import PACKED, Change, Kept, reweighted
+from lockstep.parity.faults.rewrites import NORMS, only
+from lockstep.parity.faults.routers import rounded_through
+from lockstep.parity.faults.tensors import MATRICES, PACKED, Change, Kept, reweighted
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.precision import dtype_named, rounded
@@ -31,23 +32,23 @@ def repacked(pack: Any, group_size: int, *places: str) -> Rewrite:
     return reweighted(change, fits, *places, turn=PACKED)
 
 
-def entry(name: str, words: str, **variants: Rewrite) -> Fault:
+def entry(name: str, words: str, variants: dict[str, Rewrite], what: str = "matrices") -> Fault:
     return Fault(
         id=f"port-quantised-{name}",
-        wrong=f"the port's matrices are MODEL's, {words}",
-        right="the matrices as MODEL has them",
+        wrong=f"the port's {what} are MODEL's, {words}",
+        right=f"the {what} as MODEL has them",
         symptom="none of its own: what differs is what that loses",
         where="the first projection, or the embedding",
         fix="compare with a MODEL of the same quantisation, or run the port on MODEL's own weights",
         convention=True,
-        variants={variant.replace("_", " "): rewrite for variant, rewrite in variants.items()},
+        variants=variants,
     )
 
 
 def of_affine(bits: int, group_size: int) -> Fault:
     pack = partial(affine, bits=bits, group_size=group_size)
     words = f"packed as MLX's {bits} bits in groups of {group_size}"
-    return entry(f"affine-{bits}-{group_size}", words, **{"": repacked(pack, group_size)})
+    return entry(f"affine-{bits}-{group_size}", words, {"": repacked(pack, group_size)})
 
 
 def of_mode(mode: str, *, to_even: bool) -> Rewrite:
@@ -55,7 +56,7 @@ def of_mode(mode: str, *, to_even: bool) -> Rewrite:
 
 
 def of_half(name: str) -> Fault:
-    """Round matrices that are stored in another float type, and in a variant gains as well."""
+    """Round what is stored in another float type: matrices alone, all but norms, or everything."""
     half = dtype_named(name)
 
     def wider(stored: StoredFormat) -> bool:
@@ -63,15 +64,18 @@ def of_half(name: str) -> Fault:
 
     matrices = reweighted(Kept(lambda ops, weight: rounded(weight, half)), wider, turn=PACKED)
 
-    @rewrite("rms_norm")
-    def gains(call: Call, graph: Graph) -> Call | None:
-        stored = graph.stored.get(call.tensor(1) or "")
-        if stored is None or not wider(stored):
-            return None
-        return call.with_changed(1, lambda ops, gain: rounded(gain, half).astype(gain.dtype))
+    def everything(call: Call, graph: Graph) -> Call | None:
+        new = matrices(call, graph) or call
+        for index in range(len(call.inputs)):
+            stored = graph.stored.get(call.tensor(index) or "")
+            if index not in MATRICES.get(call.op, ()) and stored is not None and wider(stored):
+                new = new.with_changed(index, rounded_through(name))
+        return None if new is call else new
 
+    but_norms = only(lambda call, graph: call.op not in NORMS, everything)
     words = f"rounded to {name}, in which the port keeps them"
-    return entry(name, words, **{"": matrices, "and gains": either(matrices, gains)})
+    forms = {"matrices alone": matrices, "all but norms": but_norms, "everything": everything}
+    return entry(name, words, forms, "weights")
 
 
 FAULTS = (
@@ -79,11 +83,13 @@ FAULTS = (
     entry(
         "mxfp4",
         "packed as mxfp4",
-        ties_to_even=of_mode("mxfp4", to_even=True),
-        ties_to_the_smaller=of_mode("mxfp4", to_even=False),
+        {
+            "ties to even": of_mode("mxfp4", to_even=True),
+            "ties to the smaller": of_mode("mxfp4", to_even=False),
+        },
     ),
-    entry("mxfp8", "packed as mxfp8", **{"": of_mode("mxfp8", to_even=True)}),
-    entry("q8-0", "packed as GGUF's Q8_0", **{"": repacked(q8_0, 32)}),
+    entry("mxfp8", "packed as mxfp8", {"": of_mode("mxfp8", to_even=True)}),
+    entry("q8-0", "packed as GGUF's Q8_0", {"": repacked(q8_0, 32)}),
     *map(of_half, STORED),
-    entry("q4-0", "packed as GGUF's Q4_0", **{"": repacked(q4_0, 32)}),
+    entry("q4-0", "packed as GGUF's Q4_0", {"": repacked(q4_0, 32)}),
 )

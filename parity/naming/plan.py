@@ -37,8 +37,8 @@ def aligned(
         name: shape for name, shape in rest.items()
         if meant[name] not in known and not meant[name].endswith(CACHED)
     }  # fmt: skip
-    taken = {*mapped.values(), *(tap for tap in meant.values() if tap in known)}
-    found = recover_taps(free, known, taken)
+    own = {tap for tap in meant.values() if tap in known}
+    found = recover_taps(free, known, mapped.values(), own=own)
     recovered = dict(in_every_step(dump.shapes, found.names))
     return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
 

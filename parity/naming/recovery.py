@@ -1,50 +1,35 @@
 """Recover names that are a regular renaming of known ones: other words, separators, counting.
 
 Names that differ in a layer number alone are one family. A family of theirs is one of ours if it
-has the same layers, or of activations some of them, and fitting shapes, and its words mean that
-part; or, of weights, if shapes leave nothing else. Whatever two families could claim, or could be
-two, stays unmatched.
+has the same layers, or of activations some of them behind a word for layers, and fitting shapes,
+and its words mean that part; or, of weights, if shapes leave nothing else. Whatever two families
+could claim, or could be two, stays unmatched.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from lockstep.parity.naming.align import move_between
+from lockstep.parity.naming.counting import (
+    Fits,
+    all_fit,
+    counted_alike,
+    counted_from,
+    is_whole,
+)
+from lockstep.parity.naming.families import Family, Shape, families, plain, split_end, words_of
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.names import is_tap
-from lockstep.parity.naming.roles import parts_meant, wholes_meant
+from lockstep.parity.naming.roles import BARE, is_stream, parts_meant, wholes_meant
 
-Shape = tuple[int, ...]
-Fits = Callable[[Shape, Shape], bool]
-Means = Callable[..., set[str]]  # the parts that words may mean
-HOLE = "{layer}"
-# Where a layer's number stands: behind a word for layers, else the first number that stands alone.
-NAMED = re.compile(
-    r"(?:^|(?<=[^A-Za-z]))(?:layers?|blocks?|blk|h|l|decoder_layers?|transformer_blocks?|resblocks)"
-    r"[^A-Za-z0-9]?(?P<n>0|[1-9][0-9]{0,5})(?![0-9])",
-    re.IGNORECASE,
-)
-ALONE = re.compile(r"(?:^|(?<=[^A-Za-z0-9]))(?P<n>0|[1-9][0-9]{0,5})(?![A-Za-z0-9])")
+Means = Callable[..., frozenset[str]]  # the parts that words may mean
 OURS = re.compile(r"(?:model\.layers|transformer\.h)\.\{layer\}\.?")
-NO_ONE_KNOWS = (
-    "neither layer 0 nor one behind the last is named: only a map says from what they are counted"
-)
+NO_ONE_KNOWS = "nothing says from what layers are counted in other names: a map does (--map FILE)"
+OF_ONE_TOKEN = ("lm_head", "logits")  # of which who generates keeps the last token's alone
 CAPPED = ("gemma4",)  # kinds of models whose logits are not what their head gives
-ENDS = ("weight", "bias", "scales", "biases")
-
-
-@dataclass(frozen=True)
-class Family:
-    """Names that are one but for the layer number; one name alone where there is no number."""
-
-    template: str
-    shapes: dict[int, Shape]
-    names: dict[int, str]
-
-    @property
-    def layered(self) -> bool:
-        return HOLE in self.template
 
 
 @dataclass
@@ -65,77 +50,92 @@ def recover(
     *,
     fits: Fits = lambda found, wanted: found == wanted,
     by_shape: bool = False,
-    some: bool = False,
 ) -> Recovery:
     """Match names of theirs with names of ours. Each name of either side is used once at most.
 
     `fits` says whether a shape of theirs may be one of ours. `by_shape` also matches families
-    whose words say nothing, where each is the only one that fits the other; `some` those that lack
-    some layers, where the rest says from what they are counted.
+    whose words say nothing, where each is the only one that fits the other.
     """
     left, right = families(theirs), families(ours)
-    offset = counted_from(left, right, some=some)
+    offset, fits = counted_alike([*left.values()], [*right.values()]), cache(fits)
     candidates = {
         found.template: [
             wanted.template
             for wanted in right.values()
-            if same_layers(found, wanted, offset, some=some)
-            and all_fit(found, wanted, offset or 0, fits)
+            if is_whole(found, wanted, offset) and all_fit(found, wanted, offset, fits)
         ]
         for found in left.values()
     }
-    matched = by_words(left, candidates)
+    matched = by_words(left, right, candidates)
     if by_shape:
         matched |= by_elimination(left, candidates, matched)
     return described(left, right, matched, offset)
 
 
-def families(names: Mapping[str, Shape]) -> dict[str, Family]:
-    """Group names that differ in a layer number alone, in their order."""
-    found: dict[str, Family] = {}
-    for name, shape in names.items():
-        place = NAMED.search(name) or ALONE.search(name)
-        number = int(place["n"]) if place else 0
-        template = name[: place.start("n")] + HOLE + name[place.end("n") :] if place else name
-        family = found.setdefault(template, Family(template, {}, {}))
-        if number in family.shapes:  # a brace in a name of theirs
-            continue
-        family.shapes[number], family.names[number] = shape, name
-    return found
+def recover_some(
+    theirs: Mapping[str, Shape], ours: Mapping[str, Shape], *, fits: Fits, zero: bool = False
+) -> Recovery:
+    """Match names of activations, which may lack some layers, by their words alone.
 
-
-def counted_from(
-    left: Mapping[str, Family], right: Mapping[str, Family], *, some: bool = False
-) -> int | None:
-    """Return what their numbering adds: 1 if no layer is 0, and there are as many as ours.
-
-    With `some` they may be fewer: counted from 0 if one is 0, from 1 if one is beyond our last.
-    Of layers 1 and 3 nobody can say: None.
+    `zero`: they can be counted from 0 alone, as ours are.
     """
-    theirs = {number for one in left.values() if one.layered for number in one.shapes}
-    ours = {number for one in right.values() if one.layered for number in one.shapes}
-    if not some or not ours or not theirs or theirs >= ours:
-        return int(bool(ours) and theirs == {number + 1 for number in ours})
-    return 0 if 0 in theirs else 1 if max(theirs) == max(ours) + 1 else None
+    left, right, fits = families(theirs), families(ours), cache(fits)
+    pairs = meant_pairs(left, right)
+    offset = counted_from(pairs, fits, zero=zero)
+    spoken = {found.stem for found, _ in pairs if found.words}
+    candidates: dict[str, list[str]] = {template: [] for template in left}
+    told = True
+    for found, wanted in pairs:
+        firsts = (0, 1) if offset is None and found.layered else (offset or 0,)
+        if any(stands(found, wanted, first, spoken, fits) for first in firsts):
+            told &= len(firsts) == 1
+            candidates[found.template] += [wanted.template] * (len(firsts) == 1)
+    done = described(left, right, by_words(left, right, candidates), offset or 0)
+    done.plan += [NO_ONE_KNOWS] * (not told)
+    return done
 
 
-def same_layers(found: Family, wanted: Family, offset: int | None, *, some: bool = False) -> bool:
-    """Tell whether their family has the layers of ours, or with `some` some of them."""
-    if found.layered != wanted.layered or (found.layered and offset is None):
-        return False
-    numbers = {number + (offset or 0) * found.layered for number in wanted.shapes}
-    return found.shapes.keys() <= numbers if some else found.shapes.keys() == numbers
+def stands(found: Family, wanted: Family, first: int, spoken: set[str], fits: Fits) -> bool:
+    """Tell whether their family may be ours by its layers and shapes.
+
+    Of some layers alone it is if a word for layers stands before the number, and it is a part of
+    one, or a stream beside named parts (`spoken`: what stands before the numbers of such). Logits
+    may be of the prompt's last token alone.
+    """
+    if wanted.template in OF_ONE_TOKEN and fits(found.shapes[0], one_token(wanted.shapes[0])):
+        return True
+    part = found.named and (bool(found.words) or found.stem in spoken)
+    return (part or is_whole(found, wanted, first)) and all_fit(found, wanted, first, fits)
 
 
-def all_fit(found: Family, wanted: Family, offset: int, fits: Fits) -> bool:
-    offset *= found.layered
-    return all(fits(shape, wanted.shapes[n - offset]) for n, shape in found.shapes.items())
+def meant_pairs(
+    left: Mapping[str, Family], right: Mapping[str, Family]
+) -> list[tuple[Family, Family]]:
+    """Return families of theirs with those of ours that their words mean.
+
+    A bare `h.0` is a stream of the layers only where `h.0.attn.wq` says that `h` are layers.
+    """
+    pairs = [
+        (found, wanted)
+        for found in left.values()
+        for wanted in right.values()
+        if any(says(found, wanted.template, means) for means in (parts_meant, wholes_meant))
+    ]
+    spoken = {found.stem for found, _ in pairs if found.words}
+    return [
+        (found, wanted)
+        for found, wanted in pairs
+        if found.words or plain(found.stem) not in BARE or found.stem in spoken
+    ]
 
 
-def by_words(left: Mapping[str, Family], candidates: Mapping[str, list[str]]) -> dict[str, str]:
+def by_words(
+    left: Mapping[str, Family], right: Mapping[str, Family], candidates: Mapping[str, list[str]]
+) -> dict[str, str]:
     """Match families whose words mean one candidate that no other family's words mean.
 
-    What is called as a whole module is means its last part, unless another is called that part.
+    One of all layers goes before those of some. What is called the output of a module is that of
+    its last part, unless another is called that part.
     """
     matched: dict[str, str] = {}
     for means in (parts_meant, wholes_meant):
@@ -145,12 +145,15 @@ def by_words(left: Mapping[str, Family], candidates: Mapping[str, list[str]]) ->
             for template, family in left.items()
             if template not in matched
         }
-        claims = [one for several in meant.values() for one in several]
-        matched |= {
-            template: several[0]
-            for template, several in meant.items()
-            if len(several) == 1 and claims.count(several[0]) == 1 and several[0] not in taken
-        }
+        # All layers or not, what is meant: by whom.
+        claims = Counter((len(left[template].shapes) == len(right[one].shapes), one)
+                         for template, several in meant.items() for one in several)  # fmt: skip
+        for template, several in meant.items():
+            if len(several) != 1 or several[0] in taken:
+                continue
+            whole = len(left[template].shapes) == len(right[several[0]].shapes)
+            if claims[whole, several[0]] == 1 and (whole or not claims[True, several[0]]):
+                matched[template] = several[0]
     return matched
 
 
@@ -167,12 +170,12 @@ def by_elimination(
         for template in left
         if template not in matched
     }
-    claims = [one for several in rest.values() for one in several]
+    claims = Counter(one for several in rest.values() for one in several)
     return {
         template: several[0]
         for template, several in rest.items()
         if len(several) == 1
-        and claims.count(several[0]) == 1
+        and claims[several[0]] == 1
         and not parts_meant(words_of(template), in_layer=left[template].layered)
     }
 
@@ -183,27 +186,16 @@ def says(family: Family, ours: str, means: Means) -> bool:
     if end != split_end(family.template)[1]:
         return False
     inner = OURS.sub("", part, count=1) if family.layered else part
-    return inner in means(words_of(family.template), in_layer=family.layered)
-
-
-def words_of(template: str) -> str:
-    """Return what stands behind the layer number, or the whole, with `_` for every separator."""
-    part = split_end(template)[0].rpartition(HOLE)[2]
-    part = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part)
-    return re.sub(r"[^A-Za-z0-9]+", "_", part).strip("_").lower()
-
-
-def split_end(name: str) -> tuple[str, str]:
-    """Split what a tensor of a module is called from the module: `x.weight` is `x` and `weight`."""
-    part, dot, end = name.rpartition(".")
-    return (part, end) if dot and end in ENDS else (name, "")
+    if family.layered and not family.words:
+        return not inner and is_stream(plain(family.stem))
+    return inner in means(family.words, in_layer=family.layered)
 
 
 def described(
     left: Mapping[str, Family],
     right: Mapping[str, Family],
     matched: Mapping[str, str],
-    offset: int | None,
+    offset: int,
 ) -> Recovery:
     done = Recovery()
     for template, family in left.items():
@@ -211,39 +203,47 @@ def described(
             done.unmatched += family.names.values()
             continue
         wanted = right[matched[template]]
-        shift = (offset or 0) * family.layered
+        shift = offset * family.layered
         done.names |= {name: wanted.names[n - shift] for n, name in family.names.items()}
         count = f" in {len(family.names)} layers" * family.layered
         done.plan.append(f"{template} taken for {wanted.template}{count}")
     if done.names:
         counting = f", their layers counted from {offset}" * bool(offset)
         done.plan.insert(0, f"{len(done.names)} names recovered by their pattern{counting}")
-    if offset is None and right:
-        done.plan.append(NO_ONE_KNOWS)
     return done
 
 
 def recover_taps(
-    names: Mapping[str, Shape], known: Mapping[str, Shape], taken: Iterable[str] = ()
+    names: Mapping[str, Shape],
+    known: Mapping[str, Shape],
+    taken: Iterable[str] = (),
+    *,
+    own: Iterable[str] = (),
 ) -> Recovery:
     """Recover the taps of a dump's names, given the taps of the model with their shapes.
 
-    Names that mean a tap of this model's kind already are left out, and their taps (`taken`, too)
-    are given to no other; what means a tap of another kind alone is a name like any.
+    Names that mean a tap of this model's kind already are left out, and their taps (`taken` by a
+    map or the dump's `own`, too) are given to no other; what means a tap of another kind alone is
+    a name like any. Beside own ones with layers, others are counted from 0 or not at all.
     """
     kinds = {kind_of(tap) for tap in known}
-    gone = {*taken, *(name for name in names if is_tap(name) and kind_of(name) in kinds)}
+    own = {*own, *(name for name in names if is_tap(name) and kind_of(name) in kinds)}
+    gone = {*taken, *own}
     rest = {name: shape for name, shape in names.items() if name not in gone}
     wanted = {tap: shape for tap, shape in known.items() if tap not in gone}
     if family_of(known) not in CAPPED and any(map(means_either, rest)):
         wanted.pop("lm_head", None)
-    return recover(rest, wanted, fits=fits_tap, some=True)
+    numbered = any(family.layered for family in families(dict.fromkeys(own, ())).values())
+    return recover_some(rest, wanted, fits=fits_tap, zero=numbered)
 
 
 def fits_tap(found: Shape, wanted: Shape) -> bool:
-    """Tell whether a move leads to a tap's shape, or to that of the prompt's last token alone."""
-    last = (*wanted[:1], 1, *wanted[2:])
-    return any(move_between(found, shape) is not None for shape in (wanted, last))
+    """Tell whether a move that loses nothing leads to a tap's shape."""
+    return move_between(found, wanted) is not None
+
+
+def one_token(shape: Shape) -> Shape:
+    return (*shape[:1], 1, *shape[2:])
 
 
 def means_either(name: str) -> bool:

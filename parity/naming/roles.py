@@ -4,6 +4,7 @@ A word that different ports use for different parts lists all of them; shapes th
 """
 
 import re
+from functools import lru_cache
 
 NORM = r"(rms_?norm|layer_?norm|norm|ln|rms)"
 # What may stand before a word: only what says that it is of this block.
@@ -37,8 +38,6 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("mlp.c_proj",),
     ),
     (r"(mlp|ffn|ff|feed_forward)_(proj|c_proj)", ("mlp.down_proj",)),
-    (r"(mlp|ffn|ff|feed_forward)_(c_)?fc_?1", ("mlp.gate_proj",)),
-    (r"(mlp|ffn|ff|feed_forward)_(c_)?fc_?2", ("mlp.up_proj",)),
     (rf"{A}(q|query)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(q|query)", ("self_attn.q_rope",)),
     (rf"{A}(k|key)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(k|key)", ("self_attn.k_rope",)),
     (
@@ -63,12 +62,21 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(hook_)?resid_mid", ("residual",)),
     (r"(hook_)?mlp_out", ("mlp.down_proj",)),
 )
-# A whole module, of which the last part has its output.
+# The output of a module, which its last part has. A bare `mlp` may be the stream behind it.
 WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"self_attn|self_attention|attn|attention|mha", ("self_attn.o_proj", "attn.c_proj")),
-    (r"(mlp|ffn|ff|feed_forward)(_out|_output)?", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
-    (r"moe(_out|_output)?", ("mlp.experts",)),
+    (r"(mlp|ffn|ff|feed_forward)_(out|output)", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
+    (r"moe_(out|output)", ("mlp.experts",)),
 )
+# The stream behind a layer, by what stands before its number where nothing stands behind it.
+MINE = (
+    r"(model|lm|llm|transformer|decoder|net|network|module|gpt|llama|qwen|mistral|gemma|backbone|"
+    r"language|text|base|inner|self|my|the)[0-9]*"
+)
+STREAM = re.compile(
+    rf"({MINE}_)*(layers?|blocks?|blk|resblocks|h|l)|(hook_)?resid_post|"
+    r"(layer|block)_(outs?|outputs?)"
+)
+BARE = ("h", "l")  # also a hidden state's name
 BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         rf"{T}(tok_embeddings|token_embd|embed|embedding|embeddings|embed_tokens|wte|tok_emb|"
@@ -92,13 +100,20 @@ PATTERNS = {
 MODULES = [(re.compile(pattern), parts) for pattern, parts in WHOLES]
 
 
-def parts_meant(words: str, *, in_layer: bool) -> set[str]:
+@lru_cache(maxsize=256)
+def parts_meant(words: str, *, in_layer: bool) -> frozenset[str]:
     """Return the parts that the words of a name may mean, none if they say nothing."""
     found = (parts for pattern, parts in PATTERNS[in_layer] if pattern.fullmatch(words))
-    return {part for parts in found for part in parts}
+    return frozenset(part for parts in found for part in parts)
 
 
-def wholes_meant(words: str, *, in_layer: bool) -> set[str]:
+def is_stream(stem: str) -> bool:
+    """Tell whether what is numbered so, `blocks.3` by `blocks`, is the stream behind a layer."""
+    return STREAM.fullmatch(stem) is not None
+
+
+@lru_cache(maxsize=256)
+def wholes_meant(words: str, *, in_layer: bool) -> frozenset[str]:
     """Return the last parts of the modules that the words of a name may mean as wholes."""
     found = (parts for pattern, parts in MODULES if in_layer and pattern.fullmatch(words))
-    return {part for parts in found for part in parts}
+    return frozenset(part for parts in found for part in parts)

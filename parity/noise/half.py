@@ -16,6 +16,7 @@ from lockstep.reference.ops.add_lora_rows import add_lora_rows
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.dequantize import dequantize
+from lockstep.reference.ops.dora_rescale import row_lengths
 from lockstep.reference.ops.embedding import embedding
 from lockstep.reference.ops.linear import linear
 from lockstep.reference.ops.rms_norm import rms_norm
@@ -106,6 +107,33 @@ def once_rounded_add_lora_rows(y: Any, tokens: Any, a: Any, b: Any, *, scale: fl
     return rounded(wide, y.dtype)
 
 
+def stepwise_add_lora(y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """Hold the adapter in half precision and round each product, as PEFT does once it is cast."""
+    return y + stepwise_delta(linear(x, a, None), b, scale=scale)
+
+
+def stepwise_add_lora_rows(y: Any, tokens: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+    """The same for the rows of a table."""
+    return y + stepwise_delta(rounded(b[tokens], y.dtype), a.T, scale=scale)
+
+
+def stepwise_delta(inner: Any, up: Any, *, scale: float) -> np.ndarray:
+    """Round the product with the second factor, then that with the scale, (..., R) -> (..., N)."""
+    product = linear(inner, up, None)
+    return rounded(product.astype(FLOAT32) * FLOAT32.type(scale), product.dtype)
+
+
+def stepwise_dora_rescale(
+    y: Any, weight: Any, bias: Any, a: Any, b: Any, magnitude: Any, *, scale: float
+) -> np.ndarray:
+    """Round the lengths too, both those that were learned and those of the rows as they are."""
+    factors = rounded(a, y.dtype), rounded(b, y.dtype)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore", under="ignore"):
+        lengths = np.concatenate([*row_lengths(weight, *factors, scale, y.dtype)])
+        out = y * (rounded(magnitude, y.dtype) / rounded(lengths, y.dtype))
+        return out if bias is None else out + rounded(bias, y.dtype)
+
+
 def stepwise_softcap(x: Any, *, cap: float) -> np.ndarray:
     """Round the quotient, the tanh and the product, as transformers and mlx-lm do."""
     bent = rounded(np.tanh((x / x.dtype.type(cap)).astype(FLOAT32)), x.dtype)
@@ -179,6 +207,9 @@ EAGER: dict[str, Any] = {
     "softcap": stepwise_softcap,
 }
 FUSED: dict[str, Any] = {
+    "add_lora": stepwise_add_lora,
+    "add_lora_rows": stepwise_add_lora_rows,
+    "dora_rescale": stepwise_dora_rescale,
     "scale": wide_scale,
     "attention_scores": wide_scores,
     "softmax": wide_softmax,

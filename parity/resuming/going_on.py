@@ -110,6 +110,9 @@ class CacheLater:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
+    def reserve(self, ops: Any, layer: int, keys: Any, values: Any) -> None:
+        """Return None: what is to be held may not be there yet."""
+
     def update(self, ops: Any, layer: int, keys: Any, values: Any) -> tuple[Any, Any]:
         def filled() -> tuple[Any, Any]:
             return self._cache.update(self._ops, layer, now(keys), now(values))

@@ -40,6 +40,9 @@ class EachCache:
         held = [cache.update(ops.one, layer, *pair) for cache, *pair in new]
         return Each(one for one, _ in held), Each(one for _, one in held)
 
+    def reserve(self, ops: Any, layer: int, keys: Each, values: Each) -> None:
+        """Return None: what ranks hold lies in no one buffer."""
+
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return self.ranks[0].keys_of(kind, queries, keys)
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from copy import copy
 from typing import Any, Self
 
-from lockstep.reference.stores.store import Array, Zeros, check_dtype, check_start
+from lockstep.reference.stores.store import Array, Zeros, check_dtype, check_shape, check_start
 
 
 class Buffered(ABC):
@@ -26,8 +26,8 @@ class Buffered(ABC):
     def append(self, ops: Any, new: Array, start: int) -> Array:
         """Keep the first `start` tokens, put `new` behind them, and return all of them.
 
-        Raises: ValueError for a gap or another dtype, InputError for too many. Nothing is written
-        then.
+        Raises: ValueError for a gap, another dtype or heads of another shape, InputError for too
+        many. Nothing is written then.
         """
         buffer, stop = self.own_for(ops, new, start), start + new.shape[2]
         buffer[:, :, start:stop] = new
@@ -35,18 +35,24 @@ class Buffered(ABC):
         return buffer[:, :, :stop]
 
     def reserve(self, ops: Any, new: Array, start: int) -> Array:
-        """Do as `append` does, but write nothing; return the buffer.
+        """Keep the first `start` tokens, make room for `new` behind them, and return the buffer.
 
-        Whoever asks writes tokens like `new` behind the first `start`, before anybody reads them.
+        Whoever asks writes tokens like `new` there, and then says so by `reach`; until then they
+        are not held, as `append` finds out. Raises: as `append` does.
         """
-        buffer, stop = self.own_for(ops, new, start), start + new.shape[2]
-        self.buffer, self.held, self.shared = buffer, stop, False
+        buffer = self.own_for(ops, new, start)
+        self.buffer, self.held, self.shared = buffer, start, False
         return buffer
+
+    def reach(self, stop: int) -> None:
+        """Hold what was written to the room that `reserve` made: `stop` tokens in all."""
+        self.held = stop
 
     def own_for(self, ops: Any, new: Array, start: int) -> Array:
         """Return a buffer that no branch reads, with room and the first `start` tokens in it."""
         check_start(start, self.held)
         check_dtype(new, self.buffer)
+        check_shape(new, self.buffer)
         past, stop = self.buffer, start + new.shape[2]
         if past is not None and past.shape[2] >= stop and not self.shared:
             return past

@@ -62,9 +62,10 @@ class Cache:
     def reserve(
         self, ops: Any, layer: int, keys: Array, values: Array
     ) -> tuple[Array, Array] | None:
-        """Do as `update` does, but return buffers (B, G, room, D) in which the tokens are not yet.
+        """Make room for what `update` would append; return buffers (B, G, room, D) that have it.
 
-        Whoever asks writes them, before anybody reads. None where a layer holds no such buffers.
+        Whoever asks writes the tokens there, and then says so by `reach`, or else lets `update`
+        append them. None where a layer holds no such buffers. Raises: as `update` does.
         """
         store, other = self.keys[layer], self.values[layer]
         if not (isinstance(store, Buffered) and isinstance(other, Buffered)):
@@ -73,6 +74,12 @@ class Cache:
             return None
         start = self.positions.length - keys.shape[2]
         return store.reserve(ops, keys, start), other.reserve(ops, values, start)
+
+    def reach(self, layer: int) -> None:
+        """Hold what was written of a layer to the room that `reserve` made."""
+        for store in (self.keys[layer], self.values[layer]):
+            assert isinstance(store, Buffered)  # `reserve` gave its buffer
+            store.reach(self.positions.length)
 
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Return where the keys stand that layers of this kind are given, (B, S) or (B, L, S).

@@ -81,6 +81,9 @@ class Slots:
             held.append(buffer[:count, :, :longest])
         return held[0], held[1]
 
+    def reserve(self, ops: Any, layer: int, keys: Array, values: Array) -> None:
+        """Return None, as a cache does whose rows do not all end at one token."""
+
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Return where the keys stand that layers of this kind are given: all, (B, S)."""
         return keys

@@ -37,6 +37,15 @@ def check_dtype(new: Any, held: Any) -> None:
         raise ValueError(f"new.dtype={new.dtype}, but the cache holds {held.dtype}")
 
 
+def check_shape(new: Any, held: Any) -> None:
+    """Refuse tokens of another batch, or heads of another model. Raises: ValueError."""
+    if held is None:
+        return
+    found, right = ((batch, groups, width) for batch, groups, _, width in (new.shape, held.shape))
+    if found != right:
+        raise ValueError(f"new tokens of (B, G, D) = {found}, but the cache holds {right}")
+
+
 def check_start(start: int, held: int) -> None:
     """Refuse to leave a gap before new tokens. Raises: ValueError if `start` is beyond `held`."""
     if not 0 <= start <= held:

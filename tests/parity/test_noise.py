@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.check import check
+from lockstep.parity.judging.judge import judge
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.noise import float32, half, ways
 from lockstep.parity.noise.calibrate import Draw, clean, faulty, outcome
@@ -247,3 +248,54 @@ def test_a_fraction_stays_as_it_is_and_a_factor_of_a_table_is_held_in_half_preci
     for by, held in ((53**-0.5, np.float32(53**-0.5)), (53**0.5, np.float32(7.28125))):
         right = (x.astype(FLOAT32) * held).astype(dtype)
         assert (half.wide_scale(x, by=by) == right).all()
+
+
+def cast_adapter(x, a, b, scale):
+    """What an adapter in float16 adds, each product rounded: as written in PEFT's `Linear`."""
+    low, up = (factor.astype(FLOAT16).astype(FLOAT32) for factor in (a, b))
+    inner = (x.astype(FLOAT32) @ low.T).astype(FLOAT16)
+    return (inner.astype(FLOAT32) @ up.T).astype(FLOAT16) * FLOAT16.type(scale)
+
+
+def adapted_rows(draw):
+    """A projection of 24 inputs to 20 outputs in float16, its adapter in float32."""
+    rng = np.random.default_rng(draw)
+    a, b = (0.5 * rng.normal(size=size) / size[1] ** 0.5 for size in ((4, 24), (20, 4)))
+    x, y = rng.normal(size=(6, 24)).astype(FLOAT16), rng.normal(size=(6, 20)).astype(FLOAT16)
+    return x, (y / 4).astype(FLOAT16), a.astype(FLOAT32), b.astype(FLOAT32)
+
+
+def judged_adapter(port, x, y, a, b):
+    right = ops.add_lora(y.astype(FLOAT64), x.astype(FLOAT64), a, b, scale=3.0)
+    legal = [way.add_lora(y, x, a, b, scale=3.0) for way, _ in ways(FLOAT16)]
+    return judge(port, right, legal, FLOAT16)
+
+
+def test_an_adapter_that_was_cast_to_half_precision_is_right_and_another_scale_is_not():
+    for draw in range(40):
+        x, y, a, b = adapted_rows(draw)
+        assert judged_adapter(y + cast_adapter(x, a, b, 3.0), x, y, a, b).passed, draw
+        assert not judged_adapter(y + cast_adapter(x, a, b, 3.02), x, y, a, b).passed, draw
+
+
+def test_the_way_of_a_cast_adapter_has_its_bits_in_matrices_and_in_tables():
+    """By law too: a row of a table is a product with a unit vector."""
+    x, y, a, b = adapted_rows(0)
+    right = y + cast_adapter(x, a, b, 3.0)
+    assert (half.stepwise_add_lora(y, x, a, b, scale=3.0) == right).all()
+    tokens, table = np.array([3, 0, 11]), normal(3, 20, dtype=FLOAT16)
+    units = np.eye(24, dtype=FLOAT16)[tokens]
+    rows = half.stepwise_add_lora_rows(table, tokens, b.T, a.T, scale=3.0)
+    assert (rows == table + cast_adapter(units, a, b, 3.0)).all()
+
+
+def test_lengths_in_half_precision_are_rounded_before_the_quotient():
+    """By hand: |(3, 3.9)| is 4.9207, held as 4.9219; 6.9 as 6.8984: the quotient is 1.4016.
+
+    Rounded once, 6.9 / 4.9207 = 1.4022 is a step more.
+    """
+    weight, magnitude, y = np.array([[3, 3.9]]), np.array([6.9]), np.ones((1, 1), FLOAT16)
+    nothing = weight, None, np.zeros((1, 2)), np.zeros((1, 1)), magnitude
+    held, once = np.array([1.401, 1.402], FLOAT16)
+    assert half.stepwise_dora_rescale(y, *nothing, scale=1.0) == held
+    assert ops.dora_rescale(y, *nothing, scale=1.0) == once

@@ -1,8 +1,8 @@
 """Codes of 32 weights in sixteen bytes: the low halves of all bytes, then the high halves."""
 
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import WIDTH, field, joined
 from lockstep.fast.kernels.memory import bits_at, octets
+from lockstep.fast.kernels.parts import inlined
 
 
 @inlined

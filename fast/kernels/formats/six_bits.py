@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import field, joined, multiplied, splat, to_floats
 from lockstep.fast.kernels.memory import float16_at, octet_at
 from lockstep.fast.kernels.octets import two_octets
+from lockstep.fast.kernels.parts import inlined
 
 
 @inlined

@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 
 from lockstep.fast.kernels.constants import Constants
-from lockstep.fast.kernels.kernel import inlined
 from lockstep.fast.kernels.lanes import WIDTH, fma, multiplied, splat, to_floats
 from lockstep.fast.kernels.memory import bits_at, scalar
+from lockstep.fast.kernels.parts import inlined
 
 WORD = 32
 

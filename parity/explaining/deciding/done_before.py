@@ -48,7 +48,8 @@ def moved_before(wrong: Call, case: Case) -> bool:
     """Say whether a call that does nothing, number by number, may have been done before the dumped
     values that it works on.
 
-    They are open then, and right where it changes nothing anyway, as a turn at position 0.
+    They are open then, and right where it changes nothing anyway, as a turn at position 0. What
+    changes every token is looked for in them.
     """
     number, ref = wrong.number, case.graph.calls[wrong.number].inputs[0]
     if not isinstance(ref, Value):
@@ -62,7 +63,18 @@ def moved_before(wrong: Call, case: Case) -> bool:
     same = (case.trial.tokens(one, number) for one in (before, right))
     idle = np.asarray(np.equal(*same).all(axis=-1))
     ends = dumped_behind(ref.number, case)
-    return bool(ends) and all(is_open(one, wrong.layer, idle, case) for one in ends)
+    if not ends or not all(is_open(one, wrong.layer, idle, case) for one in ends):
+        return False
+    return bool(idle.any()) or is_in(before, number, ref.number, case)
+
+
+@np.errstate(all="ignore")
+def is_in(before: np.ndarray, number: int, source: int, case: Case) -> bool:
+    """Say whether a call takes what should come of it, rather than what it should take."""
+    right = {one: case.trial.centre(None).right(one) for one in dumped_behind(source, case)}
+    meant = case.trial.over(right).centre(None)
+    done, taken = (np.square(before - meant.right(one)).sum() for one in (number, source))
+    return bool(done < taken)
 
 
 def dumped_behind(number: int, case: Case) -> set[int]:

@@ -15,12 +15,13 @@ QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
 
 
 def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]:
-    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits.
+    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits, and
+    what was rounded when it was stored has those of no way of rounding.
 
     What is quiet may show beside one variant of a louder bug alone, where several explain as much:
     that in which most votes are won is believed.
     """
-    if case.trial.dtype.itemsize > 2:
+    if case.trial.dtype.itemsize > 2 or case.trial.also:
         return []
     ballot = ballot_of(case, chosen)
     found = quiet_beside(case, ballot)

@@ -108,7 +108,7 @@ class TextCase(Case):
         graph = graph_of(some.model, fed, None if fed.pads is None else stands(fed))
         graph = with_caches(graph, read.caches)
         targets = targets_of(graph, some.dumped, alone=False) | some.of_all.keys()
-        sides = replace(some.sides, last=frozenset(), lengths=fed.lengths)
+        sides = replace(some.sides, last=frozenset(), beside={}, lengths=fed.lengths)
         self.hidden: dict[int, tuple[Piece, int]] = {}  # by its target, with what is wrong before
         self.doubtful: list[Piece] = []  # off by what a router may have done to other tokens
         super().__init__(some.model, replace(graph, targets=targets), sides, some.dtype, faults)

@@ -77,6 +77,12 @@ def layers_of(fault: Named) -> str:
     return f" (layer{'s' if len(fault.layers) > 1 else ''} {shown}{more})"
 
 
+def remark(one: Named) -> str:
+    """Return one line of what is no bug: what the port does, in which form, and where."""
+    form = f" [{one.variant}]" if one.variant else ""
+    return f"{one.id}: {one.wrong}{form}{layers_of(one)}"
+
+
 def details(found: Diagnosis) -> str:
     """Return why each bug is named: what the port does, and what is left of the error."""
     return "\n\n".join(map(detail, found.faults))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -49,10 +49,13 @@ class Trial:
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
     seen: Sequence[int] | None = None  # the tokens that are judged, None all
+    also: Sequence[Callable[[Trial, int | None], Evaluator]] = ()  # legal ways of this dump alone
+    held: np.dtype | None = None  # what the port keeps its weights in, None as it computes
 
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
-            self.centres[rows] = self.evaluator(exact(self.ops, self.dtype), FLOAT64, rows)
+            held = self.dtype if self.held is None else self.held
+            self.centres[rows] = self.evaluator(exact(self.ops, held), FLOAT64, rows)
         return self.centres[rows]
 
     def ways(self, rows: int | None) -> list[Evaluator]:
@@ -63,7 +66,7 @@ class Trial:
                 for (namespace, dtype), dumped in zip(
                     every, self.own or [self.dumped] * len(every), strict=True
                 )
-            ]
+            ] + [make(self, rows) for make in self.also]
         return self.rounding[rows]
 
     def evaluator(self, ops: Any, dtype: np.dtype, rows: int | None) -> Evaluator:
@@ -74,6 +77,7 @@ class Trial:
         return Trial(
             self.graph, self.ops, self.dtype, self.dumped | changed, self.read,
             unseen=self.unseen, own=[one | changed for one in self.own], seen=self.seen,
+            also=self.also, held=self.held,
         )  # fmt: skip
 
     def forget(self) -> None:

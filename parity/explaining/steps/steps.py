@@ -7,8 +7,10 @@ value is judged as in a prefill; a bug of the cache is wrong in the rows of step
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +129,22 @@ class Joined(Alignment):
     """The taps of all passes, each read as one tensor of the whole text.
 
     `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
-    alone; of the tokens before it nothing is known, and nothing judged. `caches` are the tensors of
-    caches by their taps, and by the pass that they were dumped behind.
+    alone; of the tokens before it nothing is known, and nothing judged, unless another tap has the
+    same value of all of them: `beside` says which. `caches` are the tensors of caches by their
+    taps, and by the pass that they were dumped behind.
     """
 
     lengths: tuple[int, ...] = ()
     axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     last: frozenset[str] = frozenset()
+    beside: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The taps of which nothing is known but of the prompt's last token."""
+        return self.last - self.beside.keys()
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return a tap in `shape`, that of the whole text; or what of it does not fit, as it is."""
@@ -151,7 +160,16 @@ class Joined(Alignment):
                 return array
             self.moved[move] += move != "none"
             whole.append(self.filled_up(tap, MOVES[move](array, rows), wanted, shape))
-        return np.concatenate(whole, axis=self.axes[tap][0])
+        return self.completed(np.concatenate(whole, axis=self.axes[tap][0]), tap)
+
+    def completed(self, value: np.ndarray, tap: str) -> np.ndarray:
+        """Take the prompt's tokens before the last from the tap that has them, if there is one."""
+        if tap not in self.beside:
+            return value
+        other = replace(self, moved=Counter()).read(self.beside[tap], value.shape)
+        axis, before = self.axes[tap][0], self.lengths[0] - 1
+        first, rest = np.split(other, [before], axis)[0], np.split(value, [before], axis)[1]
+        return np.concatenate([first, rest], axis)
 
     def shape_in(self, tap: str, shape: Shape, number: int) -> Shape:
         """Return the shape of a tap in one pass; its keys are those of all passes so far."""
@@ -192,16 +210,27 @@ class Joined(Alignment):
 
         Who generates needs no more: not the logits, nor what keeps no keys before them.
         """
-        found = set()
-        for tap in sorted(self.parts, key=graph.taps.__getitem__, reverse=True):
-            wanted = self.shape_in(tap, graph.shapes[graph.taps[tap]], 0)
-            shape = self.dump.shapes[self.parts[tap][0]]
-            if move_between(shape, wanted) is not None:
+        found: dict[str, str | None] = {}
+        taps = sorted(self.parts, key=graph.taps.__getitem__, reverse=True)
+        for number, same in groupby(taps, key=graph.taps.__getitem__):
+            shape, twins = graph.shapes[number], [*same]
+            whole = next((tap for tap in twins if self.is_whole(tap, shape)), None)
+            short = [tap for tap in twins if self.is_of_one_row(tap, shape)]
+            found |= dict.fromkeys(short, whole)
+            if whole or not short:
                 break
-            if move_between(shape, self.of_one_row(tap, wanted)) is None:
-                break
-            found.add(tap)
-        return replace(self, last=frozenset(found))
+        beside = {tap: whole for tap, whole in found.items() if whole}
+        return replace(self, last=frozenset(found), beside=beside)
+
+    def is_whole(self, tap: str, shape: Shape) -> bool:
+        """Say whether a tap has all tokens of all passes."""
+        return all(self.fits(tap, shape, number) for number in range(len(self.lengths)))
+
+    def is_of_one_row(self, tap: str, shape: Shape) -> bool:
+        """Say whether a tap has one token of the prompt, where it had several."""
+        wanted = self.of_one_row(tap, self.shape_in(tap, shape, 0))
+        found = move_between(self.dump.shapes[self.parts[tap][0]], wanted)
+        return not self.fits(tap, shape, 0) and found is not None
 
 
 def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] = ()) -> Joined:
@@ -264,8 +293,8 @@ def unseen_rows(sides: Joined, graph: Graph) -> dict[int, np.ndarray]:
     """Return of each value the tokens (B, T) that the port did not compute, or that fill up."""
     rows = np.arange(sum(sides.lengths))[None] < sides.lengths[0] - 1
     if graph.pads is None:
-        return {graph.taps[tap]: rows for tap in sides.last}
-    last = {graph.taps[tap] for tap in sides.last}
+        return {graph.taps[tap]: rows for tap in sides.unknown}
+    last = {graph.taps[tap] for tap in sides.unknown}
     every = range(len(graph.calls))
     return {number: graph.pads | (rows & (number in last)) for number in every}
 

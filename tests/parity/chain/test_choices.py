@@ -86,7 +86,12 @@ def test_a_right_sampler_has_no_mistake(case):
 
 
 def test_every_form_is_found_by_the_choices_it_makes():
-    """By law: what was planted explains them, alone or beside others that fit as well."""
+    """By law: what was planted explains them, alone or beside some others that fit as well."""
+    assert found_among(lambda one: [one, *SAMPLING[::8]]) == VARIANTS
+
+
+def found_among(others):
+    """Plant every form once, where it acts; return those that are found among some mistakes."""
     acted = set()
     for case in CASES:
         for one in SAMPLING:
@@ -96,12 +101,12 @@ def test_every_form_is_found_by_the_choices_it_makes():
                 port = planted(case, edit)
                 if port is None or not missed(port.replayed(()) or []):
                     continue
-                fit = fitting(port, SAMPLING)
+                fit = fitting(port, others(one))
                 assert fit is not None and len(fit.chosen) == 1, (case, one.id, variant)
                 said = {fit.chosen[0].mistake.id, *fit.ties[0]}
                 assert one.id in said, (case, one.id, variant)
                 acted.add((one.id, variant))
-    assert VARIANTS - acted == set()
+    return acted
 
 
 MODEL = MODELS / "untied_float32"

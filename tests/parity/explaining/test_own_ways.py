@@ -46,6 +46,49 @@ def test_every_second_layer_under_names_of_its_own():
     assert found.verdict == "clean" and found.compared > len(theirs) // 2
 
 
+@pytest.mark.parametrize("stray", ["x.0", "h_in.0", "blocks.2", "hidden_states.1"])
+def test_a_right_port_is_not_accused_of_a_stream_with_a_number(stray):
+    taps = port(NAME)
+    streams = {tap for tap in taps if tap.rpartition(".")[2].isdigit()}
+    theirs = {
+        tap.replace("model.layers", "blocks"): value
+        for tap, value in taps.items()
+        if tap not in streams
+    }
+    found = explained(NAME, theirs | {stray: taps["model.embed_tokens"]})
+    assert found.verdict == "clean" and stray in found.unmatched
+
+
+def test_layers_counted_from_1_are_not_compared_with_their_neighbours():
+    """The first layer alone, counted from 1, and the embeddings as number 0."""
+    taps = port(NAME)
+    first = {
+        tap.replace("model.layers.0", "block.1"): value
+        for tap, value in taps.items()
+        if ".layers.0" in tap or tap in ("model.norm", "logits")
+    }
+    found = explained(NAME, first | {"block.0": taps["model.embed_tokens"]})
+    assert found.verdict == "clean" and found.compared == 2
+    assert any("--map FILE" in line for line in found.conventions)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("mlp.up_proj", "mlp.fc1"), ("residual", "attn"), ("", "mlp")]
+)
+def test_words_of_two_meanings_accuse_nobody(ours, theirs):
+    taps = port(NAME)
+    model = {tap: value for tap, value in taps.items() if ".layers." not in tap}
+    every = taps | {f"model.layers.{n}.residual": stream_behind_attention(n, taps) for n in (0, 1)}
+    named = {f"blocks.{n}.{theirs}": every[f"model.layers.{n}.{ours}".rstrip(".")] for n in (0, 1)}
+    found = explained(NAME, model | named)
+    assert found.verdict == "clean" and sorted(found.unmatched) == sorted(named)
+
+
+def stream_behind_attention(layer, taps):
+    before = taps["model.layers.0"] if layer else taps["model.embed_tokens"]
+    return before + taps[f"model.layers.{layer}.self_attn.o_proj"]
+
+
 def last_rows(taps):
     return {tap: value[:, -1:] for tap, value in taps.items()}
 
@@ -64,10 +107,19 @@ def test_logits_of_one_token_need_no_axes():
 
 
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
-def test_a_cache_in_half_precision_is_a_convention(half):
-    found = explained(NAME, port(NAME, [f"keys-and-values-in-half[in {half}]"]))
+@pytest.mark.parametrize("form", ["", "keys alone, ", "values alone, "])
+def test_a_cache_in_half_precision_is_a_convention(half, form):
+    found = explained(NAME, port(NAME, [f"keys-and-values-in-half[{form}in {half}]"]))
     assert found.verdict == "clean"
-    assert any(line.startswith("keys-and-values-in-half") for line in found.conventions)
+    (line,) = found.conventions
+    assert line.startswith("keys-and-values-in-half: ")
+    assert line.endswith(f" [{form}in {half}] (layers 0, 1)")
+
+
+def test_a_cache_in_half_precision_of_one_layer_says_which():
+    bug = "keys-and-values-in-half[in bfloat16]"
+    found = explained(NAME, port(NAME, [bug], where=lambda call: call.layer == 1))
+    assert found.verdict == "clean" and found.conventions[0].endswith(" [in bfloat16] (layer 1)")
 
 
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
@@ -77,6 +129,29 @@ def test_matrices_in_half_precision_are_told_and_bugs_named_beside_them(half):
     assert clean.faults == [] == clean.unexplained and clean.weights[0].startswith(kept)
     found = explained(NAME, port(NAME, ["rope-theta-default[base 500000]", kept]))
     assert [bug.id for bug in found.faults] == ["rope-theta-default"]
+
+
+@pytest.mark.parametrize("level", ["modules", "layers"])
+@pytest.mark.parametrize("form", ["matrices alone", "all but norms", "everything"])
+@pytest.mark.parametrize("name", ["models/biased_float16", "gpt2/original"])
+def test_all_that_is_kept_in_half_precision_is_told(name, form, level):
+    """Biases, LayerNorm's gain and bias, and the table of positions too."""
+    found = explained(name, port(name, [f"port-quantised-bfloat16[{form}]"], level=level))
+    assert found.faults == [] == found.unexplained == found.conventions
+    (line,) = found.weights
+    assert line.startswith("port-quantised-bfloat16: ") and f" [{form}] (layers 0, 1); " in line
+
+
+def test_weights_in_half_precision_in_one_place_are_told_there():
+    bug = "port-quantised-bfloat16[everything]"
+    norms = explained(NAME, port(NAME, [bug], where=lambda call: call.op == "rms_norm"))
+    assert norms.faults == [] == norms.unexplained
+    assert " [everything] " in norms.weights[0] and "_layernorm" in norms.weights[0]
+    one = explained(NAME, port(NAME, [bug], where=lambda call: call.place.endswith("q_proj")))
+    assert (
+        "seen at model.layers.1.self_attn.q_proj, model.layers.0.self_attn.q_proj;"
+        in one.weights[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 NAMES = ("models/sliding_bfloat16", "gemma4/sparse")
 WEIGHT = np.random.default_rng(19).standard_normal((5, 128)).astype(np.float32)
 BITS = (2, 3, 4, 5, 6, 8)
+FORMS = ("matrices alone", "all but norms", "everything")
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
@@ -41,19 +42,38 @@ def test_what_is_stored_in_a_half_is_not_rounded_to_it(half, other):
     """By law: a port that keeps a bfloat16 file's numbers in bfloat16 loses nothing."""
     here = world("models/sliding_bfloat16" if half == "bfloat16" else "models/biased_float16")
     entries = {fault.id: fault for fault in FAULTS}
-    for name in ("", "and gains"):
+    for name in FORMS:
         assert not here.calls(entries[f"port-quantised-{half}"].variants[name])
         assert here.calls(entries[f"port-quantised-{other}"].variants[name])
 
 
-def test_gains_are_rounded_in_the_variant_alone():
-    here = world("models/untied_float32")
+@pytest.mark.parametrize(
+    ("name", "matrices", "biases", "norms"),
+    [
+        ("models/untied_float32", {("embedding", 1), ("linear", 1)}, set(), {("rms_norm", 1)}),
+        (
+            "gpt2/original",
+            {("embedding", 1), ("linear", 1)},
+            {("linear", 2)},
+            {("layer_norm", 1), ("layer_norm", 2)},
+        ),
+    ],
+)
+def test_biases_and_norms_are_rounded_in_their_variants_alone(name, matrices, biases, norms):
+    here = world(name)
     entry = next(fault for fault in FAULTS if fault.id == "port-quantised-bfloat16")
-    places = {
-        name: {one.op for one in here.calls(rewrite).values()}
-        for name, rewrite in entry.variants.items()
+    found = [changed_in(here, entry.variants[form]) for form in FORMS]
+    assert found == [matrices, matrices | biases, matrices | biases | norms]
+
+
+def changed_in(here, rewrite):
+    """Return the operations and the places of their inputs that a rewrite changes."""
+    return {
+        (one.op, index)
+        for number, one in here.calls(rewrite).items()
+        for index, ref in enumerate(one.inputs)
+        if ref is not here.graph.calls[number].inputs[index]
     }
-    assert places == {"": {"embedding", "linear"}, "and gains": {"embedding", "linear", "rms_norm"}}
 
 
 @pytest.mark.parametrize("bits", BITS)

@@ -157,21 +157,6 @@ def test_other_layers_or_shapes_do_not_fit():
     assert recover({"blocks.0.attn.wq": (1, 7, 8)}, ours).names == {}
 
 
-def some_layers(*numbers: int):
-    """What is recovered of a port that dumped these layers alone, of four."""
-    theirs = {f"blocks.{n}.attn.wq": (1, 7, 8) for n in numbers}
-    return recover_taps(theirs, layered("self_attn.q_proj", count=4))
-
-
-def test_some_layers_are_counted_from_what_their_numbers_allow():
-    """By hand: layer 0 tells that they are counted from 0, layer 4 of four that they are from 1."""
-    tap = "model.layers.{}.self_attn.q_proj"
-    assert [*some_layers(0, 2).names.values()] == [tap.format(0), tap.format(2)]
-    assert [*some_layers(2, 4).names.values()] == [tap.format(1), tap.format(3)]
-    assert some_layers(1, 3).names == {} and "a map" in some_layers(1, 3).plan[-1]
-    assert some_layers(0, 4).names == {}
-
-
 def test_weights_of_some_layers_are_not_the_model():
     assert (
         recover({"blocks.0.attn.wq": (8, 8)}, layered("self_attn.q_proj", shape=(8, 8))).names == {}
@@ -189,13 +174,13 @@ def test_names_of_another_kind_of_model_are_names_like_any():
     assert recover_taps({"transformer.h.0.mlp.act": (1, 7, 8)}, ours).names == {}
 
 
-def test_a_module_as_a_whole_means_its_last_part_unless_that_has_a_name():
+def test_the_output_of_a_module_is_its_last_part_unless_that_has_a_name():
     ours = layered("self_attn.o_proj", "mlp.down_proj")
-    whole = layered("attn", "feed_forward", stem="blocks")
+    whole = layered("attn_out", "feed_forward_out", stem="blocks")
     assert sorted(recover(whole, ours).names.values()) == sorted(ours)
-    both = recover(whole | layered("attn.wo", stem="blocks"), ours).names
-    assert both["blocks.1.attn.wo"] == "model.layers.1.self_attn.o_proj"
-    assert "blocks.1.attn" not in both and "blocks.1.feed_forward" in both
+    both = recover(whole | layered("ffn.w_down", stem="blocks"), ours).names
+    assert both["blocks.1.ffn.w_down"] == "model.layers.1.mlp.down_proj"
+    assert "blocks.1.feed_forward_out" not in both and "blocks.1.attn_out" in both
 
 
 @pytest.mark.parametrize(

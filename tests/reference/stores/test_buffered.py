@@ -19,7 +19,9 @@ def test_what_is_reserved_is_what_is_appended_to(store):
         one.append(ops, ONE, start)
         buffer = other.reserve(ops, ONE, start)
         assert buffer is other.buffer and not buffer[:, :, start].any()
+        assert other.held == start
         buffer[:, :, start] = 1
+        other.reach(start + 1)
     np.testing.assert_array_equal(one.buffer, other.buffer)
     assert other.held == 3
     with pytest.raises(ValueError, match="new tokens at 5"):
@@ -36,6 +38,29 @@ def test_a_branch_is_given_room_of_its_own():
     np.testing.assert_array_equal(branch.buffer[:, :, :1], ONE)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 16), (1, 4, 1, 16), (1, 2, 1, 8), (2, 2, 1, 16)])
+def test_tokens_of_another_shape_are_refused(shape):
+    """By hand: those that NumPy would repeat, and those that a kernel would write beside it."""
+    store = Growing(np.zeros)
+    store.append(ops, ONE, 0)
+    said = r"new tokens of \(B, G, D\) = .*, but the cache holds \(1, 2, 16\)"
+    for ask in (store.append, store.reserve):
+        with pytest.raises(ValueError, match=said):
+            ask(ops, np.full(shape, 2, np.float32), 1)
+    assert store.held == 1 and store.buffer.max() == 1
+
+
+def test_what_is_reserved_and_not_written_is_not_held():
+    """By hand: nobody goes on behind it, nor behind what was there before it."""
+    store = Growing(np.zeros)
+    store.append(ops, np.concatenate([ONE, ONE], axis=2), 0)
+    store.reserve(ops, ONE, 1)
+    with pytest.raises(ValueError, match="new tokens at 2, but the cache holds 1"):
+        store.append(ops, ONE, 2)
+    store.append(ops, ONE, 1)
+    assert store.held == 2
+
+
 def test_a_cache_reserves_where_all_tokens_lie_side_by_side():
     """By hand: at the last of the positions that it has; None of a layer that holds otherwise."""
     cache = Cache([(Growing(np.zeros), Growing(np.zeros))], name="growing")
@@ -44,6 +69,8 @@ def test_a_cache_reserves_where_all_tokens_lie_side_by_side():
     cache.positions.extend(np.array([[2]]))
     keys, values = cache.reserve(ops, 0, ONE, ONE)
     assert keys is cache.keys[0].buffer and values is cache.values[0].buffer
-    assert cache.keys[0].held == 3
+    assert cache.keys[0].held == cache.values[0].held == 2
+    cache.reach(0)
+    assert cache.keys[0].held == cache.values[0].held == 3
     cache.values[0] = object()
     assert cache.reserve(ops, 0, ONE, ONE) is None

@@ -1,12 +1,16 @@
 """What is left out behind a value without a name may have been done before it. By law."""
 
+import numpy as np
 import pytest
 
 from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.rewrites import rewrite
 from tests.parity.explaining.ports import explained, ids, port
 
 NAME = "gemma4/dense"
 ORDER, STILL, GAIN = "qk-norm-rope-order", "rope-missing-on-layer-kind", "norm-plus-one-twice"
+
+LEFT_OUT, NORMED = "qk-norm-missing", "models/untied_float32"
 
 
 def found_in(bugs, unknown):
@@ -27,3 +31,32 @@ def test_a_rope_that_is_missing_is_named_behind_a_norm_that_is_wrong_otherwise(u
     """Such a norm is wrong at position 0 too, where no turn changes anything."""
     found = found_in([STILL, GAIN], unknown)
     assert STILL in ids(found) and (GAIN in ids(found)) == (unknown is None)
+
+
+def by_row(ops, weight):
+    """Scale each row by a number of its own."""
+    return weight * (1 + 0.3 * np.sin(np.arange(len(weight)))[:, None]).astype(weight.dtype)
+
+
+@rewrite("linear", r"self_attn\.[qk]_proj")
+def odd(call, graph):
+    return call.with_changed(1, by_row)
+
+
+def test_a_norm_that_is_missing_is_named_behind_a_projection_without_a_name():
+    """Such a norm changes every token: none of them says whether it was done before."""
+    found = explained(NORMED, port(NORMED, [odd, LEFT_OUT]))
+    assert ids(found) == {LEFT_OUT}
+    open_taps = {one.tap.rpartition(".")[2] for one in found.unexplained}
+    assert open_taps == {"q_proj", "k_proj"} and len(found.unexplained) == 4
+
+
+def test_a_norm_that_was_done_before_its_heads_are_dumped_is_not_missing():
+    """By law: then the heads are what should come of the norm."""
+    known = [one for one in catalogue() if one.id == LEFT_OUT]
+    taps = port(NORMED)
+    for tap in [tap for tap in taps if tap.endswith(("q_norm", "k_norm"))]:
+        heads = tap.replace("norm", "proj")
+        taps[heads] = taps[tap].reshape(taps[heads].shape)
+    found = explained(NORMED, taps, known)
+    assert found.faults == [] and len(found.unexplained) == 8

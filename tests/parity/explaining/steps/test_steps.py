@@ -196,6 +196,21 @@ def test_logits_of_the_last_token_alone_are_enough():
     assert one.tap == "lm_head" and one.where == "in the prompt alone"
 
 
+@pytest.mark.parametrize("lengths", [(14,), (14, 1, 1)])
+@pytest.mark.parametrize("short", ["logits", "lm_head"])
+def test_a_head_of_all_tokens_beside_the_last_one_again(short, lengths):
+    """Either tap may be the short one; a wrong number in either is reported under its name."""
+    dump, _ = decoded(MISTRAL, lengths)
+    (whole,) = {"logits", "lm_head"} - {short}
+    last = {short: dump.read(short)[:, -1:]}
+    assert explain(model_of(MISTRAL), changed(dump, **last)).verdict == "clean"
+    for tap in (short, whole):
+        value = last.get(tap, dump.read(tap)).copy()
+        value[:, 0] *= np.float32(1.5)
+        found = explain(model_of(MISTRAL), changed(dump, **(last | {tap: value})))
+        assert tap in {one.tap for one in found.unexplained}, tap
+
+
 @pytest.mark.parametrize("bug", ["norm-plus-one-missing", "tied-head-mishandled"])
 def test_a_bug_that_is_seen_at_the_last_token_alone(bug):
     """What was not computed speaks for nothing, nor against it."""
