@@ -67,14 +67,19 @@ WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(mlp|ffn|ff|feed_forward)_(out|output)", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
     (r"moe_(out|output)", ("mlp.experts",)),
 )
-# The stream behind a layer, by what stands before its number where nothing stands behind it.
+# The stream behind a layer, by what stands before its number where nothing stands behind it:
+# `any.layers` unless that is something in a layer or beside the layers, and `h` in a model's name.
 MINE = (
     r"(model|lm|llm|transformer|decoder|net|network|module|gpt|llama|qwen|mistral|gemma|backbone|"
     r"language|text|base|inner|self|my|the)[0-9]*"
 )
+OTHERS = (
+    r"(attn|attention|mha|mlp|ffn|ff|feed_forward|moe|experts?|router|(layer_?|rms_?)?norm|ln|rope|rotary|"
+    r"emb[a-z0-9]*|head|vision|visual|image|audio|draft|mtp|pre|in|input)"
+)
 STREAM = re.compile(
-    rf"({MINE}_)*(layers?|blocks?|blk|resblocks|h|l)|(hook_)?resid_post|"
-    r"(layer|block)_(outs?|outputs?)"
+    rf"(?!([a-z0-9]+_)*{OTHERS}_)([a-z0-9]+_)*(layers?|blocks?|blk|resblocks)|({MINE}_)*(h|l)|"
+    r"(hook_)?resid_post|(layer|block|l)_(outs?|outputs?)"
 )
 BARE = ("h", "l")  # also a hidden state's name
 BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (

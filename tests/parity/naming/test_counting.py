@@ -37,7 +37,10 @@ def test_a_number_behind_any_word_is_no_layer(stray):
         assert found.names.keys() == queries.keys() and found.unmatched == [stray]
 
 
-@pytest.mark.parametrize("stem", ["hidden_states.", "h_in.", "attn_out.", "x", "h.", "mlp.layers."])
+@pytest.mark.parametrize(
+    "stem",
+    ["hidden_states.", "h_in.", "attn_out.", "x", "h.", "mlp.layers.", "vision.layers.", "foo.h."],
+)
 def test_numbered_streams_that_may_be_others_are_left(stem):
     streams = {f"{stem}{n}": (1, 7, 8) for n in range(4)}
     assert recover_taps(streams, FOUR).names == {}
@@ -46,7 +49,10 @@ def test_numbered_streams_that_may_be_others_are_left(stem):
     ]
 
 
-@pytest.mark.parametrize("stem", ["blocks.", "my_model/layers/", "resid_post_", "layer_out."])
+@pytest.mark.parametrize(
+    "stem",
+    ["blocks.", "my_model/layers/", "resid_post_", "layer_out.", "any.encoder.layer.", "l_out_"],
+)
 def test_streams_of_all_layers_by_their_words(stem):
     streams = {f"{stem}{n}": (1, 7, 8) for n in range(4)}
     found = recover_taps(streams, FOUR).names
