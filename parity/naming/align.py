@@ -157,9 +157,9 @@ BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
 MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "none": lambda x, wanted: x,
     "batch axis added": lambda x, wanted: x[None],
-    "batch and token axes added": lambda x, wanted: last_row(x, wanted),
+    "batch and token axes added": last_row,
     "batch axis dropped": lambda x, wanted: x.squeeze(0),
-    "batch and tokens parted": lambda x, wanted: rows_parted(x, wanted),
+    "batch and tokens parted": rows_parted,
     **BARE_MOVES,
     **{
         f"batch axis added, {name}": lambda x, wanted, move=move: move(x[None], wanted)

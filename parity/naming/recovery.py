@@ -176,7 +176,7 @@ def by_elimination(
         for template, several in rest.items()
         if len(several) == 1
         and claims[several[0]] == 1
-        and not parts_meant(words_of(template), in_layer=left[template].layered)
+        and not parts_meant(left[template].words, in_layer=left[template].layered)
     }
 
 
