@@ -12,6 +12,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors_header import HEADER_LIMIT
 
 ABOUT = 1 << 20  # bytes of the header for what is yet to be said of the whole
+CACHED = 1 << 29  # bytes of a trace that may lie in the system's cache, for who reads it next
 
 TAGS = {
     "float64": "F64",
@@ -36,15 +37,18 @@ class TraceFile:
     """A `trace` callback that writes each tap under a prefix, in the dtype it was computed in.
 
     The file appears when the block ends well; otherwise nothing is left behind. `room` is how many
-    bytes its header may take: in that many it is written without a copy.
+    bytes its header may take: in that many it is written without a copy. What is beyond `CACHED`
+    bytes goes straight to the disk, beside the run.
     Raises: InputError if it cannot be written, or as soon as nothing could read its header.
     """
+
+    cached: int | None = CACHED
 
     def __init__(self, path: str | Path, room: int = 0, /, **about: Any):
         self.path, self.prefix, self.count = Path(path), "", 0
         self.header = 0  # bytes of what is said of the tensors so far
         try:
-            self.writer = InPlaceWriter(self.path, room, **about)
+            self.writer = InPlaceWriter(self.path, room, self.cached, **about)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise self.unwritten(error) from None
         self.about = len(json.dumps(self.writer.header)) + ABOUT

@@ -44,6 +44,8 @@ class KeptTrace(TraceFile):
     Raises: InputError if what is there is of another run, or cannot be written.
     """
 
+    cached = None  # each tensor is in the file before the journal says so
+
     def __init__(self, path: str | Path, room: int, run: Mapping[str, Any], /, **about: Any):
         path = Path(path)
         part, journal = part_of(path), journal_of(path)
