@@ -95,9 +95,21 @@ class Model:
         return self.backend.runs_ahead and self.streamed is None
 
     @property
+    def unheard(self) -> dict[str, Any]:
+        """The backend's ways where nobody listens, by their names in `Run`; None is for none.
+
+        They are those of its own operations, and layers are run in one go without an adapter.
+        """
+        if self.ops is not self.backend.ops:
+            return {"heads_at_once": None, "layers": None}
+        layers = None if self.adapters.modules else self.layers
+        return {"heads_at_once": self.backend.heads_at_once, "layers": layers}
+
+    @property
     def has_unheard_way(self) -> bool:
         """Whether a token may go another way where nobody listens, to the same bits."""
-        return self.layers is not None and not self.adapters.modules
+        asked = getattr(self.architecture, "UNHEARD", ())
+        return any(self.unheard[way] is not None for way in asked)
 
     @property
     def runs_on(self) -> str:
@@ -177,7 +189,6 @@ class Model:
         check_order(cache.positions, reordered=reordered)
         held = cache.positions.extend(batch.marked)
         places, key_places = places_of(batch, held, reordered=reordered)
-        own = self.ops is self.backend.ops  # no others in their place
         run = self.run(
             ops=self.ops,
             config=self.config,
@@ -193,8 +204,7 @@ class Model:
             adapters=self.adapters.modules,
             joined=self.serving(),
             streamed=self.streamed,
-            heads_at_once=self.backend.heads_at_once if own else None,
-            layers=self.layers if own and not self.adapters.modules else None,
+            **self.unheard,
         )
         ids = tokens.ids if isinstance(tokens, Chosen) else batch.tokens
         yield from self.architecture.stages(run, ids)

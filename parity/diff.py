@@ -32,6 +32,7 @@ from lockstep.reference.checkpoint.errors import InputError
 
 Progress = Callable[[str], None]
 SAME = "every compared value is the same on both sides, to the bit"
+ALONE = "no tap is in both: right is held against the model alone"
 ZEROS = "zero everywhere on both sides, which shows nothing: {count}"
 FED = "the sides were fed other tokens after the prompt, from step {step} on"
 DOUBT = "left is not what the model gives, in {count} from {name} on: the verdict is of right"
@@ -58,7 +59,7 @@ def diff(
     a sketched trace both are compared by sketches; `reads`, from `reads_of(MODEL)`, then says what
     each operation reads, so that `result.suspects` are few. What is `kept` of the same comparison,
     which was interrupted, is not judged again.
-    Raises: InputError if a file is bad, the two have other tokens, or no tap is in both.
+    Raises: InputError if a file is bad, the two have other tokens, or nothing can be compared.
     """
     left, right = (side if isinstance(side, Dump) else open_side(side) for side in (left, right))
     if isinstance(left, Sketched) or isinstance(right, Sketched):
@@ -198,8 +199,11 @@ def cautions(result: Result, left: Dump, right: Dump) -> list[str]:
     parted = first_apart(left.decoded, right.decoded)
     untold = [side for side, dump in (("left", left), ("right", right))
               if dump.tokens is None and dump.batch is None]  # fmt: skip
-    same = all(tap.max_abs == 0 for tap in judged)
+    alone = set(result.unmatched)
+    both = [tap for tap in judged if tap.name not in alone]
+    same = both and all(tap.max_abs == 0 for tap in both)
     return [
+        *([] if both else [ALONE]),
         *([ZEROS.format(count=counted(zeros, "tap"))] if zeros else []),
         *([SAME] if same else []),
         *([FED.format(step=parted + 1)] if parted is not None else []),

@@ -1,6 +1,7 @@
 """The oracle: every operation of inference in plain NumPy, written to be read.
 
-`load(path)` gives a model with `forward`; `ops` are the operations. Start at `models/qwen3.py`.
+`load(path)` gives a model with `forward`; `ops` are the operations. `models/qwen3.py` is a whole
+model; `docs/reading-order.md` leads from the first operation to a text.
 """
 
 from importlib import import_module

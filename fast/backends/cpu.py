@@ -1,5 +1,6 @@
 """NumPy on the processor."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -68,11 +69,10 @@ class CpuBackend:
 
         return join_all(weights, always_here)
 
-    def heads_at_once(self, *given: Any, eps: float, factor: float) -> Any:
-        """Norm and turn heads in one go, as `Run.turned_heads` asks for; None without a kernel."""
-        if not kernels.available():
-            return None
-        return kernels.module("heads").normalized_and_turned(*given, eps=eps, factor=factor)
+    @property
+    def heads_at_once(self) -> Callable[..., Any] | None:
+        """What norms and turns heads in one go, for `Run.turned_heads`; None without kernels."""
+        return kernels.module("heads").normalized_and_turned if kernels.available() else None
 
     def layers(self) -> Any:
         """Return what runs one model's layers in one go; None without kernels."""

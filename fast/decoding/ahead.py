@@ -63,7 +63,7 @@ def generate(
             return
         if cache.positions.length != length:  # somebody fed it meanwhile
             following = behind(model, step, cache)
-        step, cache.positions = taken(following[0]), following[1]
+        step, cache.positions = whole(following[0]), following[1]
         tell(watch, step.stages)
 
 
@@ -96,9 +96,3 @@ def tell(watch: Watch | None, names: Iterable[str]) -> None:
     if watch is not None:
         for name in names:
             watch(name)
-
-
-def taken(following: Step | InputError) -> Step:
-    if isinstance(following, InputError):
-        raise following
-    return following

@@ -29,10 +29,9 @@ from lockstep.fast.kernels.lanes import (
     total,
 )
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import LINE, every, floats, prefetch, store, store_octets
+from lockstep.fast.kernels.memory import LINE, every, floats, ints, prefetch, store, store_octets
 from lockstep.fast.kernels.octets import (
     MANY,
-    ints,
     many_octets,
     products_added,
     put_together,

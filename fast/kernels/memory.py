@@ -149,6 +149,7 @@ def sign_extended(builder: Any, codes: Any) -> Any:
 # What lies at a flat index of an array of floats: one as float32, or sixteen.
 scalar = reader(STORED.__getitem__, types.float32, many=False)
 floats = reader(STORED.__getitem__, Floats, many=True)
+ints = reader(lambda _: (I32, as_it_is), Ints, many=True)  # sixteen, of an array of int32
 # What lies at a byte: the float16 that begins there, the byte, sixteen bytes, sixteen signed ones.
 float16_at = reader(lambda _: (HALF, from_float16), types.float32, many=False)
 octet_at = reader(lambda _: (I8, zero_extended), types.int32, many=False)

@@ -235,17 +235,6 @@ def times(_: Any, lanes: Any, factor: Any) -> Any:
 
 
 @instruction
-def ints(_: Any, array: Any, at: Any) -> Any:
-    """Read sixteen neighbours of an array of int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = address(context, builder, signature.args[0], vector(I32), *arguments)
-        return builder.load(place, align=4)
-
-    return Ints(array, types.intp), generate
-
-
-@instruction
 def store_ints(_: Any, array: Any, at: Any, lanes: Any) -> Any:
     """Write the lanes to neighbours of an array of int32."""
 

@@ -7,7 +7,7 @@ from weakref import ref
 import numpy as np
 
 from lockstep.fast.kernels import by_tiles
-from lockstep.fast.kernels.by_digits import multiply_digits
+from lockstep.fast.kernels.by_digits import multiply_digits, on_a_line
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
 from lockstep.fast.kernels.few import few_of, fits, multiply_few
@@ -129,10 +129,9 @@ def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
 
 
 def empty_on_a_line(rows: int, columns: int) -> Array:
-    """Make room that begins where a line of the cache does: a vector on two lines costs twice."""
-    room = np.empty(rows * columns + LINE // 4, np.float32)
-    begin = -room.ctypes.data % LINE // 4
-    return room[begin : begin + rows * columns].reshape(rows, columns)
+    """Make room for floats that begins where a line of the cache does."""
+    octets = on_a_line.py_func(4 * rows * columns)
+    return octets.view(np.float32).reshape(rows, columns)
 
 
 def sizes(x: Array, out: Array) -> tuple[int, int]:

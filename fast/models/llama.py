@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from lockstep.fast.run import Run
 from lockstep.fast.shapes import Array, Hidden, Queries, Tokens
 
+UNHEARD = ("layers",)  # what of `Run` it uses where nobody listens
+
 
 def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) -> Hidden:
     ops, config, path = run.ops, run.config, f"model.layers.{layer}.self_attn"

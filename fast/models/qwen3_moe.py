@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from lockstep.fast.run import Run
 from lockstep.fast.shapes import Array, Hidden, Tokens
 
+UNHEARD = ("heads_at_once",)  # what of `Run` it uses where nobody listens
 FeedForward = Callable[[Run, Hidden, int], Hidden]  # of the stream, which each norms itself
 
 

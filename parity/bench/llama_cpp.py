@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.bench.one_by_one import one_by_one
+from lockstep.parity.dumps.crew import cores
 
 SMALLEST = 256  # tokens of a context; llama.cpp rounds up to it anyway
 ERROR = 4  # of ggml's levels of messages
@@ -107,10 +108,3 @@ class LlamaCpp:
         if getattr(self, "model", None):
             self.free_context()
             self.calls.llama_model_free(self.model)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

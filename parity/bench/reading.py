@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.bench.llama_cpp import cores
 from lockstep.parity.bench.timing import quickest
+from lockstep.parity.dumps.crew import cores
 
 WORD = 8
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lockstep.parity.bench.llama_cpp import cores, library
+from lockstep.parity.bench.llama_cpp import library
+from lockstep.parity.dumps.crew import cores
 
 BY_LLAMA_CPP = ("Q4_K", "Q5_K", "Q6_K")
 FILE_TYPES = {"Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "Q6_K": "Q6_K"}

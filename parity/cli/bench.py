@@ -27,11 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_ignore_config(parser)
     parser.add_argument(
         "--against", metavar="ENGINE,...", default="",
-        help="also mlx-lm, transformers and llama.cpp",
+        help="other engines to time: mlx-lm, transformers, llama.cpp",
     )  # fmt: skip
     parser.add_argument(
         "--backends", metavar="NAME,...", default="cpu,mlx,reference",
-        help="timed first; ratios are over the first of them (default cpu,mlx,reference)",
+        help="which of ours; ratios are over the first of them (default cpu,mlx,reference)",
     )  # fmt: skip
     parser.add_argument(
         "--dtype", choices=DTYPES[1:],
@@ -41,8 +41,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--prompt-tokens", metavar="N,...", type=ids, default=[64],
         help="lengths of prompts (default 64)",
     )  # fmt: skip
-    parser.add_argument("--max-tokens", metavar="N", type=whole, default=16, help="decoded")
-    parser.add_argument("--rounds", metavar="N", type=whole, default=5)
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=whole, default=16, help="decoded tokens (default 16)"
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=whole, default=5, help="turns of each engine (default 5)"
+    )
     parser.add_argument("--plot", metavar="FILE", help="also draw it: an SVG picture")
     bench_decoders.add_arguments(parser)
 

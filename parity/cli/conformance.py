@@ -32,12 +32,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--op", metavar="NAME", action="append", default=[],
         help="this operation alone (may be given again)",
     )  # fmt: skip
-    parser.add_argument("--examples", metavar="N", type=whole, default=100, help="of each (100)")
-    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="of the drawing (0)")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of what is computed")
+    parser.add_argument(
+        "--examples", metavar="N", type=whole, default=100, help="of each operation (default 100)"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="S",
+        type=whole,
+        default=0,
+        help="what examples are drawn from (default 0)",
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="what is computed in (default float32)"
+    )
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=whole, default=30,
-        help="how long --exec may take for one answer (30)",
+        help="how long --exec may take for one answer (default 30)",
     )  # fmt: skip
 
 

@@ -35,7 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="what the port computes in"
     )
-    parser.add_argument("--map", metavar="FILE", help="which tap each name of the dump means")
+    parser.add_argument(
+        "--map",
+        metavar="FILE",
+        help="lines `tap: its name in the dump`, or one JSON object of them",
+    )
     parser.add_argument("--config", metavar="FILE", help="the port's config.json, compared first")
     parser.add_argument("--weights", metavar="FILE", help="the port's weights, compared first")
     add_adapter(parser)

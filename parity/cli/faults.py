@@ -91,9 +91,10 @@ def wanted(id: str) -> Fault | Mistake:
     faults = {fault.id: fault for fault in entries()}
     if id in faults:
         return faults[id]
-    near = get_close_matches(id, [*faults, *left_out()], n=3)
-    hint = f"; near it: {', '.join(near)}" if near else ""
-    raise InputError("faults", f"no class of bugs is called {show(id)}{hint}")
+    known = [*faults, *left_out()]
+    near = get_close_matches(id, known, n=3) or [one for one in known if id in one][:3]
+    hint = f"near it: {', '.join(near)}" if near else "`lockstep faults` lists them"
+    raise InputError("faults", f"no class of bugs is called {show(id)}; {hint}")
 
 
 def entries() -> list[Any]:

@@ -16,7 +16,9 @@ EXAMPLE = "  lockstep fuse MODEL ADAPTER fused"
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("adapter", metavar="ADAPTER", help="a LoRA or DoRA of mlx-lm or PEFT")
-    parser.add_argument("target", metavar="TARGET", help="the folder to make; one may be empty")
+    parser.add_argument(
+        "target", metavar="TARGET", help="the folder to make; one that is there must be empty"
+    )
     add_ignore_config(parser)
 
 

@@ -22,18 +22,25 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "port", metavar="COMMAND|MODULE:NAME", help="a Python callable, or a command in quotes"
     )
-    parser.add_argument("--vocab", metavar="N", type=whole, help="how many tokens there are")
     parser.add_argument(
-        "--length", metavar="N", type=whole, default=12, help="tokens of the prompt (12)"
+        "--vocab",
+        metavar="N",
+        type=whole,
+        help="how many tokens the port knows (default: as it says)",
     )
-    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="of the prompts (0)")
+    parser.add_argument(
+        "--length", metavar="N", type=whole, default=12, help="tokens of a prompt (default 12)"
+    )
+    parser.add_argument(
+        "--seed", metavar="S", type=whole, default=0, help="what prompts are drawn from (default 0)"
+    )
     parser.add_argument(
         "--dtype", choices=DTYPES,
         help="what the port computes in (default: as the bits of its logits say)",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=whole, default=300,
-        help="how long a command may take for one prompt (300)",
+        help="how long a command may take for one prompt (default 300)",
     )  # fmt: skip
 
 

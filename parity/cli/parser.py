@@ -13,11 +13,12 @@ COMMANDS = (
 )  # fmt: skip
 EPILOG = """\
 exit codes:
-  0 parity, or what was asked for   1 divergence   2 bad input
+  0 parity, or what was asked for   1 divergence, or bugs   2 bad input
   70 a bug in Lockstep   130 interrupted
 
 begin with:
-  lockstep demo"""
+  lockstep demo              a port with seven bugs, and their names
+  lockstep explain --help    what to do with a port of your own"""
 
 
 class Parser(argparse.ArgumentParser):

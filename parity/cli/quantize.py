@@ -18,7 +18,9 @@ MIXED = ("mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6")
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a folder of dense weights")
-    parser.add_argument("target", metavar="TARGET", help="the folder to make; one may be empty")
+    parser.add_argument(
+        "target", metavar="TARGET", help="the folder to make; one that is there must be empty"
+    )
     parser.add_argument("--bits", type=whole, help="of a code: 2, 3, 4, 5, 6 or 8 (default 4)")
     parser.add_argument(
         "--group-size", type=whole, metavar="N",

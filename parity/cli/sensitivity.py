@@ -26,15 +26,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--window", metavar="N", type=whole, default=256, help="tokens of a piece (default 256)"
     )
-    parser.add_argument("--bits", type=whole, help="of a code (default 4)")
-    parser.add_argument("--group-size", type=whole, metavar="N", help="32, 64 or 128 (default 64)")
+    parser.add_argument("--bits", type=whole, help="of a packed weight (default 4)")
+    parser.add_argument(
+        "--group-size",
+        type=whole,
+        metavar="N",
+        help="weights that share a scale: 32, 64 or 128 (default 64)",
+    )
     parser.add_argument("--mode", choices=MODES, default="affine", help="default: affine")
     parser.add_argument(
         "--rule", metavar="NAME=HOW", type=pair, action="append", default=[],
         help="modules that are packed otherwise, or keep (may be given again)",
     )  # fmt: skip
-    parser.add_argument("--by", choices=BY, default="kind", help="what is packed at a time")
-    parser.add_argument("--backend", choices=("fast", "mlx", "cpu"), default="cpu")
+    parser.add_argument(
+        "--by", choices=BY, default="kind", help="what is packed at a time (default kind)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("fast", "mlx", "cpu"),
+        default="cpu",
+        help="what runs the model (default cpu)",
+    )
     add_thinking(parser)
     add_ignore_config(parser)
 

@@ -32,8 +32,8 @@ def add_writing(parser: ArgumentParser, *, max_tokens: int, caches: tuple[str, .
     add_backend(parser, default="fast", dtype="the checkpoint's on mlx, else float32")
     parser.add_argument(
         "--activations", choices=ACTIVATIONS, default="float32",
-        help="what those of four or more tokens of a pass are rounded to while packed weights "
-        "multiply them, on the cpu (default float32)",
+        help="on cpu, what a pass of four or more tokens rounds activations to before packed "
+        "weights multiply them: quicker, and less exact (default float32)",
     )  # fmt: skip
     parser.add_argument(
         "--max-tokens", metavar="N", type=whole, default=max_tokens,

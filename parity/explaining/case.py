@@ -33,7 +33,7 @@ from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Graph, Tensor
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
-from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
@@ -80,7 +80,10 @@ class Case:
         """Return what the dump has. Raises: InputError if that is nothing."""
         found = self.held()
         if not found and not self.sides.caches:
-            raise InputError(self.sides.dump.path, NOTHING.format(model=self.model.checkpoint.path))
+            what = NOTHING.format(model=self.model.checkpoint.path)
+            name, shape = next(iter(self.sides.dump.shapes.items()))
+            where = f"its first is {show(name, 48)} {[*shape]}; see `lockstep taps`, and --map"
+            raise InputError(self.sides.dump.path, what, where)
         return found
 
     def held(self) -> MutableMapping[int, np.ndarray]:

@@ -6,9 +6,11 @@ logits become a choice, in a line of steps instead: here a bug is a change of on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from lockstep.parity.faults.entry import Entry
 
 
 class Edit(NamedTuple):
@@ -20,20 +22,8 @@ class Edit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One class of bugs around the model. `variants` are the forms it is found in, each an edit.
+class Mistake(Entry[Edit]):
+    """One class of bugs around the model: each variant is an edit.
 
-    The fields are those of `fault.Fault`. `where` is `tokens` or `decoded`: the list of ids that
-    shows it. A `convention` is no bug: engines that are right in their own way differ in it.
+    `where` is `tokens` or `decoded`: the list of ids that shows it.
     """
-
-    id: str
-    wrong: str
-    right: str
-    symptom: str
-    where: str
-    fix: str
-    variants: Mapping[str, Edit]
-    evidence: tuple[str, ...] = ()
-    convention: bool = False
-    family: str = field(default="", compare=False)

@@ -66,7 +66,8 @@ class CommandPort:
                 )  # fmt: skip
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error
-                raise InputError(self.name, f"cannot be started: {reason}") from None
+                where = None if ":" in self.name else "a Python callable is MODULE:NAME"
+                raise InputError(self.name, f"cannot be started: {reason}", where) from None
             try:
                 data = self.output(process, line)
                 code = process.wait(max(self.seconds, 1))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lockstep.reference.checkpoint import config_common as common
+from lockstep.reference.checkpoint.architectures import Config
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_config import read_rope
@@ -144,7 +145,7 @@ def _sizes(config: LlamaConfig) -> Mapping[str, tuple[int, int]]:
     return dict(zip((*ATTENTION, *MLP), (*attention, *mlp), strict=True))
 
 
-def tolerated(name: str, config: LlamaConfig) -> str | None:
+def tolerated(name: str, config: Config) -> str | None:
     """Return why a tensor that no layer needs may be there all the same, or None."""
     if ROTARY_BUFFER.fullmatch(name):
         return "they are computed from the config"

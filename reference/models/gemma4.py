@@ -2,7 +2,8 @@
 
 Read it downwards: `attention`, the feed-forward functions, `block`, `stages`. Every number is made
 by an operation of `run.ops`; every named value is reported by `run.tap` under the path of its
-Hugging Face module. Dimensions are those of `reference/shapes.py`.
+Hugging Face module. Dimensions are those of `reference/shapes.py`; besides, here N counts layers
+and P is the width of a layer's own input.
 
 What is particular to Gemma 4: layers are of two kinds, sliding and full, with heads of two widths
 and two rotary embeddings; queries, keys and values are normalised, and scores are not scaled; each
@@ -54,6 +55,7 @@ def attention(run: Run, x: Hidden, layer: int, sight: Sight, parts: Parts) -> Hi
 
 
 def split(run: Run, x: Hidden, path: str, heads: int) -> Array:
+    """Project, and cut into heads: (B, L, E) -> (B, L, heads, D)."""
     return run.ops.split_heads(run.linear(x, path), heads=heads)
 
 

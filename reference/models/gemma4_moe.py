@@ -1,8 +1,7 @@
 """The sparse part of Gemma 4 26B-A4B: a router, and the experts beside the dense MLP.
 
-`sparse_feed_forward` stands where `gemma4.py` has `mlp` in dense builds. The MLP works for every
-token; the experts that the router chooses work beside it, each side on a norm of its own, and each
-side's result is normalised again before they are added.
+`beside` adds the experts to the MLP of `gemma4.py`, which works for every token. Each side works on
+a norm of its own, and its result is normalised again before the two are added.
 
 Source: `Gemma4TextRouter` and `Gemma4TextExperts` in `modeling_gemma4.py` of transformers.
 """

@@ -11,9 +11,10 @@ def add_lora(y: Outputs, x: Inputs, a: LoraDown, b: LoraUp, *, scale: float) -> 
 
         out = y + scale * (x @ a.T) @ b.T
 
-    `scale` is the whole factor: nothing is divided by the rank here. Rounding: `a` and `b` keep the
-    precision that they are stored in; both products and the factor are in float32 (float64 for
-    float64), rounded once to `y.dtype` before the sum, which rounds again.
+    `scale` is the whole factor: nothing is divided by the rank here.
+    Rounding: `a` and `b` keep the precision that they are stored in; both products and the factor
+    are in float32 (float64 for float64), rounded once to `y.dtype` before the sum, which rounds
+    again.
     Edges: `b` = 0 gives `y`, with -0 turned into 0; NaN and infinity propagate.
     Varies by model: mlx-lm stores the factor, PEFT alpha and the rank; the readers of
     `checkpoint/adapters` know.

@@ -10,9 +10,9 @@ def add_lora_rows(y: Hidden, tokens: Tokens, a: TableDown, b: TableUp, *, scale:
         out[l] = y[l] + scale * b[tokens[l]] @ a
 
     b has a row for each token, as the table has; the adapted table is table + scale * b @ a.
-    `scale` is the whole factor: nothing is divided by the rank here. Rounding: `a` and `b` keep the
-    precision that they are stored in; product and factor are in float32 (float64 for float64),
-    rounded once to `y.dtype` before the sum, which rounds again.
+    `scale` is the whole factor: nothing is divided by the rank here.
+    Rounding: `a` and `b` keep the precision that they are stored in; product and factor are in
+    float32 (float64 for float64), rounded once to `y.dtype` before the sum, which rounds again.
     Edges: `b` = 0 gives `y`, with -0 turned into 0; NaN and infinity propagate.
     Varies by model: Gemma scales what was looked up afterwards, and the adapter's part with it.
     Raises: ValueError if the widths or the ranks differ, IndexError for an id beyond the table.

@@ -11,11 +11,14 @@ def causal_mask(
     A key at position -1 is padding and seen by nobody. Positions, not places in the array, decide,
     so the same rule serves prefill, decoding from a cache, and reordered tokens. A rotating cache
     gives keys of (B, L, S), at -1 for the queries from which it hides them.
+    Rounding: none; positions are whole numbers.
     Edges: more queries than keys is no special case; a query before every key sees nothing (the
     all-masked row of `softmax`). `window=None` is unlimited; window 1 sees itself alone.
     Varies by model: the window is of Mistral, Gemma and some layers of others; it counts the
     query itself.
     Raises: ValueError if the window is not positive.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3; for windows Beltagy et al. 2020,
+    arXiv:2004.05150, section 3.1.
     """
     if window is not None and window < 1:
         raise ValueError(f"window={window}, but should be at least 1, or None")

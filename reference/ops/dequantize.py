@@ -15,6 +15,7 @@ def dequantize(weight: Packed, *, rows: slice | Array, dtype: np.dtype) -> Array
 
     Rounding, Edges: those of that operation.
     Varies by model: nothing else; whoever adds a form adds its operation here.
+    Source: that of each form.
     """
     if isinstance(weight, BlockTensor):
         return dequantize_blocks(weight, rows=rows, dtype=dtype)

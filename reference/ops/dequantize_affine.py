@@ -43,7 +43,7 @@ def unpack_codes(packed: Array, bits: int) -> Array:
 
 
 def write_codes(packed: Array, bits: int, out: Array) -> None:
-    """Write them into `out`, in its dtype."""
+    """Write the codes of rows of uint32 words into `out` (N, K), in its dtype."""
     octets = np.ascontiguousarray(packed, "<u4").view(np.uint8)
     if 8 % bits == 0:
         out[...] = halved(octets, bits)

@@ -17,6 +17,7 @@ def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
     row, MLX would read whatever lies there); no tokens give (B, 0, E).
     Varies by model: Gemma multiplies by sqrt(E) afterwards; GPT-2 adds learned positions.
     Raises: ValueError that names the first bad id.
+    Source: Bengio et al. 2003, "A neural probabilistic language model", section 2.
     """
     bad = (tokens < 0) | (tokens >= table.shape[0])
     if bad.any():

@@ -15,7 +15,7 @@ def experts(
 ) -> Hidden:
     """Let each token be worked on by its experts, each a gated MLP, and sum what they say.
 
-        out = sum over x of routing[x] * down[x] @ swiglu(gate[x] @ token, up[x] @ token)
+        out = sum over e of routing[e] * down[e] @ swiglu(gate[e] @ token, up[e] @ token)
 
     Only experts whose weight is not 0 are run, each once, on all the tokens that chose it.
     Rounding: that of `linear` and `swiglu` inside; the weighted sum in float32 (float64 for
@@ -37,7 +37,7 @@ def weighted_experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing,
     *, per_token: int, linear: Callable[..., Outputs], gated: Callable[..., Hidden],
 ) -> Hidden:  # fmt: skip
-    """Do it with another product, or another gate: other orders of summing are legal too."""
+    """Sum what experts say, by any product and any gate: other orders of summing are legal too."""
     tokens = x.reshape(-1, x.shape[-1])
     weights = routing.reshape(-1, routing.shape[-1])
     chosen = weights != 0

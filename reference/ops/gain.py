@@ -11,7 +11,8 @@ def gain(x: Hidden, weights: Gain) -> Hidden:
 
     Rounding: the weights to `x.dtype`, then the product.
     Edges: NaN propagates; 0 * inf is NaN.
-    Varies by model: Gemma 4 alone has it, as `layer_scalar` (1,) and as `per_expert_scale` (X,).
+    Varies by model: Gemma 4 alone has it: `layer_scalar` (1,), and its router's `scale` (E,) and
+    `per_expert_scale` (X,).
     Raises: ValueError if there are neither as many weights as features nor one.
     Source: `modeling_gemma4.py` of transformers.
     """

@@ -9,7 +9,7 @@ def geglu_experts(
 ) -> Hidden:
     """Let each token be worked on by its experts, which gate with a GELU, and sum what they say.
 
-        out = sum over x of routing[x] * down[x] @ geglu(gate[x] @ token, up[x] @ token)
+        out = sum over e of routing[e] * down[e] @ geglu(gate[e] @ token, up[e] @ token)
 
     Rounding, edges and memory: those of `experts`, with `geglu` in the place of `swiglu`.
     Varies by model: Gemma 4 has these; Qwen3-MoE has `experts`.

@@ -24,6 +24,7 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     checkpoint reader undoes. The head of a tied model takes the embedding table as its weight.
     Memory: packed and narrower weights are widened `TILE` rows at a time.
     Raises: ValueError if the widths of `x` and `weight` differ.
+    Source: `torch.nn.Linear`; Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
     """
     rows, columns = weight.shape
     if x.shape[-1] != columns:

@@ -37,7 +37,7 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
 
 
 def turned(x: Queries, cos: Array, sin: Array) -> Queries:
-    """Return those of some tokens, in the dtype of the cosines and sines."""
+    """Turn the heads of some tokens, in the dtype of the cosines and sines."""
     first, second = np.split(x, 2, axis=-1)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         both = (first * cos - second * sin, second * cos + first * sin)

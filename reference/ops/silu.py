@@ -20,6 +20,7 @@ def silu(x: Hidden) -> Hidden:
 
 
 def sigmoid_times(x: Hidden) -> Hidden:
+    """Return x / (1 + exp(-x)) of some rows."""
     wide = x.astype(accumulator(x.dtype), copy=False)
     with np.errstate(under="ignore", invalid="ignore"):
         # Neither power exceeds 1, so that no sign of x overflows; their ratio is the sigmoid.

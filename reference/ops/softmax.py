@@ -23,6 +23,8 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     zeros, "nan" NaN; engines differ, and none is wrong. One +inf among the seen scores makes
     the row NaN; a seen row of -inf alone too. No keys give (.., 0).
     Raises: ValueError for another `masked_row`.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Bridle 1990, "Probabilistic
+    interpretation of feedforward classification network outputs", section 2.
     """
     if masked_row not in MASKED_ROWS:
         raise ValueError(f"masked_row={masked_row!r}, but should be one of {[*MASKED_ROWS]}")
@@ -37,7 +39,7 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
 
 
 def weights(scores: Array, mask: Mask, masked_row: str) -> Array:
-    """Return those of some queries, in the dtype that sums are carried in."""
+    """Return the weights of some queries, in the dtype that sums are carried in."""
     powers = np.zeros(scores.shape, scores.dtype)  # as they stay for a masked key
     columns = np.flatnonzero(mask.any(axis=tuple(range(mask.ndim - 1))))
     reach = columns.max(initial=-1) + 1  # no query sees a key from there on

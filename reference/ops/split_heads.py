@@ -4,7 +4,9 @@ from lockstep.reference.shapes import Heads, Inputs
 def split_heads(x: Inputs, *, heads: int) -> Heads:
     """Cut the last axis into heads: (B, L, H*D) -> (B, L, H, D).
 
-    Head h owns the columns h*D .. (h+1)*D - 1. Nothing is rounded.
+    Head h owns the columns h*D .. (h+1)*D - 1.
+    Rounding: none.
+    Edges: no tokens give (B, 0, H, D).
     Raises: ValueError if the width is no multiple of `heads`.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
     """

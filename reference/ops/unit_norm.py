@@ -11,7 +11,7 @@ def unit_norm(x: Hidden, *, eps: float) -> Hidden:
 
     Rounding: in float32 (float64 for float64), rounded once to `x.dtype`.
     Edges: those of `rms_norm`: a zero row gives zero, or NaN if eps is 0; NaN spoils its row.
-    Varies by model: Gemma 4 alone has it, on each head's value.
+    Varies by model: Gemma 4 alone has it, on each head's value and before its router.
     Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4.
     """
     work = accumulator(x.dtype)

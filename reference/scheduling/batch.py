@@ -84,6 +84,10 @@ class BatchRules:
     def wanted(
         self, tokens: np.ndarray, lengths: np.ndarray, *, last_only: bool, only: Any
     ) -> np.ndarray | None:
+        """Return which tokens get logits: the last, (B,), those of `only`, (B, N), or None for all.
+
+        Raises: InputError if one is asked for that is not there.
+        """
         if only is None:
             if last_only and not tokens.shape[1]:
                 what = "the last token is wanted, but there are no tokens"
@@ -98,6 +102,7 @@ class BatchRules:
         return only
 
     def tokens(self, tokens: Any) -> np.ndarray:
+        """Return ids as (B, L). Raises: InputError for another shape, or an id without a row."""
         try:
             tokens = np.asarray(tokens)
         except ValueError:
@@ -116,6 +121,7 @@ class BatchRules:
         return tokens.astype(np.int64)
 
     def lengths(self, tokens: np.ndarray, lengths: Any) -> np.ndarray:
+        """Return how many tokens of each row are real, (B,): all, unless it is said."""
         batch, longest = tokens.shape
         lengths = np.full(batch, longest) if lengths is None else np.asarray(lengths)
         shortest = min(1, longest)
@@ -128,6 +134,10 @@ class BatchRules:
         return lengths
 
     def positions(self, tokens: np.ndarray, positions: Any, held: HeldPositions) -> np.ndarray:
+        """Return where tokens stand, (B, L): behind those that are held, unless it is said.
+
+        Raises: InputError for another shape or batch, or a position that no angle can tell.
+        """
         try:
             start = held.next(len(tokens))
         except ValueError as error:

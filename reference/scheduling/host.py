@@ -1,11 +1,12 @@
 """How a model's results come to hand: what each package says in its `decoding/host.py`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from lockstep.reference.checkpoint.errors import InputError
 
 Choose = Callable[[Any], int]
+Found = TypeVar("Found")
 
 
 class Host(Protocol):
@@ -34,7 +35,8 @@ def chosen(host: Host, model: Any, logits: Any, chooses: Sequence[Choose]) -> li
     return [whole(one) for one in host.choices(model, logits, chooses)]
 
 
-def whole(one: int | InputError) -> int:
+def whole(one: Found | InputError) -> Found:
+    """Return what there is. Raises: the error that is in its place."""
     if isinstance(one, InputError):
         raise one
     return one

@@ -43,6 +43,7 @@ class Stages:
     def penalised(
         self, logits: Any, options: SamplingOptions, seen: Sequence[int], prompt: int
     ) -> Any:
+        """Apply the penalties for the earlier ids `seen`; the first `prompt` of them were given."""
         return self.penalties(
             logits,
             seen,

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep.reference.stores.growing import roomy
 from lockstep.reference.stores.ring import Move
-from lockstep.reference.stores.store import Array, Zeros, check_dtype
+from lockstep.reference.stores.store import Array, Zeros, check_dtype, check_shape
 
 
 class Rotating:
@@ -23,11 +23,13 @@ class Rotating:
     def place(self, ops: Any, new: Array, move: Move) -> Array:
         """Put new tokens where the ring says; return all that are held. They may be overwritten.
 
-        Raises: ValueError for another dtype, or if a step was left out. Nothing is written then.
+        Raises: ValueError for another dtype, batch, number of heads or width, or if a step was left
+        out. Nothing is written then.
         """
         if self.used != move.past:
             raise ValueError(f"new tokens at {move.past}, but the cache holds {self.used}")
         check_dtype(new, self.buffer)
+        check_shape(new, self.buffer)
         if move.before is not None:
             buffer = self.gathered(ops, new, move.before, move.behind)
         else:

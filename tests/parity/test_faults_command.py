@@ -81,6 +81,8 @@ def test_an_entry_around_the_model_is_made_with_the_demo(id, variants, lockstep)
 def test_an_id_that_is_not_there_is_refused(refuses):
     line = refuses("no class of bugs is called 'qk-norm-mising'", "faults", "qk-norm-mising")
     assert "near it: qk-norm-missing" in line
+    assert "near it: qk-norm-" in refuses("is called 'qk-norm'", "faults", "qk-norm")
+    assert "`lockstep faults` lists them" in refuses("is called 'zzz'", "faults", "zzz")
 
 
 def test_a_model_that_is_not_there_is_refused(refuses):

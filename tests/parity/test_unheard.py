@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from lockstep import fast, reference
-from lockstep.fast.kernels import layers
+from lockstep.fast.kernels import heads, layers
 from lockstep.parity.check import check
+from tests.every_architecture import CONFIGS, write
 from tests.fast.kernels import test_layers as usual
 
 many, qwen3 = usual.many, usual.qwen3
@@ -40,3 +41,29 @@ def test_what_is_wrong_where_nobody_listens_is_a_divergence_of_logits(qwen3, mon
     assert [tap.name for tap in taps] == ["step.1/logits", "step.2/logits"]
     assert taps[0].place.startswith("with nobody listening ")
     assert " of 90 are others: " in taps[0].place
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_step_is_taken_again_where_it_goes_another_way(name, tmp_path, monkeypatch):
+    """By law: an architecture says that it asks a backend for another way if it does."""
+    asked, again = set[str](), []
+    right, turned = layers.Layers.streams, heads.normalized_and_turned
+    ways = (layers.Layers, "streams", right), (heads, "normalized_and_turned", turned)
+    for place, way, does in ways:
+        monkeypatch.setattr(place, way, lambda *a, w=way, d=does, **k: asked.add(w) or d(*a, **k))
+    path = write(tmp_path / "model", name)
+    port = fast.load(path, backend="cpu")
+    forward = port.forward
+    forward([[3, 1, 4]])
+    monkeypatch.setattr(port, "forward", lambda *a, **k: again.append(a) or forward(*a, **k))
+    assert port.has_unheard_way is bool(asked)
+    assert check(reference.load(path), port, [[3, 1, 4]], decode=2).verdict == "parity"
+    assert len(again) == (2 if asked else 0)
+
+
+def test_other_operations_go_one_way(qwen3, monkeypatch):
+    """By hand: a backend's ways are those of its own operations."""
+    port = fast.load(qwen3, backend="cpu")
+    assert port.has_unheard_way
+    monkeypatch.setattr(port, "ops", object())
+    assert not port.has_unheard_way

@@ -15,9 +15,7 @@ from lockstep.parity.explaining.excerpts.reading import SomeRead
 from lockstep.parity.explaining.steps.steps import Joined, told_of
 from lockstep.parity.naming.align import Shape
 
-OTHER_SLOTS = (
-    "are not judged: they are not of all T tokens and G key heads as (B, G, T, D) or (B, T, G, D)"
-)
+OTHER_SLOTS = "not judged, not of all T tokens and G key heads as (B, G, T, D) or (B, T, G, D)"
 
 
 @dataclass(frozen=True)

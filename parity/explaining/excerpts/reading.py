@@ -33,7 +33,7 @@ from lockstep.parity.naming.plan import aligned
 from lockstep.reference.model import Model
 
 Row = tuple[np.ndarray, np.ndarray]  # where tokens stand among some, and where among all
-LEFT_OUT = "are over the keys of all tokens, and not judged"
+LEFT_OUT = "over the keys of all tokens, and not judged"
 
 
 @dataclass(frozen=True)

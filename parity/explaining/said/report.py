@@ -9,7 +9,7 @@ from lockstep.parity.explaining.said.diagnosis import IDS, STAGES, Diagnosis, Na
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
-LISTED = 4
+LISTED, LINES = 4, 12
 WIDTH = 96
 
 
@@ -23,7 +23,8 @@ def report(found: Diagnosis) -> str:
 def headline(found: Diagnosis) -> str:
     count = len(found.faults)
     bugs = f"{count} bug{'s' if count != 1 else ''} named" if count else "no bug named"
-    left = f", {len(found.unexplained)} wrong taps unexplained" if found.unexplained else ""
+    wrong = counted(found.unexplained, "wrong tap")
+    left = f", {wrong} unexplained" if found.unexplained else ""
     if found.unexplained and all(one.tap in IDS for one in found.unexplained):
         left = ", what is wrong is unexplained"
     return (
@@ -120,11 +121,14 @@ def listed(names: list[str]) -> str:
 
 
 def unknowns(found: Diagnosis) -> str:
-    """List what is wrong and has no name."""
+    """List what is wrong and has no name: the first taps, and how many more there are."""
     if not found.unexplained:
         return ""
-    rows = [(escape(one.tap), size_of(one), shape_of(one)) for one in found.unexplained]
-    return "wrong, and like no bug that is known:\n" + table(rows)
+    first = found.unexplained[:LINES]
+    rows = [(escape(one.tap), size_of(one), shape_of(one)) for one in first]
+    more = len(found.unexplained) - len(first)
+    last = f"\nand {more} more, which --json lists" if more else ""
+    return f"wrong, and like no bug that is known:\n{table(rows)}{last}"
 
 
 def shape_of(one: Unexplained) -> str:

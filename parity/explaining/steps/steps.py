@@ -266,9 +266,9 @@ def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] 
     kept = {tap: name for tap, name in names.items() if tap not in short}
     kept |= {tap: found[max(found)] for tap, found in caches.items()}
     told = (
-        *told_of(partial, "are not in every step, and not judged"),
-        *told_of(short, "are of other keys in every step, and not judged"),
-        *told_of(whole.last, "are of the prompt's last token alone, in its pass"),
+        *told_of(partial, "not in every step, and not judged"),
+        *told_of(short, "of other keys in every step, and not judged"),
+        *told_of(whole.last, "of the prompt's last token alone, in its pass"),
     )
     return replace(whole, names=kept, told=(*sides.told, *told))
 
@@ -284,9 +284,11 @@ def of_other_keys(sides: Joined, tap: str, graph: Graph) -> bool:
 
 
 def told_of(taps: Iterable[str], what: str) -> list[str]:
-    """Return a line on some taps, none if there are none."""
+    """Return a line on what some taps are, none if there are none."""
     found = sorted(taps)
-    return [f"{len(found)} taps {what}, such as {found[0]}"] if found else []
+    if len(found) < 2:
+        return [f"{tap} is {what}" for tap in found]
+    return [f"{len(found)} taps are {what}, such as {found[0]}"]
 
 
 def unseen_rows(sides: Joined, graph: Graph) -> dict[int, np.ndarray]:

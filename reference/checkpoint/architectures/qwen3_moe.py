@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from lockstep.reference.checkpoint import config_common as common
+from lockstep.reference.checkpoint import qwen3_family as family
 from lockstep.reference.checkpoint.architectures import Shapes
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import REPORTING, TRAINING
 from lockstep.reference.checkpoint.errors import InputError
+from lockstep.reference.checkpoint.llama_family import TIED_HEAD
 from lockstep.reference.checkpoint.rope_config import read_rope
 from lockstep.reference.checkpoint.rope_scaling import RopeScaling
 from lockstep.reference.checkpoint.sources import Source
@@ -23,9 +24,7 @@ IGNORED: dict[str, str] = {
     "max_window_layers": "all layers slide or none, as in transformers",
 }
 
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-TIED_HEAD = re.compile(r"lm_head\.(weight|scales|biases)")
 EXPERT_LIMIT = 1 << 14
 
 
@@ -134,45 +133,11 @@ def tensors(config: Qwen3MoeConfig) -> Shapes:
 
     The experts of a layer are one stack for each projection, (experts, outputs, inputs).
     """
-    width, shapes = config.hidden_size, {}
-    shapes[EMBEDDING] = (config.vocab_size, width)
-    for layer in range(config.num_hidden_layers):
-        inner = _sparse(config) if config.is_sparse(layer) else _dense(config)
-        for name, shape in (_attention(config) | inner).items():
-            shapes[f"model.layers.{layer}.{name}"] = shape
-    shapes["model.norm.weight"] = (width,)
-    if not config.tie_word_embeddings:
-        shapes[HEAD] = (config.vocab_size, width)
-    return shapes
-
-
-def _attention(config: Qwen3MoeConfig) -> Shapes:
-    width = config.hidden_size
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    shapes: Shapes = {"input_layernorm.weight": (width,)}
-    for name, rows, columns in (
-        ("q_proj", queries, width),
-        ("k_proj", keys, width),
-        ("v_proj", keys, width),
-        ("o_proj", width, queries),
-    ):
-        shapes[f"self_attn.{name}.weight"] = (rows, columns)
-        if config.attention_bias:
-            shapes[f"self_attn.{name}.bias"] = (rows,)
-    shapes["self_attn.q_norm.weight"] = (config.head_dim,)
-    shapes["self_attn.k_norm.weight"] = (config.head_dim,)
-    shapes["post_attention_layernorm.weight"] = (width,)
-    return shapes
-
-
-def _dense(config: Qwen3MoeConfig) -> Shapes:
-    width, inner = config.hidden_size, config.intermediate_size
-    return {
-        "mlp.gate_proj.weight": (inner, width),
-        "mlp.up_proj.weight": (inner, width),
-        "mlp.down_proj.weight": (width, inner),
-    }
+    dense, sparse = family.mlp(config), _sparse(config)
+    return family.tensors(
+        config,
+        lambda layer: family.attention(config) | (sparse if config.is_sparse(layer) else dense),
+    )
 
 
 def _sparse(config: Qwen3MoeConfig) -> Shapes:

@@ -50,6 +50,7 @@ class GgufTensors:
         return halves_first(tensor, self._head_dim) if self._moved(name) else tensor
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
+        """Return some rows; queries and keys are read by whole heads, to be put in order again."""
         if not self._moved(name) or start >= stop:
             return self._file.read_rows(stored_name(name, self._kind), start, stop)
         first, last = heads_around(start, stop, self._head_dim)

@@ -83,6 +83,7 @@ class Keys:
                 raise InputError(self.file.path, what, f"found {show(found, 40)}")
 
     def check_leftovers(self, ignore: Collection[str], warnings: list[str]) -> None:
+        """Refuse keys that nobody asked for, but those that are ignored or hold nothing."""
         own = [key for key in self.file.metadata if key.startswith(f"{self.kind}.")]
         reasons = {f"{self.kind}.{name}" for name in IGNORED}
         unknown = [key for key in own if key not in self._used | reasons]

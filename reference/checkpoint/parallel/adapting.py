@@ -31,6 +31,7 @@ def adapters_of(adapters: Adapters, checkpoint: RankCheckpoint) -> Adapters:
 
 
 def part_of(path: str, one: Adapter, checkpoint: RankCheckpoint) -> Adapter:
+    """Return what of a module's adapter belongs to the rank's part of its matrix."""
     rule = rule_of(path)
     if rule is None:
         return one

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.diff import SAME, diff
+from lockstep.parity.diff import ALONE, SAME, diff
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.dumps.tracing import trace_run
@@ -315,6 +315,15 @@ def test_with_a_model_a_left_side_that_is_wrong_is_pointed_at(model, traced):
     said = "left is not what the model gives, in 1 tap from model.layers.1 on"
     assert any(note.startswith(said) for note in result.notes)
     assert not any("left is not" in note for note in diff(traced, traced, model=model).notes)
+
+
+def test_with_a_model_sides_that_share_no_tap_are_not_said_to_be_the_same(model, traced):
+    """By hand: right is right, and nothing of left was looked at."""
+    side = open_dump(traced)
+    other = Dump(side.path, {"mine": (1, 5, 2)}, lambda _: np.ones((1, 5, 2)), side.about)
+    result = diff(other, traced, model=model)
+    assert result.verdict == "parity" and "mine" in result.unmatched
+    assert ALONE in result.notes and SAME not in result.notes
 
 
 def test_other_tokens_after_the_prompt_are_pointed_at(model, traced):

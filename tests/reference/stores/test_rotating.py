@@ -10,7 +10,7 @@ from lockstep import fast, reference
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores import growing
 from lockstep.reference.stores.cache import Cache
-from lockstep.reference.stores.ring import Ring
+from lockstep.reference.stores.ring import Move, Ring
 from lockstep.reference.stores.rotating import Rotating, runs
 
 SIDES = {"numpy": (reference.ops, np.zeros, np.asarray), "mlx": (fast.ops, mx.zeros, mx.array)}
@@ -115,6 +115,18 @@ def test_a_step_that_was_left_out_is_refused():
     cache.positions.extend(np.array([[0, 1]]))
     with pytest.raises(ValueError, match="new tokens at 2, but the cache holds 0"):
         fed(cache, "numpy", 1)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (2, 2, 1, 1), (2, 1, 1, 2)], ids=["batch", "heads", "width"]
+)
+def test_tokens_of_another_shape_are_refused(shape):
+    """By hand: NumPy would write one row, or one number, wherever there is room for more."""
+    store = Rotating(4, SIDES["numpy"][1])
+    store.place(reference.ops, np.ones((2, 1, 2, 1), np.float32), Move(0, 2))
+    with pytest.raises(ValueError, match=r"of \(B, G, D\) = .*, but the cache holds \(2, 1, 1\)"):
+        store.place(reference.ops, np.zeros(shape, np.float32), Move(0, 2, 2))
+    assert (store.state(2)[0] == 1).all()
 
 
 @pytest.mark.parametrize(

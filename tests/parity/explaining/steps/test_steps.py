@@ -224,7 +224,7 @@ def test_what_is_not_in_every_step_is_not_judged_and_said():
     dump, _ = decoded(MISTRAL, (14, 1, 1))
     found = explain(model_of(MISTRAL), changed(dump, **{"step.2/model.norm": False}))
     assert found.verdict == "clean"
-    assert found.conventions == ["1 taps are not in every step, and not judged, such as model.norm"]
+    assert found.conventions == ["model.norm is not in every step, and not judged"]
 
 
 def test_a_cache_of_fewer_keys_leaves_its_scores_unjudged(monkeypatch):
