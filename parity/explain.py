@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from lockstep.parity.capture.ways import ways_of
+from lockstep.parity.capture.ways import sums_in_half, ways_of
 from lockstep.parity.chain.chain import Chain
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.excerpts.beginning import as_explained
@@ -121,6 +121,9 @@ def inside(
         diagnose_some(case, known, result, progress)
         sides = case.sides
     result.conventions += [*sides.plan, *found_out]
+    if result.unexplained:
+        packed = any(model.checkpoint.stored(name).packed for name in model.checkpoint.names)
+        result.conventions += sums_in_half(dump, result.dtype, packed=packed)
 
 
 def diagnose_some(

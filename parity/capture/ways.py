@@ -30,6 +30,10 @@ class Ways:
         return tuple(sorted(kept, key=lambda one: bool(self.first) and one.family != self.first))
 
 
+HALF_SUMS = (
+    "MLX sums products with packed weights in {dtype} on a CPU, far from the truth: if it ran on "
+    "one, what is unexplained may be that; run it in float32"
+)
 OF_BACKEND = {"llama.cpp": Ways(first="llama_cpp")}
 OF_LIBRARY = {
     "mlx_lm": Ways(scales_later=True, never=UNTURNED),
@@ -42,3 +46,9 @@ def ways_of(dump: Dump) -> Ways:
     about = dump.about
     found = OF_LIBRARY.get(about.get("library", ""))
     return found or OF_BACKEND.get(about.get("backend", ""), Ways())
+
+
+def sums_in_half(dump: Dump, dtype: str, *, packed: bool) -> list[str]:
+    """Return the warning that a dump of MLX deserves whose packed model ran in half precision."""
+    of_mlx = dump.about.get("backend") == "mlx" and packed
+    return [HALF_SUMS.format(dtype=dtype)] * (of_mlx and dtype in ("bfloat16", "float16"))

@@ -1,4 +1,4 @@
-"""Read a trace or a bare dump, whoever wrote it: safetensors, .npz, or a folder of .npy files."""
+"""Read a trace or a bare dump, whoever wrote it: safetensors, .npz, or a folder of files."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.parity.dumps.npy import open_folder, open_npz, parts_of_file
 from lockstep.parity.dumps.parts import Parts, held
+from lockstep.parity.dumps.shards import owners, said_by_all, shards_of
 from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
@@ -20,6 +21,11 @@ FORMAT, VERSION = "lockstep-trace", "1"
 SKETCHES = (
     "holds sketches, which `lockstep diff` compares with others; all else needs the tensors "
     "themselves: trace those that differ, with --taps"
+)
+PICKLES = (".pt", ".pth", ".pkl", ".pickle")
+PICKLED = (
+    "a pickle is never read, since it may run anything: write the tensors with "
+    "safetensors.torch.save_file or numpy.savez"
 )
 LONGEST_ID = 2**63
 TEXTS = ("format", "version", "prompt", "dtype", "padding", "backend", "library")  # of a .json
@@ -154,7 +160,11 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
     Raises: InputError if it is none, has no tensors, or is a trace of another version.
     """
     path = Path(path)
-    if path.is_dir():
+    if path.suffix in PICKLES:
+        raise InputError(path, PICKLED)
+    if shards := shards_of(path):
+        dump = open_shards(path, shards)
+    elif path.is_dir():
         shapes, read = open_folder(path)
         dump = Dump(path, shapes, read,
                     parted=lambda name: parts_of_file(path / f"{name}.npy", name))  # fmt: skip
@@ -165,8 +175,20 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
     else:
         dump = open_safetensors(path)
     if not dump.shapes and not (words and path.suffix == ".json"):
-        raise InputError(path, "holds no tensors, so there is nothing to compare")
+        kinds = ": no .npy, no .safetensors" * path.is_dir()
+        raise InputError(path, f"holds no tensors{kinds}, so there is nothing to compare")
     return dump
+
+
+def open_shards(folder: Path, paths: list[Path]) -> Dump:
+    """Open files that hold one dump together. Raises: InputError if they contradict each other."""
+    shards = [open_safetensors(path) for path in paths]
+    owner = owners(folder, shards)
+    shapes = {name: shard.shapes[name] for name, shard in owner.items()}
+    return Dump(
+        folder, shapes, lambda name: owner[name].read(name), said_by_all(shards),
+        parted=lambda name: owner[name].parts(name),
+    )  # fmt: skip
 
 
 def open_words(path: Path) -> Dump:

@@ -6,8 +6,9 @@ classes were collected from reports of real ports: they are the ids of `catalogu
 once.
 """
 
-# Entries that no report had as a class of its own: two masks, one kind of rope, a cache, a port of
-# another quantisation than the checkpoint's, and conventions, those of llama.cpp among them.
+# Entries that no report had as a class of its own: two masks, one kind of rope, a cache, blocks
+# misread, an adapter, a port of another quantisation than the checkpoint's, and conventions, those
+# of llama.cpp among them.
 ADDED = frozenset({
     "mask-causal-missing", "mask-causal-off-by-one", "rope-yarn-scaling-missing",
     "port-quantised-affine-4-32", "port-quantised-affine-4-64", "port-quantised-affine-4-128",
@@ -16,7 +17,8 @@ ADDED = frozenset({
     "port-quantised-bfloat16", "port-quantised-float16",
     "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer", "kv-axes-mixed",
     "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
-    "gelu-from-a-table", "keys-and-values-in-half",
+    "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
+    "block-step-as-bfloat16", "lora-scale-missing",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -178,6 +178,15 @@ FAULTS = (
         variants={"": rescaled(lambda scale, rank: scale / rank)},
     ),
     Fault(
+        id="lora-scale-missing",
+        wrong="y + B A x",
+        right="y + s B A x, s = lora_alpha / r, or mlx-lm's scale",
+        symptom="the adapter is too weak, or too strong",
+        where="the first adapted projection",
+        fix="multiply what the adapter adds by its scale",
+        variants={"": rescaled(lambda scale, rank: 1.0)},
+    ),
+    Fault(
         id="lora-alpha-not-divided",
         wrong="y + alpha B A x",
         right="y + (alpha / r) B A x",

@@ -19,6 +19,13 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 # Where codes of 4 bits begin in a block, and how many bytes hold two runs of them.
 NIBBLES = {"Q4_0": (2, 16), "Q4_1": (4, 16), "IQ4_NL": (2, 16), "MXFP4": (1, 16), "Q4_K": (16, 32)}
 TOP_BITS = {"Q5_0": slice(2, 6), "Q5_1": slice(4, 8), "Q5_K": slice(16, 48)}
+MINIMA = {
+    "Q4_1": 2,
+    "Q5_1": 2,
+    "Q2_K": 82,
+    "Q4_K": 2,
+    "Q5_K": 2,
+}  # the byte where d_min, or m, begins
 LOW_HALVES = {"Q5_0": slice(6, 22), "Q5_1": slice(8, 24), "Q5_K": slice(48, 176)}
 ONE = {"mxfp4": 127, "mxfp8": 127, "nvfp4": 0x38}  # the byte of a scale of 1
 
@@ -153,6 +160,36 @@ def unsigned_q4(ops: Any, weight: BlockTensor) -> QuantizedTensor:
     blocks = np.ascontiguousarray(weight.blocks).reshape(-1, 18)
     codes = planes(blocks[:, 2:], run=16, bits=4)
     return as_affine(codes, halves(blocks[:, :2], np.dtype(np.float32)), len(weight.blocks), 4)
+
+
+def bfloat16_step(ops: Any, weight: BlockTensor) -> QuantizedTensor:
+    """Take the bits of each block's step, a float16, for a bfloat16."""
+    bits = {"Q4_0": 4, "Q8_0": 8}[weight.format]
+    blocks = np.ascontiguousarray(weight.blocks).reshape(-1, BLOCKS[weight.format][1])
+    steps = (blocks[:, :2].copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
+    codes = planes(blocks[:, 2:], run=16, bits=4) if bits == 4 else blocks[:, 2:] ^ 0x80
+    read = as_affine(codes, steps, len(weight.blocks), bits)
+    return replace(read, biases=-read.scales * np.float32(1 << (bits - 1)))
+
+
+def other_sign(blocks: np.ndarray, kind: str) -> np.ndarray:
+    """Add the minima that are to be subtracted, or the other way about."""
+    new = blocks.copy()
+    new[:, MINIMA[kind] + 1] ^= 0x80
+    return new
+
+
+def without_minima(blocks: np.ndarray, kind: str) -> np.ndarray:
+    new = blocks.copy()
+    new[:, MINIMA[kind] : MINIMA[kind] + 2] = 0
+    return new
+
+
+def exchanged_steps(blocks: np.ndarray, kind: str) -> np.ndarray:
+    """Scale the codes by the step of the minima, and these by that of the codes."""
+    new, place = blocks.copy(), MINIMA[kind]
+    new[:, place - 2 : place + 2] = np.roll(blocks[:, place - 2 : place + 2], 2, axis=1)
+    return new
 
 
 def short_header(blocks: np.ndarray, kind: str) -> np.ndarray:

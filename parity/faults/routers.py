@@ -47,8 +47,8 @@ def as_they_are(logits: np.ndarray, probs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Routing:
-    """The steps of a routing, computed wide and rounded once: which experts, by which weights, and
-    what is added to their sum. Not `divided`, they stay as they are.
+    """The steps of a routing, computed wide and rounded as the right one is, if at all: which
+    experts, by which weights, and what is added to their sum. Not `divided`, they stay as they are.
     """
 
     choose: Choice = best
@@ -68,7 +68,8 @@ class Routing:
                 weights = weights / (weights.sum(axis=-1, keepdims=True) + self.epsilon)
         out = np.zeros_like(probs)
         np.put_along_axis(out, chosen, weights, axis=-1)
-        return rounded(out, logits.dtype)
+        right = ops.top_k_routing(logits[..., :1, :], per_token=per_token, normalize=normalize)
+        return rounded(out, right.dtype)
 
 
 RIGHT = Routing()

@@ -134,6 +134,13 @@ def heads_swapped_and_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return heads_merged(heads_swapped(x, wanted), wanted)
 
 
+def tokens_first(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(L, B, H, D), as sequences before batches have it, against (B, L, H, D)."""
+    if x.ndim != 4:
+        raise ValueError("no tokens, batch, heads and numbers of a head")
+    return np.swapaxes(x, 0, 1)
+
+
 def rows_parted(x: np.ndarray, wanted: Shape) -> np.ndarray:
     """(B*L, D) against (B, L, D): routers and experts see all tokens of a batch as one list."""
     if len(wanted) < 3 or (x.shape[:1], x.shape[1:]) != ((wanted[0] * wanted[1],), wanted[2:]):
@@ -163,6 +170,13 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     **BARE_MOVES,
     **{
         f"batch axis added, {name}": lambda x, wanted, move=move: move(x[None], wanted)
+        for name, move in BARE_MOVES.items()
+    },
+    "batch and tokens swapped": tokens_first,
+    **{
+        f"batch and tokens swapped, {name}": lambda x, wanted, move=move: move(
+            tokens_first(x, wanted), wanted
+        )
         for name, move in BARE_MOVES.items()
     },
 }

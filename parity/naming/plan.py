@@ -1,27 +1,40 @@
 """Find the tap of every name in a dump: by a map file, by the known tables, by recovery."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.align import Alignment, align
+from lockstep.parity.naming.by_value import recover_by_value
+from lockstep.parity.naming.first_layer import FirstLayer
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.mapping import read_map
-from lockstep.parity.naming.names import CACHED, parted, sparse_layers, tap_named
-from lockstep.parity.naming.recovery import recover_taps
+from lockstep.parity.naming.names import CACHED, parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.naming.recovery import Recovery, recover_taps
+from lockstep.parity.naming.wholesale import counted_from_1, over_heads, without_wrapper
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 
 Shape = tuple[int, ...]
+BARE_STREAM = re.compile(r"h\.(0|[1-9][0-9]{0,5})")
+# Behind a name, which then is that of no tap.
+OVER, AGAIN = " over all heads", " as a whole"
+OVER_HEADS = "one matrix for all heads in {count} tensors, as averages are: compared with nothing"
 
 
 def aligned(
-    dump: Dump, known: Mapping[str, Shape], map_file: str | Path | None = None
+    dump: Dump,
+    known: Mapping[str, Shape],
+    map_file: str | Path | None = None,
+    first: Callable[[], FirstLayer] | None = None,
 ) -> Alignment:
     """Align a dump with the taps of a model, `known` with their shapes.
 
     A map file goes before everything; then the names that frameworks use; then what is a regular
-    renaming. Its `plan` says what was done.
+    renaming; then, with the reference's `first` layer, values. Its `plan` says what was done.
     Raises: InputError if a map is bad, or two names mean one tap.
     """
     mapped: dict[str, str] = {}
@@ -32,15 +45,62 @@ def aligned(
         told = names.plan(mapped)
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
     sparse, family = sparse_layers(known), family_of(known)
-    meant = {name: tap_named(name, sparse=sparse, family=family) for name in rest}
-    free = {
-        name: shape for name, shape in rest.items()
-        if meant[name] not in known and not meant[name].endswith(CACHED)
-    }  # fmt: skip
-    own = {tap for tap in meant.values() if tap in known}
-    found = recover_taps(free, known, mapped.values(), own=own)
+    bare = without_wrapper(rest)
+    meant = {n: tap_named(bare.get(n, n), sparse=sparse, family=family) for n in rest}
+    wholes = {n for n, tap in meant.items() if unwrapped(bare.get(n, n)) != tap}
+    found = Recovery()
+    if from_1 := counted_from_1(meant, known):
+        meant |= from_1
+        found.plan.append(f"layers of {len(from_1)} names counted from 1")
+    if bare or from_1:
+        parts = {tap for name, tap in meant.items() if name not in wholes}
+        meant |= {name: name + AGAIN for name in wholes if meant[name] in parts}
+        found.names |= meant
+    if mean := over_heads(meant, rest, known):
+        meant |= (beside := {name: name + OVER for name in mean})
+        found.names |= beside
+        found.plan.append(OVER_HEADS.format(count=len(mean)))
+    recover_rest(found, meant, rest, known, mapped.values(), dump.read, first)
     recovered = dict(in_every_step(dump.shapes, found.names))
     return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
+
+
+def recover_rest(
+    found: Recovery,
+    meant: Mapping[str, str],
+    shapes: Mapping[str, Shape],
+    known: Mapping[str, Shape],
+    taken: Iterable[str],
+    read: Callable[[str], np.ndarray],
+    first: Callable[[], FirstLayer] | None,
+) -> None:
+    """Add to `found` what words and values say of names whose meaning is no tap of the model."""
+    free = {
+        name: shape for name, shape in shapes.items()
+        if meant[name] not in known and not meant[name].endswith((*CACHED, OVER, AGAIN))
+    }  # fmt: skip
+    bare = {} if first is None else bare_streams(meant)
+    own = {tap for name, tap in meant.items() if tap in known and name not in bare}
+    said = recover_taps(free, known, taken, own={*own, *bare.values()})
+    found.names |= said.names
+    found.plan += said.plan
+    left = {name: shapes[name] for name in (*said.unmatched, *bare)}
+    if first is None or not left:
+        return
+    given = {*taken, *own, *said.names.values()}
+    valued = recover_by_value(left, known, given, read, first())
+    found.names |= valued.names
+    found.plan += valued.plan
+
+
+def bare_streams(meant: Mapping[str, str]) -> dict[str, str]:
+    """Return streams `h.3` that are GPT-2's by that alone: no name says that `h` are its modules.
+
+    Ports call their list of streams so, whichever these are: values go before that name.
+    """
+    if any(name.startswith("h.") and not BARE_STREAM.fullmatch(name) for name in meant):
+        return {}
+    return {name: tap for name, tap in meant.items() if BARE_STREAM.fullmatch(name) and tap != name}
 
 
 def in_every_step(names: Iterable[str], found: Mapping[str, str]) -> Iterable[tuple[str, str]]:

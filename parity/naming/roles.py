@@ -82,15 +82,28 @@ STREAM = re.compile(
     r"(hook_)?resid_post|(layer|block|l)_(outs?|outputs?)"
 )
 BARE = ("h", "l")  # also a hidden state's name
+# What else ports call streams: no proof by itself. By what stands before the number, nothing
+# behind it; and behind the number of something that is a layer.
+STATES = (
+    r"((all|layer|block)_)?(hiddens?|hidden_?states?|states?|hs?|xs?|streams?|resid|"
+    r"residual_stream)"
+)
+USUAL = re.compile(rf"({MINE}_)*({STATES})")
+GIVEN = re.compile(rf"out|outs|outputs?|{STATES}")
 BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        rf"{T}(tok_embeddings|token_embd|embed|embedding|embeddings|embed_tokens|wte|tok_emb|"
-        r"token_embedding|word_embeddings|tok_embed)",
+        rf"{T}(tok_embeddings|token_embd|embed_tokens|wte|tok_emb|token_embedding|word_embeddings|"
+        r"tok_embed)",
         ("model.embed_tokens", "transformer.wte"),
+    ),
+    # Of the token alone, or with that of its place: which of them no word says.
+    (
+        rf"{T}(embed|embedding|embeddings|embedder)",
+        ("model.embed_tokens", "transformer.wte", "transformer.drop"),
     ),
     (rf"{T}(wpe|pos_emb|position_embeddings|pos_embed|position_embd)", ("transformer.wpe",)),
     (
-        rf"{T}(final_{NORM}|output_{NORM}|{NORM}_f|{NORM}_out|{NORM}_final)|{NORM}|model_{NORM}",
+        rf"{T}(final_{NORM}|output_{NORM}|{NORM}_?f|{NORM}_out|{NORM}_final)|{NORM}|model_{NORM}",
         ("model.norm", "transformer.ln_f"),
     ),
     (rf"{T}(lm_head|head|unembed|unembedding|output_proj|logits_proj)", ("lm_head",)),
@@ -115,6 +128,13 @@ def parts_meant(words: str, *, in_layer: bool) -> frozenset[str]:
 def is_stream(stem: str) -> bool:
     """Tell whether what is numbered so, `blocks.3` by `blocks`, is the stream behind a layer."""
     return STREAM.fullmatch(stem) is not None
+
+
+def is_usual_for_streams(stem: str, words: str) -> bool:
+    """Tell whether ports call streams so: `hidden_states` before a number, `output` behind it."""
+    if words:
+        return is_stream(stem) and GIVEN.fullmatch(words) is not None
+    return is_stream(stem) or USUAL.fullmatch(stem) is not None
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
 from lockstep.parity.graph import Graph, record
 from lockstep.parity.naming.align import MOVES, Alignment, Shape, move_between
+from lockstep.parity.naming.first_layer import first_layer
 from lockstep.parity.naming.names import CACHED, parted, step_of
 from lockstep.parity.naming.plan import aligned
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -63,7 +65,9 @@ def read_passes(
     """Return the graph of all that a dump holds, its steps too, and where each tap of it is."""
     fed = fed_to(dump, tokens)
     graph = graph_of(model, fed, None if fed.pads is None else positions_of(fed.pads))
-    sides = joined(aligned(dump, shapes_in_prompt(graph, fed), names), graph, fed)
+    first = partial(first_layer, model, fed.tokens[:, : fed.lengths[0]])
+    values = first if fed.pads is None else None
+    sides = joined(aligned(dump, shapes_in_prompt(graph, fed), names, values), graph, fed)
     return with_caches(graph, sides.caches), sides
 
 

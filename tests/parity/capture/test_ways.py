@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.parity.capture.ways import ways_of
+from lockstep.parity.capture.ways import sums_in_half, ways_of
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.faults import catalogue
 
@@ -36,3 +36,16 @@ def test_the_ways_of_llama_cpp_go_first():
 def test_of_others_nothing_is_known():
     for about in ({}, {"backend": "mine"}, {"library": "mine"}):
         assert ways(**about).ordered(catalogue()) == catalogue() and not ways(**about).scales_later
+
+
+def test_packed_sums_of_mlx_in_half_precision_are_told():
+    """On a CPU they are far from the truth, and no engine's rounding explains them."""
+    mlx, torch = (
+        Dump(Path("port"), {}, dict.__getitem__, {"backend": one}) for one in ("mlx", "torch")
+    )
+    assert "float16" in sums_in_half(mlx, "float16", packed=True)[0]
+    assert sums_in_half(mlx, "float32", packed=True) == []
+    assert sums_in_half(mlx, "bfloat16", packed=False) == sums_in_half(
+        torch, "float16", packed=True
+    )
+    assert sums_in_half(torch, "float16", packed=True) == []

@@ -102,3 +102,34 @@ def test_what_is_no_dump_is_refused(tmp_path, data, core):
     (tmp_path / "port.safetensors").write_bytes(data)
     with pytest.raises(InputError, match=core):
         open_dump(tmp_path / "port.safetensors")
+
+
+def test_shards_of_a_folder_are_one_dump(tmp_path):
+    """By hand; read whole and in parts, with what any of them says."""
+    values = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(2, np.float32)}
+    save_file({"a": values["a"]}, tmp_path / "x-00001-of-00002.safetensors", TRACE)
+    save_file({"b": values["b"]}, tmp_path / "x-00002-of-00002.safetensors")
+    found = open_dump(tmp_path)
+    assert found.tokens == [1, 2] and found.shapes == {"a": (2, 3), "b": (2,)}
+    for name, value in values.items():
+        np.testing.assert_array_equal(found.read(name), value)
+    np.testing.assert_array_equal(found.parts("a").read(2, 5), values["a"].ravel()[2:5])
+
+
+@pytest.mark.parametrize("change", [{"name": "a"}, {"tokens": "[1, 3]"}])
+def test_shards_that_contradict_each_other_are_refused(tmp_path, change):
+    ones = np.ones(2, np.float32)
+    save_file({"a": ones}, tmp_path / "1.safetensors", TRACE)
+    tokens = change.get("tokens", TRACE["tokens"])
+    save_file(
+        {change.get("name", "b"): ones}, tmp_path / "2.safetensors", TRACE | {"tokens": tokens}
+    )
+    with pytest.raises(InputError, match=r"both hold it|another file says another 'tokens'"):
+        open_dump(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["port.pt", "port.pth", "port.pkl"])
+def test_a_pickle_is_never_read_and_told_what_to_write(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"safetensors\.torch\.save_file"):
+        open_dump(tmp_path / name)

@@ -68,6 +68,7 @@ def projected(scale: float, a: np.ndarray = A, b: np.ndarray = B) -> np.ndarray:
     ("id", "name", "scale"),
     [
         ("lora-scale-divided-again", "", SCALE / RANK),
+        ("lora-scale-missing", "", 1.0),
         ("lora-alpha-not-divided", "", SCALE * RANK),
         ("lora-rslora-ignored", "divided by r", SCALE / math.sqrt(RANK)),
         ("lora-rslora-ignored", "divided by the root of r", SCALE * math.sqrt(RANK)),

@@ -292,3 +292,43 @@ def test_a_tail_is_left_out_by_loop():
     np.testing.assert_allclose(found, x[..., :32] @ rows[:, :32].T)
     assert variant("qmm-tail-tile", "tiles of 32")(tail(64).calls[1], tail(64)) is None
     assert variant("qmm-tail-tile", "tiles of 64")(graph.calls[1], graph) is None
+
+
+@pytest.mark.parametrize("kind", misread.MINIMA)
+def test_minima_by_law(kind):
+    """The middle of right and wrong sign is no minimum, and all minima are where that says."""
+    tensor = block(kind)
+    without = misread.without_minima(tensor.blocks.reshape(2, -1), kind).reshape(1, -1)
+    octets = tensor.blocks.reshape(2, -1)
+    other = misread.other_sign(octets, kind).reshape(1, -1)
+    right, flipped, none = (
+        dense(ops, replace(tensor, blocks=one), np.float64)
+        for one in (tensor.blocks, other, without)
+    )
+    np.testing.assert_allclose((right + flipped) / 2, none, rtol=1e-6)
+    assert not np.array_equal(right, none)
+
+
+@pytest.mark.parametrize("kind", misread.MINIMA)
+def test_exchanged_steps_by_law(kind):
+    """Twice is nothing; of equal steps once is nothing; of others it is something."""
+    octets = block(kind).blocks.reshape(2, -1).copy()
+    twice = misread.exchanged_steps(misread.exchanged_steps(octets, kind), kind)
+    np.testing.assert_array_equal(twice, octets)
+    np.testing.assert_array_equal(misread.exchanged_steps(octets, kind), octets)
+    place = misread.MINIMA[kind]
+    octets[:, place : place + 2] = np.array([0.25], "<f2").view(np.uint8)
+    found = misread.exchanged_steps(octets, kind)
+    np.testing.assert_array_equal(found[:, place - 2 : place], octets[:, place : place + 2])
+
+
+@pytest.mark.parametrize("pack", [q4_0, q8_0])
+def test_steps_taken_for_bfloat16_by_formula(pack):
+    """By law: each block by the ratio of what its two bytes are in either type."""
+    tensor = pack(WEIGHT)
+    right = dense(ops, tensor, np.float64).reshape(-1, 32)
+    found = dense(ops, misread.bfloat16_step(ops, tensor), np.float64).reshape(-1, 32)
+    octets = tensor.blocks.reshape(-1, BLOCKS[tensor.format][1])[:, :2].copy().view("<u2")
+    as_bfloat16 = (octets.astype(np.uint32) << 16).view(np.float32).astype(float)
+    expected = right * as_bfloat16 / octets.view("<f2").astype(float)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-30)

@@ -7,7 +7,10 @@ sigmoid of ln p is p / (1 + p).
 import numpy as np
 import pytest
 
+from lockstep.parity.faults.routers import Routing
 from lockstep.parity.graph import Conflict
+from lockstep.parity.noise import namespace
+from lockstep.parity.noise.conventions import ROUTING, SUMS
 from lockstep.reference.checkpoint.stack import Stack
 from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
 
@@ -162,3 +165,14 @@ def test_up_to_ten_experts_have_the_same_order_as_text():
         call(1, "experts", np.ones((1, 1, 2)), Value(0), *stacks, per_token=10),
     )
     assert variant("moe-expert-order")(graph.calls[1], graph) is None
+
+
+@pytest.mark.parametrize("convention", range(len(ROUTING)))
+def test_a_step_that_is_right_leaves_every_bit_in_every_convention(convention):
+    """Else a bug of no size would be told from the right weights by where they are rounded."""
+    ops = namespace(SUMS | ROUTING[convention])
+    logits = np.random.default_rng(5).normal(size=(1, 9, 6)).astype(np.float16)
+    right = ops.top_k_routing(logits, per_token=2, normalize=True)
+    again = Routing()(ops, logits, per_token=2, normalize=True)
+    assert again.dtype == right.dtype
+    np.testing.assert_array_equal(again, right)

@@ -70,6 +70,24 @@ def moved(shape, wanted):
     [
         ((B, L, D), (B, L, D), lambda x: x, []),
         ((L, D), (1, L, D), lambda x: x[None], ["batch axis added in 1 tensors"]),
+        (
+            (L, B, H, D),
+            (B, L, H, D),
+            lambda x: x.transpose(1, 0, 2, 3),
+            ["batch and tokens swapped in 1 tensors"],
+        ),
+        (
+            (L, B, H, D),
+            (B, H, L, D),
+            lambda x: x.transpose(1, 2, 0, 3),
+            ["batch and tokens swapped, heads and tokens swapped in 1 tensors"],
+        ),
+        (
+            (L, B, H, D),
+            (B, L, H * D),
+            lambda x: x.transpose(1, 0, 2, 3).reshape(B, L, H * D),
+            ["batch and tokens swapped, heads merged or split in 1 tensors"],
+        ),
         ((1, L, D), (L, D), lambda x: x[0], ["batch axis dropped in 1 tensors"]),
         (
             (B, H, L, D),

@@ -67,3 +67,35 @@ def test_names_that_are_known_stay_and_strangers_are_left(known, tmp_path):
     names = {tap: tap for tap in known} | {"blocks.0.attn.wq": "model.embed_tokens"}
     found = aligned(theirs(known, names, tmp_path), known)
     assert found.plan == [] and found.names["blocks.0.attn.wq"] == "blocks.0.attn.wq"
+
+
+def test_taps_counted_from_1_and_averages_over_heads_are_told(known, tmp_path):
+    """An average is compared with nothing; else a right port would have a wrong shape."""
+    names = {tap.replace("layers.1", "layers.2").replace("layers.0", "layers.1"): tap
+             for tap in known}  # fmt: skip
+    shapes = {name: known[tap] for name, tap in names.items()}
+    probs = [name for name in names if name.endswith("probs")]
+    shapes |= {name: known[names[name]][2:] for name in probs}
+    found = aligned(Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name])), known)
+    assert {name: tap for tap, name in found.names.items() if tap in known} == {
+        name: tap for name, tap in names.items() if name not in probs
+    }
+    assert [line.partition(" of")[0] for line in found.plan[:2]] == [
+        "layers", "one matrix for all heads in 2 tensors, as averages are: compared with nothing"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelled", ["net.model.layers.{}", "model.layers.{}"])
+def test_a_module_and_its_last_part_are_one_tap_behind_wrappers_and_counted_from_1(
+    known, tmp_path, spelled
+):
+    begin = int(spelled.startswith("model"))
+    parts = {
+        spelled.format(n + begin) + part: f"model.layers.{n}.self_attn.o_proj"
+        for n in (0, 1)
+        for part in (".self_attn", ".self_attn.o_proj")
+    }
+    shapes = {name: known[tap] for name, tap in parts.items()}
+    found = aligned(Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name])), known)
+    for name, tap in parts.items():
+        assert (found.names.get(tap) == name) is name.endswith("o_proj")

@@ -143,6 +143,14 @@ def test_another_table_is_not_that_of_the_tokens(name):
     assert recover({name: (1, 7, 8)}, {"model.embed_tokens": (1, 7, 8)}).names == {}
 
 
+def test_an_embedding_may_be_with_that_of_its_place_or_without():
+    """In GPT-2 two taps may be called so, and a right port would be accused of either."""
+    two = {"transformer.wte": (1, 7, 8), "transformer.drop": (1, 7, 8)}
+    for name in ("embedding", "embeddings", "model.embed"):
+        assert recover_taps({name: (1, 7, 8)}, two).names == {}
+    assert recover_taps({"tok_emb": (1, 7, 8)}, two).names == {"tok_emb": "transformer.wte"}
+
+
 def test_norms_of_gemma_are_not_guessed():
     """`ffn_norm` is what stands before the MLP: in Llama one name of ours, in Gemma another."""
     theirs = layered("ffn_norm", stem="blocks")

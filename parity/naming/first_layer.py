@@ -1,0 +1,67 @@
+"""What the reference makes of a prompt in its first layer, to know names by values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from lockstep.reference.model import Model
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """The reference's own values, (1, L, ...), and the norm behind its last layer.
+
+    `taps` holds all that is made up to the end of layer 0, `before` names the stream that enters
+    it, `behind` the one that leaves it. `norm` is the tap of the last norm, `gain` (E,) and `bias`
+    (E,) its weights; a norm without a mean has no bias.
+    """
+
+    taps: Mapping[str, np.ndarray]
+    before: str
+    behind: str
+    layers: int
+    norm: str
+    gain: np.ndarray
+    bias: np.ndarray | None
+
+    def layer(self, number: int) -> str:
+        """Return the tap of the stream behind a layer."""
+        return f"{self.behind.removesuffix('0')}{number}"
+
+    def is_normed(self, x: np.ndarray) -> bool:
+        """Say whether rows (..., E) come out of the last norm, rightly weighed or not.
+
+        Without its gain, or with 1 too much of it, they are no stream either.
+        """
+        gains = (self.gain, np.ones_like(self.gain), 1 + self.gain)
+        return any(self.has_unit_rows(x, gain) for gain in gains)
+
+    def has_unit_rows(self, x: np.ndarray, gain: np.ndarray) -> bool:
+        rows = (x if self.bias is None else x - self.bias) / np.where(gain == 0, np.inf, gain)
+        size = np.sqrt(np.mean(np.square(rows), -1))
+        return bool(np.all(np.abs(size - 1) < UNIT))
+
+
+UNIT = 0.02  # how far eps, and rounding to half precision, may take the size of a normed row from 1
+
+
+@np.errstate(all="ignore")
+def first_layer(model: Model, tokens: np.ndarray) -> FirstLayer:
+    """Run the reference over tokens (1, L) as far as its first layer goes."""
+    taps: dict[str, np.ndarray] = {}
+    (before, _), (behind, _) = islice(model.stages(tokens, trace=taps.__setitem__), 2)
+    norm = "transformer.ln_f" if behind.startswith("transformer.") else "model.norm"
+    checkpoint = model.checkpoint
+    bias = weight(model, f"{norm}.bias") if checkpoint.has(f"{norm}.bias") else None
+    layers = checkpoint.config.num_hidden_layers
+    return FirstLayer(taps, before, behind, layers, norm, weight(model, f"{norm}.weight"), bias)
+
+
+def weight(model: Model, name: str) -> np.ndarray:
+    stored: Any = model.adapters.weights.get(name)
+    return np.asarray(model.checkpoint.tensor(name) if stored is None else stored, np.float32)
