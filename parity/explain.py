@@ -35,6 +35,7 @@ from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
 from lockstep.parity.explaining.said.report import listed, remark
 from lockstep.parity.explaining.searching.untrained import Random, untrained, untrained_beside
+from lockstep.parity.explaining.searching.untrained_and_more import untrained_and_more
 from lockstep.parity.explaining.steps.steps import read_passes
 from lockstep.parity.explaining.steps.whereabouts import whereabouts
 from lockstep.parity.explaining.whole_runs import whole_runs
@@ -158,6 +159,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)
     random += untrained_beside(case)
+    case.open = but_for(random, case.open)
+    random += untrained_and_more(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
     explained = winners(case.explained, case.trial)

@@ -113,8 +113,10 @@ def in_half(name: str) -> Callable[..., Any]:
 
 
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
+    """Share each key out among the queries that see it; one that none sees stays out."""
     seen = np.broadcast_to(mask, scores.shape).swapaxes(-1, -2)
-    return ops.softmax(scores.swapaxes(-1, -2), seen, **options).swapaxes(-1, -2)
+    shared = ops.softmax(scores.swapaxes(-1, -2), seen, **options).swapaxes(-1, -2)
+    return np.where(mask, shared, shared.dtype.type(0))
 
 
 def over_heads(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:

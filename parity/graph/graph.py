@@ -102,8 +102,14 @@ class Graph:
         return tuple(self.calls[number].place for number in piece.calls)
 
     def several(self, piece: Piece) -> bool:
-        """Say whether a piece is of several layers."""
-        return len({self.calls[number].layer for number in piece.calls} - {None}) > 1
+        """Say whether a piece is of several layers. What they share, as their mask, is of none."""
+        calls = (self.calls[number] for number in piece.calls if not self.shared(number))
+        return len({call.layer for call in calls} - {None}) > 1
+
+    def shared(self, number: int) -> bool:
+        """Say whether more than one layer takes what a call gives."""
+        takers = {self.calls[taker].layer for taker in self.consumers[number]}
+        return len(takers - {None}) > 1
 
     def input_shape(self, call: Call, index: int) -> Shape:
         """Return the shape of a value that goes into a call, before anything is rewritten.

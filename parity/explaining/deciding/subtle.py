@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.deciding.other_readings import readings
+from lockstep.parity.explaining.deciding.two_roundings import heard_together
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
@@ -47,9 +48,13 @@ def quiet_beside(case: Case, ballot: Ballot) -> list[tuple[Chosen, Votes]]:
     quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
     led = led_to(ballot, quiet)
     quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]
+    won = outvoted(ballot, quiet)
+    won += heard_together(
+        ballot, [one for one in quiet if all(one.id != bug.id for bug, _, _ in won)]
+    )
     return [
         (Chosen(one, voters, [atom for piece in voters for atom in atoms(one, piece)]), votes)
-        for one, votes, voters in (*led, *outvoted(ballot, quiet))
+        for one, votes, voters in (*led, *won)
     ]
 
 
@@ -64,8 +69,7 @@ def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
         votes = {one: ballot.vote(one, piece) for one in variants if atoms(one, piece)}
         best = max(votes, key=lambda one: votes[one].fault, default=None)
         if best is not None and votes[best].fault > votes[best].right:
-            known = ballot.named.get(piece.target, frozenset())
-            ballot.named[piece.target] = known | {*atoms(best, piece)}
+            ballot.take(best, piece)
 
 
 def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:

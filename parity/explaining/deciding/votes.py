@@ -92,6 +92,13 @@ class Ballot:
                 self.conventions[key] = max(self.conventions[key], other, key=lambda one: one[1])
         return self.conventions[key]
 
+    def take(self, hypothesis: Hypothesis, piece: Piece) -> None:
+        """Take a bug for granted in a piece; how pieces of its kind round is found out anew."""
+        known = self.named.get(piece.target, frozenset())
+        self.named[piece.target] = known | {*atoms(hypothesis, piece)}
+        kind = self.trial.graph.kind(piece)
+        self.conventions = {key: one for key, one in self.conventions.items() if key[0] != kind}
+
     def votes(self, hypothesis: Hypothesis) -> tuple[Votes, list[Piece]]:
         """Let every piece vote in which a hypothesis acts; return the pieces that did."""
         total, voters = Votes(), []
@@ -174,7 +181,8 @@ def outvoted(
     """Return the bugs that win their vote, the clearest first, each given those before it.
 
     A relative of a bug wins against the right computation too, since it turns many of the same
-    bits; so the others vote again once the clearest is taken for granted.
+    bits; so the others vote again once the clearest is taken for granted. So do those that lost:
+    where a bug turns nearly all bits, no other one is heard beside it.
     """
     won: list[tuple[Hypothesis, Votes, list[Piece]]] = []
     waiting = list(hypotheses)
@@ -186,9 +194,8 @@ def outvoted(
         best = champion(ballot, found)
         won.append(best)
         for piece in best[2]:
-            known = ballot.named.get(piece.target, frozenset())
-            ballot.named[piece.target] = known | {*atoms(best[0], piece)}
-        waiting = [entry[0] for entry in found if entry[0] is not best[0]]
+            ballot.take(best[0], piece)
+        waiting = [one for one in waiting if one is not best[0]]
     return won
 
 

@@ -42,8 +42,7 @@ def led_to(
         best, (_, votes, pieces) = max(firm, key=lambda entry: entry[1][0])
         found.append((best, votes, pieces))
         for piece in pieces:
-            known = ballot.named.get(piece.target, frozenset())
-            ballot.named[piece.target] = known | {*atoms(best, piece)}
+            ballot.take(best, piece)
         waiting = [one for one in waiting if one.id != best.id]
     return found
 

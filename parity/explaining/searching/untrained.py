@@ -41,11 +41,15 @@ CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
 
 @dataclass(frozen=True)
 class Sample:
-    """The matrices of a projection, the port's and the right one, as far as its inputs see them."""
+    """The matrices of a projection, the port's and the right one, as far as its inputs see them.
+
+    `left` is the share of the port's output that no matrix makes of these inputs.
+    """
 
     port: np.ndarray
     right: np.ndarray
     inputs: int
+    left: float = 0.0
 
     @property
     def tolerance(self) -> float:
@@ -252,8 +256,9 @@ def sampled(
     left, lengths = left[:, lengths > steep], lengths[lengths > steep]
     if beside and not comes_from(left, port):
         return None
+    rest = left_over(left, port)
     port, right = (left.T @ one / lengths[:, None] for one in (port, right))
-    return Sample(port, right, x.shape[-1])
+    return Sample(port, right, x.shape[-1], rest)
 
 
 def comes_from(left: np.ndarray, port: np.ndarray) -> bool:
@@ -262,8 +267,13 @@ def comes_from(left: np.ndarray, port: np.ndarray) -> bool:
     Any rows do if there are no more of them than directions, so a few more are asked for.
     """
     tokens, directions = left.shape
-    off = np.linalg.norm(port - left @ (left.T @ port))
-    return tokens >= directions + SPARE and bool(off <= OFF * np.linalg.norm(port))
+    return tokens >= directions + SPARE and left_over(left, port) <= OFF
+
+
+@np.errstate(all="ignore")  # a port may have noughts alone
+def left_over(left: np.ndarray, port: np.ndarray) -> float:
+    """Return the share of the port's rows (T, N) that no matrix makes of inputs."""
+    return float(np.linalg.norm(port - left @ (left.T @ port)) / np.linalg.norm(port))
 
 
 def usual(port: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -6,8 +6,9 @@ import pytest
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.attention import FAULTS
+from lockstep.parity.faults.attention import FAULTS, over_queries
 from lockstep.parity.graph import Evaluator, Graph, Value
+from lockstep.reference import ops
 from tests.parity.explaining.ports import graph_of as small_graph
 from tests.parity.explaining.ports import model_of
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
@@ -227,6 +228,18 @@ def test_softmax_over_queries_and_heads_by_loop():
     found = wrong(softmax(seen, given), variant("softmax-wrong-axis", "over heads"))
     shares = np.exp(given[0]) / np.exp(given[0]).sum(axis=0)
     np.testing.assert_allclose(found[0], np.where(seen, shares, 0), atol=1e-13)
+
+
+def test_a_key_that_no_query_sees_is_shared_out_among_none():
+    """By loop: of an inverted mask no query sees the first key, and the last one sees nothing."""
+    given = RNG.standard_normal((1, 3, LENGTH, LENGTH))
+    seen = np.triu(np.ones((LENGTH, LENGTH), bool), k=1)
+    found = over_queries(ops, given, seen, masked_row="uniform")
+    assert not found[..., 0].any() and not found[..., -1, :].any()
+    for key in range(1, LENGTH):
+        powers = np.where(seen[:, key], np.exp(given[0, :, :, key]), 0)
+        expected = powers / powers.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(found[0, :, :, key], expected, atol=1e-13)
 
 
 @pytest.mark.parametrize(("name", "eps"), [("in bfloat16", 2**-8), ("in float16", 2**-11)])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.deciding import votes as module
-from lockstep.parity.explaining.deciding.votes import Ballot, Votes
+from lockstep.parity.explaining.deciding.votes import Ballot, Votes, outvoted
 from lockstep.parity.graph.graph import Graph, Piece
-from tests.parity.explaining.ports import explained, port
+from tests.parity.explaining.ports import explained, graph_of, port
 
 NAME = "models/sliding_bfloat16"
 BUG = "rms-eps-wrong"  # 1e-5, where the model has 1e-6
@@ -82,8 +82,8 @@ def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them
     """By hand: one rounding turns the bits of all later tokens there, and so may any quiet bug."""
     bug, cast = SimpleNamespace(calls=frozenset([0, 1])), Votes(8, 0, 0, 8)
     calls = [SimpleNamespace(layer=layer) for layer in layers]
-    graph = SimpleNamespace(calls=calls)
-    graph.several = partial(Graph.several, graph)
+    graph = SimpleNamespace(calls=calls, consumers=[()] * len(calls))
+    graph.shared, graph.several = partial(Graph.shared, graph), partial(Graph.several, graph)
     ballot = Ballot(SimpleNamespace(graph=graph), [], {})  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {})
     monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, 0.99 if more else 0.85))
@@ -109,3 +109,34 @@ def test_the_convention_of_right_calls_is_tried_with_a_bug(monkeypatch):
     monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {3: None} if [*more] else {})
     assert ballot.convention(ballot.kinds["mlp",][0], None) == ("right", 0.4)
     assert ballot.convention(ballot.kinds["mlp",][0], "bug") == ("right", 1.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_who_lost_votes_again_beside_the_winner_as_its_pieces_round_then(monkeypatch):
+    """By hand: the winner turns nearly all bits, and no other bug is heard before it is known."""
+    trial = SimpleNamespace(graph=SimpleNamespace(kind=lambda piece: ("attention",)))
+    piece = Piece(3, (3,))
+    ballot = Ballot(trial, [piece], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(module, "atoms", lambda one, piece: [one])
+    monkeypatch.setattr(module, "convention_of", lambda trial, pairs: (None, len(pairs[0][1])))
+    monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {*ballot.named.get(3, ())})
+
+    def votes(one):
+        heard = one == "loud" or ballot.convention(piece, None)[1] == 1
+        return (Votes(8, 0, 0, 8), [piece]) if heard else (Votes(), [])
+
+    monkeypatch.setattr(ballot, "votes", votes)
+    assert ballot.convention(piece, None)[1] == 0
+    won = outvoted(ballot, ["quiet", "loud"])  # pyright: ignore[reportArgumentType]
+    assert [one for one, _, _ in won] == ["loud", "quiet"]
+
+
+@pytest.mark.parametrize("name", ["models/sliding_bfloat16", "models/untied_float32"])
+def test_a_mask_that_layers_share_makes_no_piece_one_of_several(name):
+    """By witness: attention is one layer's, though its mask and tables are made with the first."""
+    graph = graph_of(name)
+    taps = {graph.taps[tap]: None for tap in port(name)}
+    pieces = [*graph.pieces(taps)]
+    assert any(graph.shared(number) for piece in pieces for number in piece.calls)
+    assert not any(map(graph.several, pieces))
+    whole = graph.piece(graph.taps["logits"], dict.fromkeys([graph.taps["logits"]]))
+    assert graph.several(whole)

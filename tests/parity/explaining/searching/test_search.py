@@ -137,14 +137,16 @@ def test_two_bugs_that_undo_each_other_are_left_out_together():
     assert search.needed(true) == true
 
 
-def search_in(bugs: dict[str, str], dtype: str) -> tuple[Search, frozenset[Atom]]:
-    """Return the search over the first layer of a port with some bugs, and these bugs there."""
+def search_in(
+    bugs: dict[str, str], dtype: str, level: str = "layers", tap: str = "model.layers.0"
+) -> tuple[Search, frozenset[Atom]]:
+    """Return the search over a piece of a port with some bugs, and these bugs there."""
     name = "models/untied_float32"
     model, graph = model_of(name), graph_of(name)
-    taps = port(name, [f"{id}[{bugs[id]}]" for id in bugs], dtype=dtype, level="layers")
+    taps = port(name, [f"{id}[{bugs[id]}]" for id in bugs], dtype=dtype, level=level)
     values = {graph.taps[tap]: value for tap, value in taps.items()}
     trial = Trial(graph, model.ops, np.dtype(dtype), values, Tensors(model.checkpoint))
-    piece = graph.piece(graph.taps["model.layers.0"], values)
+    piece = graph.piece(graph.taps[tap], values)
     here = frozenset(
         Atom(one, one.calls & frozenset(piece.calls))
         for one in hypotheses(catalogue(), graph)
@@ -169,6 +171,15 @@ def test_a_brief_search_goes_token_by_token_alone():
     assert len([*search.attempts(ways, search.atoms)]) == 2
     search.brief = True
     assert [attempt for attempt, _, _ in search.attempts(ways, search.atoms)] == [search.staged]
+
+
+def test_what_explains_one_token_of_a_norm_by_chance_hides_nothing(monkeypatch):
+    """By law: all tokens together have these bugs alone, whatever the first one was taken for."""
+    bugs = {"norm-plus-one-twice": "", "norm-eps-inflated-by-rescale": ""}
+    search, both = search_in(bugs, "float32", "modules", "model.norm")
+    monkeypatch.setattr(search, "staged", lambda *_: [])
+    found = search.sets(search.atoms, [], [])
+    assert len(both) == 2 and found == [both]
 
 
 def test_a_bug_that_makes_noise_is_tried_on_what_all_but_explains_a_piece():

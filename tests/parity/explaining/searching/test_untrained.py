@@ -74,13 +74,15 @@ def test_a_right_port_was_loaded():
     assert explained(NAME, RIGHT).verdict == "clean"
 
 
-def behind_heads(taps, bug, graph, weight_of):
+def behind_heads(taps, bugs, graph, weight_of):
     """Return a dump in which the second layer's heads, wrong as they are, meet another matrix."""
     model, tap = model_of(NAME), "model.layers.1.self_attn.o_proj"
     (call,) = (one for one in graph.calls if tap in one.taps)
     values = {number: taps[tap] for tap, number in graph.taps.items() if tap in taps}
     run = Evaluator(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
-    calls = {one.number: rewrite_of(bug)(one, graph) or one for one in graph.calls}
+    calls = {one.number: one for one in graph.calls}
+    for rewrite in map(rewrite_of, bugs):
+        calls = {number: rewrite(one, graph) or one for number, one in calls.items()}
     wrong = call.with_changed(1, lambda ops, weight: weight_of(weight.shape).astype(np.float32))
     return taps | {tap: run.target(call.number, calls | {call.number: wrong})}
 
@@ -124,7 +126,7 @@ def test_random_numbers_are_named_beside_bugs_that_like_pieces_have():
     known = [one for one in catalogue() if one.id in (bug, "strict-false-drops-tensors")]
     for deviation, names in ((0.02, {one.id for one in known}), (0.2, {bug})):
         found = explained(
-            NAME, behind_heads(taps, bug, graph, drawn(deviation)), known, length=prompt
+            NAME, behind_heads(taps, [bug], graph, drawn(deviation)), known, length=prompt
         )
         assert ids(found) == names
         tap = "model.layers.1.self_attn.o_proj"

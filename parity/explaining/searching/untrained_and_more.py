@@ -1,0 +1,91 @@
+"""Random numbers in a projection's place, in a layer that has one bug more than the other layers.
+
+What goes into the projection is known only with that bug. With the right one a matrix makes the
+port's output of it, and its numbers are as large as fresh ones; with a wrong one none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
+from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
+from lockstep.parity.explaining.searching.untrained import Random, Sample, sampled, told
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+    from lockstep.parity.graph import Call
+    from lockstep.parity.graph.graph import Piece
+
+SETS = 3  # of those that explain like pieces, which one bug more is tried beside
+ALIKE = 2.0  # times what the best leaves, for another bug to do as well
+
+
+class More(NamedTuple):
+    """A bug beside those that like pieces have, what any matrix leaves, and what is said then."""
+
+    left: float
+    atom: Atom
+    random: Named
+
+
+def untrained_and_more(case: Case) -> Iterator[Random]:
+    """Yield of the pieces that nothing explains the random numbers and the one bug more."""
+    for piece in case.open:
+        found = sorted(tried(case, piece), key=lambda one: (one.left, one.atom.hypothesis.order))
+        if found:
+            yield Random(piece, found[0].random, seen=True)
+            yield Random(piece, said(case, piece, found), seen=True)
+
+
+def tried(case: Case, piece: Piece) -> Iterator[More]:
+    """Yield what shows random numbers, of each bug more."""
+    target = case.graph.calls[piece.target]
+    for atoms in case.taught(piece)[:SETS] if target.op == "linear" else ():
+        for atom in others(case, piece, atoms):
+            sample = sample_with(case, target, atoms | {atom})
+            random = None if sample is None else told(target, case, sample, piece)
+            if sample is not None and random is not None:
+                yield More(sample.left, atom, random)
+
+
+def sample_with(case: Case, target: Call, atoms: Atoms) -> Sample | None:
+    """Return what the inputs of a projection show, with some bugs; None if that cannot be."""
+    calls = rewritten(atoms, case.graph)
+    try:
+        value = case.dumped[target.number]
+        return None if calls is None else sampled(target, case, value, beside=calls)
+    except ValueError:  # shapes that this model does not have
+        return None
+
+
+def others(case: Case, piece: Piece, atoms: Atoms) -> Iterator[Atom]:
+    """Yield the bugs that act before a projection, beside those that are known."""
+    for atom in case.candidates(piece):
+        if atom not in atoms and piece.target not in atom.calls:
+            yield atom
+
+
+def said(case: Case, piece: Piece, found: list[More]) -> Named:
+    """Return the bug more; who fits as well has left as little."""
+    best, judged = found[0].atom.hypothesis, case.judged[piece.target]
+    alike = [one.atom.hypothesis for one in found if one.left <= ALIKE * found[0].left]
+    layer = case.graph.calls[piece.target].layer
+    ties = sorted({one.id for one in alike} - {best.id})[:MOST_TIES]
+    return Named(
+        id=best.id,
+        variant=best.variant or None,
+        taps=[case.tap(piece)],
+        layers=[] if layer is None else [layer],
+        confidence=round(0.99 / (1 + len(ties)), 3),
+        residual_before=judged.own_error,
+        residual_after=judged.own_error,  # nobody knows the numbers behind it
+        noise=judged.noise,
+        runner_up=None,
+        also_fits=ties,
+        fix=best.fault.fix,
+        wrong=best.fault.wrong,
+        right=best.fault.right,
+    )
