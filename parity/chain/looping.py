@@ -9,6 +9,7 @@ from lockstep.parity.chain.fitting import Candidate, Fit
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.replay import Run, missed
 from lockstep.parity.chain.said import Said
+from lockstep.parity.cli import output
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.reference.checkpoint.errors import InputError
@@ -25,7 +26,7 @@ def judge_answer(
     known = {one.id: one for one in mistakes}
     tokens, answer, found = run.tokens, run.answer, []
     if echoes(run):
-        told = f"the answer begins with the {len(tokens)} ids of the prompt"
+        told = f"the answer begins with the prompt, {output.counted(tokens, 'id')}"
         found += counted(known, "prompt-echoed", "", len(tokens) / len(answer), told)
         run = replace(run, answer=answer[len(tokens) :])
     settings = said.settings or {}
@@ -76,7 +77,8 @@ def ended(known: dict[str, Mistake], answer: Sequence[int], ends: set[int]) -> I
     if not passed:
         return
     at = next(at for at, token in enumerate(answer) if token in ends)
-    told = f"id {answer[at]} at place {at} ends the text, and {len(answer) - 1 - at} ids follow"
+    more = output.counted(answer[at + 1 :], "id follows", "ids follow")
+    told = f"id {answer[at]} at place {at} ends the text, and {more}"
     share = (len(answer) - 1 - at) / len(answer)
     stopped = answer[-1] in ends and answer[-1] not in passed
     first, other = ("eos-set-incomplete", "eos-ignored") if stopped else (
@@ -92,7 +94,7 @@ def length(
 ) -> list[Named]:
     """Find an answer that is longer than it may be, or ends before its time."""
     answer = run.answer
-    told = f"{len(answer)} ids, where {limit} were asked for"
+    told = f"{output.counted(answer, 'id')}, where {limit} were asked for"
     stopped = bool(answer) and answer[-1] in ends
     if len(answer) == limit + 1:
         return counted(known, "max-tokens-off-by-one", "one more", 1 / len(answer), told)

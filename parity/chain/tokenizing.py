@@ -8,6 +8,7 @@ from lockstep.parity.chain.fitting import Fit, best_fit, candidates
 from lockstep.parity.chain.named import named
 from lockstep.parity.chain.prompt import Prompt, prompt_of
 from lockstep.parity.chain.said import Said
+from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
 from lockstep.parity.faults.mistake import Edit, Mistake
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -74,12 +75,8 @@ def alike(ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 def told_sizes(right: Sequence[int], tokens: Sequence[int]) -> str:
     where = alike(right, tokens)
-    sizes = (
-        f"{len(tokens)} ids"
-        if len(tokens) == len(right)
-        else (f"{len(tokens)} ids for {len(right)}")
-    )
-    return f"{sizes}, other ones from number {where} on"
+    wanted = "" if len(tokens) == len(right) else f" for {len(right)}"
+    return f"{counted(tokens, 'id')}{wanted}, other ones from number {where} on"
 
 
 def where_they_part(prompt: Prompt, right: Sequence[int], tokens: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep.parity.cli.arguments import ids
-from lockstep.parity.cli.output import emit, table
+from lockstep.parity.cli.output import counted, emit, table
 from lockstep.parity.cli.sampling import add_sampling
 from lockstep.parity.decoders import NAMES, add_options, decoder_of
 
@@ -132,7 +132,7 @@ def described(found: dict[str, Any]) -> str:
         )
     told = (
         f"{found['decoded']} tokens decoded greedily on {found['backend']}, {found['dtype']}, "
-        f"{found['rounds']} rounds in turn after a warm-up"
+        f"{counted(found['rounds'], 'round')} in turn after a warm-up"
     )
     return "\n".join([table(rows, right=frozenset(range(2, 12))), "", told])
 

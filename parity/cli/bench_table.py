@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.parity.cli.output import table
+from lockstep.parity.cli.output import counted, table
 
 HEAD = ("prefill", "", "", "decode", "", "", "first token", "peak memory", "dtype", "weights")
 LIMITS = ("reads at", "a token", "decode at most", "reached", "multiplies at", "prefill at most",
@@ -17,7 +17,7 @@ def described(found: dict[str, Any]) -> str:
     parts = [text for run in found["runs"] for text in tables(found, run)]
     told = (
         f"tokens a second, {found['decoded']} decoded after each prompt, "
-        f"{found['rounds']} rounds in turn after a warm-up"
+        f"{counted(found['rounds'], 'round')} in turn after a warm-up"
     )
     left_out = [f"left out: {line}" for line in found["left_out"]]
     return "\n\n".join([*parts, "\n".join([told, *left_out])])
@@ -25,7 +25,7 @@ def described(found: dict[str, Any]) -> str:
 
 def tables(found: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
     """Yield what the engines did with a prompt, and what the machine allows them."""
-    rows: list[tuple[str, ...]] = [(f"{run['prompt_tokens']} tokens of prompt", *HEAD)]
+    rows: list[tuple[str, ...]] = [(f"{counted(run['prompt_tokens'], 'token')} of prompt", *HEAD)]
     for about, one in zip(found["engines"], run["engines"], strict=True):
         same = "" if one["same_tokens"] else "  (other tokens)"
         rows.append((

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_ignore_config, add_model
-from lockstep.parity.cli.output import emit, printable, warn
+from lockstep.parity.cli.output import counted, emit, printable, warn
 
 HELP = "write a model with an adapter inside"
 EXAMPLE = "  lockstep fuse MODEL ADAPTER fused"
@@ -47,7 +47,7 @@ def check_json(options: Namespace) -> None:
 
 
 def described(made: dict[str, Any]) -> str:
-    lines = [f"{len(made['fused'])} weights fused of {made['tensors']} tensors"]
+    lines = [f"{counted(made['fused'], 'weight')} fused of {counted(made['tensors'], 'tensor')}"]
     if made["unpacked"]:
         lines.append(f"{len(made['unpacked'])} of them were packed and are dense now")
     if made["untied"]:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_ignore_config, add_model
-from lockstep.parity.cli.output import emit, in_units, table, warn
+from lockstep.parity.cli.output import counted, emit, in_units, table, warn
 
 HELP = "architecture, quantisation per tensor, parameters, memory"
 EXAMPLE = "  lockstep inspect MODEL"
@@ -40,7 +40,7 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
         *experts(config),
         ("vocabulary", f"{config['vocab_size']:,} tokens, head {tied}"),
         ("context", f"{found['context']:,} tokens{window}"),
-        ("parameters", f"{found['parameters']:,} in {len(found['tensors'])} tensors"),
+        ("parameters", f"{found['parameters']:,} in {counted(found['tensors'], 'tensor')}"),
         ("weights", f"{in_units(memory['weights'])} stored, "
                     f"{found['bits_per_weight']:.2f} bits each"),
         ("kv cache", f"{in_units(memory['cache_per_token'])} for each token, in float32"),
@@ -64,9 +64,9 @@ def described(found: dict[str, Any], *, tensors: bool) -> str:
 def layers(config: dict[str, Any]) -> str:
     """Tell how many layers there are and what their heads are, which full layers may have wider."""
     shape = (
-        f"{config['num_hidden_layers']} layers, width {config['hidden_size']}, "
-        f"{config['num_attention_heads']} heads of {config['head_dim']} "
-        f"over {config['num_key_value_heads']} key/value heads"
+        f"{counted(config['num_hidden_layers'], 'layer')}, width {config['hidden_size']}, "
+        f"{counted(config['num_attention_heads'], 'head')} of {config['head_dim']} "
+        f"over {counted(config['num_key_value_heads'], 'key/value head')}"
     )
     if "global_head_dim" not in config:
         return shape

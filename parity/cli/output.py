@@ -11,21 +11,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+NARROW = 24  # columns of a terminal that a column of text wants at least
+MANY = 4  # columns behind the first
 # What joins letters in Persian or Hindi, and the parts of an emoji.
 JOINERS = "\u200c\u200d"
 # A line that begins so, or has ##[ anywhere, is a command to GitHub's runner.
 COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
-def emit(options: Namespace, document: Callable[[], Any], text: Callable[[], str]) -> None:
-    """Print the text; write the JSON where --json says. `--json -` prints the JSON alone."""
+def emit(
+    options: Namespace, document: Callable[[], Any], text: Callable[[], str], *, fold: bool = True
+) -> None:
+    """Print the text; write the JSON where --json says. `--json -` prints the JSON alone.
+
+    On a terminal lines are as long as it is wide. A pipe gets them whole, and so does a text whose
+    lines mean something to what reads it: `fold` is false.
+    """
+    shown = fitted if fold else str
     if options.json is None:
-        return put(text())
+        return put(shown(text()))
     body = json.dumps(document(), indent=2, ensure_ascii=True, allow_nan=False)
     if options.json == "-":
         return put(body)
     write(Path(options.json), body + "\n")
-    return put(text())
+    return put(shown(text()))
 
 
 def put(text: str) -> None:
@@ -36,6 +45,33 @@ def put(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         silence()
+
+
+def fitted(text: str) -> str:
+    """Return text that fits the terminal it is printed on; as it is if that is none."""
+    from shutil import get_terminal_size
+
+    if sys.stdout is None or not sys.stdout.isatty():
+        return text
+    width = max(get_terminal_size().columns, 2 * NARROW)
+    return "\n".join(line if len(line) <= width else folded(line, width)
+                     for line in text.split("\n"))  # fmt: skip
+
+
+def folded(line: str, width: int) -> str:
+    """Return a line over several: what is over stands below its last column that leaves room.
+
+    A row of many columns holds figures, not a text in its last one: it goes on at the left.
+    """
+    from textwrap import fill
+
+    listed = re.match(r" *[0-9]+\. ", line)
+    indent = listed.end() if listed else len(line) - len(line.lstrip()) + 2
+    starts = [found.end() for found in re.finditer(r"(?<=\S) {2,}", line)]
+    texts = starts if len(starts) < MANY else []
+    under = max([indent, *(start for start in texts if start <= width - NARROW)])
+    return fill(line, width, subsequent_indent=" " * under, break_long_words=False,
+                break_on_hyphens=False, expand_tabs=False, replace_whitespace=False)  # fmt: skip
 
 
 def silence() -> None:
@@ -69,10 +105,10 @@ def harmless(char: str) -> bool:
     return char.isprintable() or char in "\n\t" + JOINERS or unicodedata.category(char) == "Zs"
 
 
-def counted(things: int | Sized, noun: str) -> str:
-    """Return a number with its noun: "1 token", "2 tokens"."""
+def counted(things: int | Sized, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 token", "2 tokens", "2 matrices"."""
     number = things if isinstance(things, int) else len(things)
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def warn(lines: list[str]) -> None:

@@ -57,7 +57,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     for name in COMMANDS:
         add_command(commands, name)
-    return parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    refuse = vars(options).pop("refuse")  # as the command does, which names its own help
+    if unknown:
+        refuse(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
 
 
 def add_command(commands: argparse._SubParsersAction, name: str) -> None:
@@ -74,4 +78,4 @@ def add_command(commands: argparse._SubParsersAction, name: str) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result as JSON; - prints it and nothing else"
     )
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=command.run, refuse=parser.error)

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_ignore_config, whole
-from lockstep.parity.cli.output import emit, in_units, printable, warn
+from lockstep.parity.cli.output import counted, emit, in_units, printable, warn
 
 HELP = "write a model with packed weights"
 EXAMPLE = "  lockstep quantize MODEL packed --bits 4 --keep lm_head --rule down_proj=6"
@@ -78,7 +78,8 @@ def recipe(options: Namespace) -> Any:
 
 
 def described(made: dict[str, Any]) -> str:
-    lines = [f"{count} matrices packed with {how}" for how, count in made["packed"].items()]
+    packed = made["packed"].items()
+    lines = [f"{counted(count, 'matrix', 'matrices')} packed with {how}" for how, count in packed]
     if made["kept"]:
         lines.append(f"{len(made['kept'])} stay dense: {', '.join(made['kept'][:4])}")
         lines[-1] += f" and {len(made['kept']) - 4} more" if len(made["kept"]) > 4 else ""

@@ -35,7 +35,7 @@ def run(options: Namespace) -> int:
 
         put(github(document))  # what printable() would do to a command is done in there
     made = {"command": document.command, "verdict": document.verdict, "written": written}
-    emit(options, lambda: made, lambda: said(options, document, written))
+    emit(options, lambda: made, lambda: said(options, document, written), fold=False)
     return 0
 
 

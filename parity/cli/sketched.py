@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.parity.cli.output import emit, printable, write
+from lockstep.parity.cli.output import counted, emit, printable, write
 
 if TYPE_CHECKING:
     from lockstep.parity.judging.result import Result
@@ -50,7 +50,7 @@ def next_(options: Namespace, result: Result) -> str:
         names = f"@{options.suspects}"
     elif len(result.suspects) > FEW:
         return printable(
-            f"next: {len(result.suspects)} taps to write whole; --suspects FILE lists them"
+            f"next: {counted(result.suspects, 'tap')} to write whole; --suspects FILE lists them"
         )
     step = step_of(result.first_divergence.name)
     decode = f" --decode {step}" if step else ""

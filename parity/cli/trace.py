@@ -207,4 +207,4 @@ def positions_of(said: str) -> str:
 
     rows = loads(said)
     counts = [len(row) for row in rows] if rows and isinstance(rows[0], list) else [len(rows)]
-    return f"{', '.join(map(str, counts))} positions"
+    return f"{', '.join(map(str, counts))} position{'' if counts == [1] else 's'}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.parity.cli.output import counted
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.judging.result import Result
@@ -38,7 +39,9 @@ class Shelf:
             raise InputError(path, "is no file of its own, so it is left as it is")
         change = changed(path, dump, whole=whole, dtype=dtype)
         if change is None:
-            self.say(f"left as it was: {shown(path)}, all {len(dump.shapes)} tensors agree")
+            self.say(
+                f"left as it was: {shown(path)}, no change in {counted(dump.shapes, 'tensor')}"
+            )
             return
         path.parent.mkdir(exist_ok=True)
         if whole:
@@ -57,7 +60,7 @@ def shown(path: Path) -> str:
 def changed(path: Path, dump: Dump, *, whole: bool, dtype: str | None) -> str | None:
     """Say how a golden differs from what is to be one now, None if it does not."""
     if not path.exists():
-        return f"new, {len(dump.shapes)} tensors"
+        return f"new, {counted(dump.shapes, 'tensor')}"
     try:
         result, _ = held(path, dump, whole=whole, dtype=dtype)
     except InputError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from lockstep.parity.cli.output import counted
 from lockstep.parity.judging.result import Tap
 from lockstep.parity.naming.names import parted
 from lockstep.parity.reports.markup import Markup, join, tag
@@ -85,7 +86,8 @@ def heat_map(
     ]  # fmt: skip
     table = tag("table", tag("caption", title, class_="hidden"), tag("thead", *heads(cells)),
                 tag("tbody", *body), class_="map")  # fmt: skip
-    more = tag("p", f"{cells.left_out} taps more are in the list below alone.", class_="note")
+    said = f"In the list below alone: {counted(cells.left_out, 'tap')} more."
+    more = tag("p", said, class_="note")
     frame = tag("div", table, class_="frame", role="region", aria_label=title, tabindex="0")
     return join(frame, more if cells.left_out else "")
 
@@ -93,7 +95,8 @@ def heat_map(
 def heads(cells: Grid) -> list[Markup]:
     """Return the columns' names: modules above, their parts, standing, below."""
     pairs = [split(column) for column in cells.columns]
-    above = [tag("th", module, colspan=len(list(group)), scope="colgroup" if module else None)
+    above = [tag("th", module, colspan=len(list(group)), scope="colgroup") if module
+             else tag("td", colspan=len(list(group)))
              for module, group in groupby(module for module, _ in pairs)]  # fmt: skip
     below = [tag("th", tag("span", part), scope="col", class_="part") for _, part in pairs]
     corner = tag("td", class_="corner")

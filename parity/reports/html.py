@@ -14,8 +14,9 @@ from lockstep.parity.cli.output import counted
 from lockstep.parity.reports.document import Document
 from lockstep.parity.reports.heat_map import Grid, Shade, accumulated, grids, heat_map, own
 from lockstep.parity.reports.markup import Markup, mono, prose, tag
-from lockstep.parity.reports.summary import Fix, figure, fixes, groups, headline, sentence
+from lockstep.parity.reports.summary import Fix, figure, fixes, headline, sentence
 from lockstep.parity.reports.tap_cards import card
+from lockstep.parity.reports.terminal import groups
 
 MOST_CARDS, MOST_FIXES, MOST_LINES = 4000, 200, 400
 WRONG = ("diverged", "differs")
@@ -95,7 +96,7 @@ def fix_list(document: Document) -> Markup:
         if document.command != "explain":
             words = "Nothing. No tap differs by more than rounding may do."
         return section("fix", "What to fix", tag("p", words))
-    more = f"{len(found) - MOST_FIXES} more are not shown." if len(found) > MOST_FIXES else ""
+    more = f"{len(found) - MOST_FIXES} more, not shown." if len(found) > MOST_FIXES else ""
     listed = tag("ol", *map(fix_item, found[:MOST_FIXES]), class_="fixes")
     return section("fix", "What to fix", listed, tag("p", more, class_="note") if more else "")
 
@@ -160,7 +161,8 @@ def what_if(document: Document) -> Markup:
         return tag("div")
     head = tag("tr", tag("th", "With this fixed", scope="col"),
                tag("th", "error of the logits", scope="col", class_="num"))  # fmt: skip
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="plain")
+    caption = tag("caption", "Error of the logits with each bug fixed", class_="hidden")
+    table = tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="plain")
     return section("what-if", "If it were fixed", table)
 
 
@@ -189,7 +191,7 @@ def names(title: str, listed: tuple[str, ...]) -> Markup:
         return Markup("")
     items = [tag("li", mono(name), f" ×{count}" if count > 1 else "")
              for name, count in found[:MOST_LINES]]  # fmt: skip
-    more = tag("p", f"{len(found) - MOST_LINES} more are not shown.", class_="note")
+    more = tag("p", f"{len(found) - MOST_LINES} more, not shown.", class_="note")
     summary = tag("summary", f"{title}: {len(listed)}")
     rest = more if len(found) > MOST_LINES else ""
     return tag("details", summary, tag("ul", *items, class_="names"), rest, class_="fold")
@@ -199,7 +201,7 @@ def plan(document: Document) -> Markup:
     lines = document.conventions
     if not lines:
         return section("plan", "Alignment and conventions", tag("p", "Nothing had to be moved."))
-    more = tag("p", f"{len(lines) - MOST_LINES} more are not shown.", class_="note")
+    more = tag("p", f"{len(lines) - MOST_LINES} more, not shown.", class_="note")
     items = [tag("li", prose(line)) for line in lines[:MOST_LINES]]
     return section("plan", "Alignment and conventions", tag("ul", *items, class_="notes"),
                    more if len(lines) > MOST_LINES else "")  # fmt: skip
@@ -220,7 +222,8 @@ def cards(document: Document) -> Markup:
     head = tag("p", tag("span", "tap"), tag("span", "accumulated", class_="num"),
                tag("span", "own ÷ noise", class_="num"), tag("span", "status"),
                class_="columns", aria_hidden="true")  # fmt: skip
-    note = tag("p", f"{counted(more, 'tap')} more that are right have no entry.", class_="note")
+    said = f"Without an entry: {counted(more, 'tap')} more, none worse than these."
+    note = tag("p", said, class_="note")
     return section("taps", "Every tap", head,
                    *(card(number, document.taps[number]) for number in shown),
                    note if more else "")  # fmt: skip

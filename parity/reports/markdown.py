@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from lockstep.parity.cli.output import printable
 from lockstep.parity.reports.document import Document
-from lockstep.parity.reports.summary import Fix, figure, fixes, groups, headline, plain, sentence
+from lockstep.parity.reports.summary import Fix, figure, fixes, headline, plain, sentence
+from lockstep.parity.reports.terminal import groups
 
 MOST_FIXES, MOST_ROWS, MOST_NAMES = 30, 40, 30
 MARKS = re.compile(r"([\`*{}\[\]<>!|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -86,7 +87,9 @@ def unfold(summary: str, lines: Sequence[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    """Return a table of names with figures behind them, and the operation, a name too, last."""
+    sides = ["---", *["---:"] * (len(head) - 1)]
+    lines = [head, [*sides[:-1], "---" if head[-1] == "made by" else sides[-1]], *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 

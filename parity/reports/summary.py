@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.parity.cli.output import counted
@@ -45,7 +45,7 @@ def sentence(document: Document) -> str:
     parts = [f"{counted(document.compared, 'tap')} compared"]
     if document.stages:
         parts = [
-            f"{STAGES.get(name, name)}: {count} {'taps' if name == 'model' else 'ids'}, "
+            f"{STAGES.get(name, name)}: {counted(count, 'tap' if name == 'model' else 'id')}, "
             f"{'right' if right else 'wrong'}"
             for name, count, right in document.stages
         ]
@@ -77,7 +77,8 @@ def of_fault(fault: Named) -> Fix:
         ("own error", f"{left}{figure(fault.residual_after)}; noise {figure(fault.noise)}"),
     ]  # fmt: skip
     if fault.votes:
-        counts = f"{fault.votes['fault']} numbers follow this bug, {fault.votes['right']} do not"
+        counts = (f"{counted(fault.votes['fault'], 'number')} as with this bug, "
+                  f"{fault.votes['right']} as without")  # fmt: skip
         why.append(("where they round apart", counts))
     if fault.runner_up:
         rival = fault.runner_up
@@ -92,7 +93,7 @@ def of_unexplained(document: Document) -> list[Fix]:
     return [
         Fix(f"unexplained: {one.tap}", "", "wrong, and like no bug that is known",
             (("own error", f"{figure(one.own_error)}; noise {figure(one.noise)}"),
-             ("its shape", one.shape)), (one.tap,))
+             *[("its shape", one.shape)] * bool(one.shape)), ())
         for one in document.unexplained
     ]  # fmt: skip
 
@@ -144,14 +145,6 @@ def layers(numbers: Sequence[int]) -> str:
     text = ", ".join("-".join(map(str, run)) for run in runs[:LISTED])
     more = f" and {len(runs) - LISTED} more" if len(runs) > LISTED else ""
     return f"layer{'s' if len(numbers) > 1 else ''} {text}{more}"
-
-
-def groups(names: Iterable[str]) -> list[tuple[str, int]]:
-    """Return names, those of all layers and steps together, with how many each stands for."""
-    kinds: dict[str, int] = {}
-    for name in names:
-        kinds[kind(name)] = kinds.get(kind(name), 0) + 1
-    return [*kinds.items()]
 
 
 def figure(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lockstep.parity.cli.output import counted
 from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.markup import Markup, mono, prose, tag
 from lockstep.parity.reports.summary import figure, plain
@@ -93,11 +94,11 @@ def in_words(
     zero: int, first: int, counts: tuple[int, ...], not_finite: int, total: int
 ) -> str:  # fmt: skip
     """Say the middle and the upper end of a histogram."""
-    parts = [f"{total:,} numbers"]
+    parts = [counted(total, "number")]
     if zero:
-        parts.append(f"{zero:,} do not differ")
+        parts.append(f"{zero:,} without a difference")
     if not_finite:
-        parts.append(f"{not_finite:,} are not finite")
+        parts.append(f"{not_finite:,} not finite")
     if any(counts):
         half, top = quantile(first, counts, 0.5), quantile(first, counts, 0.99)
         parts.append(f"of the rest half are below {half:.1e}, and 99 in 100 below {top:.1e}")

@@ -1,7 +1,7 @@
 """A comparison as a person reads it: the verdict, where it parts, and a line a layer."""
 
 import re
-from collections import Counter
+from collections.abc import Iterable
 
 from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.judging.result import Result, Tap
@@ -67,7 +67,8 @@ def layers(result: Result) -> str:
         label = worst.name.removeprefix(name).lstrip(".") or "-"
         rows.append((named(name), *figures(worst, oracle), named(label), status(groups[name])))
     hidden = len(groups) - len(rows) + 1
-    left_out = f"\n{hidden} lines more; those that are not ok come first" if hidden else ""
+    more = f"\n{counted(hidden, 'line')} more; those that are not ok come first"
+    left_out = more if hidden else ""
     return table(rows, right=frozenset(range(1, 1 + len(last)))) + left_out
 
 
@@ -100,10 +101,8 @@ def remarks(result: Result) -> str:
     lines = [*map(escape, result.notes)]
     lines += [f"aligned: {escape(line)}" for line in result.conventions]
     if result.unmatched:
-        alone = grouped(result.unmatched)
-        lines.append(
-            f"{len(result.unmatched)} taps are on one side only, and not compared: {alone}"
-        )
+        alone = counted(result.unmatched, "tap is", "taps are")
+        lines.append(f"{alone} on one side only, and not compared: {grouped(result.unmatched)}")
     return "\n".join([*lines, *unjudged(result)])
 
 
@@ -114,7 +113,9 @@ def unjudged(result: Result) -> list[str]:
     others = [tap.name for tap in found if not is_tap(tap.name)]
     lines = []
     if others:
-        lines.append(f"{len(others)} are not judged, since they are no taps: {grouped(others)}")
+        what = counted(others, "is not judged, since it is no tap",
+                       "are not judged, since they are no taps")  # fmt: skip
+        lines.append(f"{what}: {grouped(others)}")
     if open_:
         names, why = grouped([tap.name for tap in open_]), escape(open_[0].place or "")
         lines.append(f"{counted(open_, 'tap')} not judged: {names}: {why}")
@@ -127,10 +128,20 @@ def kind(name: str) -> str:
     return re.sub(rf"^{PLACE}", lambda found: found[0].rpartition(".")[0] + ".*", bare)
 
 
+def groups(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Return names, those of all layers and steps together, with how many each stands for.
+
+    A name that is alone of its kind stays whole: it says which layer it is of.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kinds.setdefault(kind(name), []).append(name)
+    return [(name if len(of) > 1 else of[0], len(of)) for name, of in kinds.items()]
+
+
 def grouped(names: list[str]) -> str:
     """Return names, those of all layers and steps together: model.layers.*.mlp.act_fn (4)."""
-    kinds = Counter(map(kind, names))
-    parts = [named(name) + f" ({count})" * (count > 1) for name, count in kinds.items()]
+    parts = [named(name) + f" ({count})" * (count > 1) for name, count in groups(names)]
     more = len(parts) - LISTED
     return ", ".join(parts[:LISTED]) + (f" and {more} more" if more > 0 else "")
 

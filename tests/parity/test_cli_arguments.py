@@ -45,6 +45,10 @@ def test_a_command_that_cannot_be_meant(refuses, core, arguments):
     refuses(core, *arguments)
 
 
+def test_an_unknown_option_leads_to_the_help_of_its_command(refuses):
+    assert "(see lockstep inspect --help)" in refuses("--frob", "inspect", "MODEL", "--frob")
+
+
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "1_0.5", "0x1", "", " 1", "1e", "١", "1e99999", "1,5"]
 )

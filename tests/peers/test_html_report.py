@@ -195,6 +195,17 @@ def test_without_scripts_everything_is_there(browser, pages):
     browser.show(1280)
 
 
+def test_paper_shows_the_shades_and_nothing_to_point_at(browser, pages):
+    """A browser that saves ink leaves backgrounds out, and with them what is wrong."""
+    opened(browser, pages["explain"])
+    style = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+    assert browser.run(style, ".readout", "display") == "block"
+    browser.tool("Emulation.setEmulatedMedia", media="print")
+    assert browser.run(style, ".readout", "display") == "none"
+    assert browser.run(style, "td.wrong", "printColorAdjust") == "exact"
+    browser.tool("Emulation.setEmulatedMedia", media="")
+
+
 @pytest.mark.parametrize("kind", ["diff", "explain"])
 def test_hostile_names_stay_text(browser, tmp_path, kind):
     if kind == "diff":

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lockstep.parity.judging.result import Result, Tap
-from lockstep.parity.reports.terminal import LONGEST, report
+from lockstep.parity.reports.terminal import LONGEST, groups, report
 
 HOSTILE = [
     "\x1b[2J\x1b[31mred",
@@ -61,7 +61,18 @@ def test_a_parity_is_told_with_its_count():
     text = report(result(tap("logits", rms_rel=1e-7, cosine=1.0), tap("expert", "not judged")))
     assert text.startswith("PARITY  right  against  left\n1 tap compared\n")
     assert "first wrong" not in text
-    assert "1 are not judged, since they are no taps: expert" in text
+    assert "1 is not judged, since it is no tap: expert" in text
+
+
+def test_one_is_told_as_one():
+    text = report(result(tap("logits", rms_rel=0.0), unmatched=["lm_head"]))
+    assert "\n1 tap is on one side only, and not compared: lm_head" in text
+
+
+def test_a_name_that_is_alone_of_its_kind_says_its_layer():
+    """By hand: `model.layers.*` of one tap would hide where it is."""
+    names = ["model.layers.1.a", "model.layers.0.b", "step.1/model.layers.0.b", "logits"]
+    assert groups(names) == [("model.layers.1.a", 1), ("model.layers.*.b", 2), ("logits", 1)]
 
 
 def test_a_divergence_is_told_with_place_and_neighbours():

@@ -6,11 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.judging.result import Result, Tap
 from lockstep.parity.reports import document, heat_map, summary
 from lockstep.parity.reports.fields import PROSE
 from lockstep.parity.reports.github import escaped
+from lockstep.parity.reports.html import html
 from lockstep.parity.reports.markdown import code, said
 
 BAD = "model.layers.1.mlp.up_proj"
@@ -137,6 +138,26 @@ def test_sentences(given, shown):
     assert said(given) == shown
 
 
+def test_what_has_no_name_is_told_with_its_layer_and_without_empty_rows():
+    odd = Unexplained("model.layers.1.mlp.up_proj", own_error=0.5, noise=1e-7, shape="")
+    found = through_json(Diagnosis([], dump="port", model="model", dtype="float32", compared=9,
+                                   unexplained=[odd]))  # fmt: skip
+    [fix] = summary.fixes(found)
+    assert fix.title == "unexplained: model.layers.1.mlp.up_proj"
+    assert [label for label, _ in fix.why] == ["own error"]
+    assert "model.layers.*" not in html(found)
+
+
+def test_every_heading_of_a_table_says_what_it_heads(diagnosed):
+    """By law: a screen reader reads a cell with its headings, and a table with its caption."""
+    mixed = Result("a", "b", [tap(BAD), tap("model.layers.1.residual")])
+    for result in (mixed, diagnosed):
+        page = html(through_json(result))
+        heads = re.findall(r"<th\b[^>]*>", page)
+        assert heads and all('scope="' in head for head in heads)
+        assert page.count("<table") == page.count("<caption")
+
+
 def test_layers_in_runs():
     assert summary.layers([]) == ""
     assert summary.layers([7]) == "layer 7"
@@ -177,10 +198,8 @@ def test_the_map_has_layers_as_rows_and_modules_as_columns():
 def test_a_large_result_makes_a_bounded_page():
     taps = [tap(f"name{n}") for n in range(9000)] + [tap("last", "diverged", ratio=9.0)]
     result = Result("a", "b", taps)
-    from lockstep.parity.reports.html import html
-
     page = html(through_json(result))
     assert page.count("<details>") == 4000 and "5,001" not in page
-    assert "5001 taps more that are right have no entry." in page
+    assert "Without an entry: 5001 taps more, none worse than these." in page
     assert 'id="tap-9000"' in page, "what is wrong comes first"
     assert len(page) < 12_000_000 and PROSE < 2000
