@@ -1,6 +1,6 @@
 """Products of whole numbers by the matrix unit: 32 rows of codes with the digits of some tokens.
 
-A tile's rows are the digits of all tokens, over a span of 64 columns; the other's are codes, a byte
+A tile's rows are the digits of some tokens, over a span of columns; the other's are codes, a byte
 each with a sign, as `by_digits.fill` leaves them.
 """
 
@@ -9,13 +9,15 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.np.arrayobj import make_array
 
-from lockstep.fast.kernels.lanes import I8, I32, instruction, vector
+from lockstep.fast.kernels.lanes import I8, WIDTH, instruction
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE, ask, keep, load, shape
-from lockstep.fast.kernels.tile import PAIR, Place
+from lockstep.fast.kernels.tile import CELL, I64, PAIR, Place
 
-SUMS, TOKENS, ROWS = 0, 2, 3  # of the eight tiles: two of sums, one of tokens, two of rows
-SOME = ir.ArrayType(vector(I32), DEEP * PAIR)
+BLOCKS = 2  # of 32 rows, that the unit has at once
+# Of the eight tiles two are of sums, one is of tokens, and two of each block of rows.
+SUMS, TOKENS, ROWS = 0, 2, 3
 
 
 @instruction
@@ -24,8 +26,9 @@ def take_code_tiles(_: Any, of: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if of.numbers["unit"]:
-            digits = of.numbers["tokens"] * of.numbers["digits"], WIDE
-            shape(builder, [digits] * ROWS + [(DEEP, WIDE)] * (8 - ROWS))
+            rows, span = of.numbers["tokens"] * of.numbers["digits"], of.numbers["span"]
+            of_rows = [(span // CELL, WIDE)] * (BLOCKS * PAIR)
+            shape(builder, [(rows, WIDE)] * TOKENS + [(rows, span)] + of_rows + [(0, 0)])
         return context.get_dummy_value()
 
     return types.void(of), generate
@@ -43,27 +46,44 @@ def leave_code_tiles(_: Any, of: Any) -> Any:
     return types.void(of), generate
 
 
-def dots_of_unit(
-    builder: Any, numbers: dict[str, int], codes: Place, cells: Place
-) -> dict[tuple[int, int], list[Any]]:
-    """Multiply codes with digits; return the sums over each digit."""
-    load(builder, TOKENS, cells.pointer(I8, 0), WIDE)
-    room = cgutils.alloca_once(builder, SOME)
-    for half in range(PAIR):
-        ask(builder, "tilezero", SUMS + half)
-        load(builder, ROWS + half, codes.pointer(I8, half * WIDE), PAIR * WIDE)
-        ask(builder, "tdpbssd", SUMS + half, TOKENS, ROWS + half)
-        keep(builder, SUMS + half, at(builder, room, half), PAIR * WIDE)
-    digits = numbers["digits"]
-    return {
-        (token, half): [
-            builder.load(at(builder, room, (token * digits + digit) * PAIR + half))
-            for digit in range(digits)
-        ]
-        for token in range(numbers["tokens"])
-        for half in range(PAIR)
-    }
+@instruction
+def take_rows(_: Any, of: Any, panels: Any, code: Any) -> Any:
+    """Read the codes of a span, which begin at a place of the first of equal panels."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if of.numbers["unit"]:
+            _, array, start = arguments
+            size = cgutils.unpack_tuple(builder, make_array(panels)(context, builder, array).shape)
+            apart = builder.sdiv(size[0], ir.Constant(I64, BLOCKS))
+            codes = Place(context, builder, panels, array, start)
+            for block in range(BLOCKS):
+                for half in range(PAIR):
+                    place = codes.pointer(I8, half * WIDE)
+                    load(builder, ROWS + block * PAIR + half, place, PAIR * WIDE)
+                codes = codes.after(apart, 1)
+        return context.get_dummy_value()
+
+    return types.void(of, panels, types.intp), generate
 
 
-def at(builder: Any, room: Any, index: int) -> Any:
-    return cgutils.gep_inbounds(builder, room, 0, index)
+@instruction
+def multiply_tile(_: Any, of: Any, cells: Any, cell: Any, room: Any) -> Any:
+    """Multiply the rows that were read with a tile of digits; write the sums over each of these.
+
+    They come to an array of int32: a block's rows of a digit, one digit after another, then those
+    of the next block.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if of.numbers["unit"]:
+            digits = Place(context, builder, cells, *arguments[1:3])
+            sums = Place(context, builder, room, arguments[3], ir.Constant(I64, 0))
+            load(builder, TOKENS, digits.pointer(I8, 0), of.numbers["span"])
+            for half in range(BLOCKS * PAIR):
+                tile, behind = SUMS + half % 2, half // PAIR * DEEP * PAIR + half % PAIR
+                ask(builder, "tilezero", tile)
+                ask(builder, "tdpbssd", tile, TOKENS, ROWS + half)
+                keep(builder, tile, sums.pointer(I8, behind * WIDTH), PAIR * WIDE)
+        return context.get_dummy_value()
+
+    return types.void(of, cells, types.intp, room), generate

@@ -31,7 +31,7 @@ from lockstep.fast.kernels.lanes import (
     to_ints,
 )
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE
-from lockstep.fast.kernels.memory import floats, signed_octets, store_octets
+from lockstep.fast.kernels.memory import empty_on_a_line, floats, signed_octets, store_octets
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Array
 
@@ -62,9 +62,9 @@ def with_digits(of: Constants, digits: int) -> Constants:
 def together(span: int, digits: int) -> tuple[int, int]:
     """Return how many tokens' digits stand side by side, and whether the matrix unit takes them.
 
-    It does where a span fills its tiles: a half gains nothing.
+    It does where a span fills its tiles, or half of them: a quarter gains nothing.
     """
-    unit = span == WIDE and matrix_unit.possible(UNIT)
+    unit = span in (WIDE, WIDE // 2) and matrix_unit.possible(UNIT)
     return (DEEP // digits, 1) if unit else (TOGETHER, 0)
 
 
@@ -90,9 +90,10 @@ def in_digits(x: Array, of: Constants) -> tuple[tuple[Array, Array, Array], Arra
     span, zero, digits = numbers["span"], numbers["zero"], numbers["digits"]
     (tokens, _), spans = together(span, digits), x.shape[1] // span
     blocks = -(-len(x) // tokens)
-    cells = np.zeros((blocks, tokens * digits * x.shape[1]), np.int8)
-    sums = np.zeros(blocks * spans * tokens * digits, np.int32)
-    steps = np.zeros(blocks * spans * tokens * 2, np.float32)
+    cells = empty_on_a_line(blocks, tokens * digits * x.shape[1], np.int8)
+    cells[-1] = 0  # what fills up the last block
+    sums = np.empty(blocks * spans * tokens * digits, np.int32)
+    steps = np.empty(blocks * spans * tokens * 2, np.float32)
     unfit = np.zeros(len(x), np.bool_)
     cut(COST * x.size, blocks, cutting(span, digits), zero, x, cells, sums, steps, unfit)
     return (cells, sums, steps), unfit

@@ -29,7 +29,16 @@ from lockstep.fast.kernels.lanes import (
     total,
 )
 from lockstep.fast.kernels.matmul import ROWS
-from lockstep.fast.kernels.memory import LINE, every, floats, ints, prefetch, store, store_octets
+from lockstep.fast.kernels.memory import (
+    AHEAD,
+    LINE,
+    every,
+    floats,
+    ints,
+    prefetch,
+    store,
+    store_octets,
+)
 from lockstep.fast.kernels.octets import (
     MANY,
     many_octets,
@@ -230,7 +239,8 @@ def two_dots(of, room, begin, whole, number, matrix, row, other, columns):
 @inlined
 def set_added(of, room, begin, whole, number, matrix, row, one, lanes, rests):
     """Add the products of one set of levels to a row's lanes, and those of offsets to `rests`."""
-    prefetch(of, matrix[0], row * matrix[0].shape[1] + one * of.apart)
+    at = row * matrix[0].shape[1] + one * of.apart
+    prefetch(of, matrix[0], at + skipped(at, row, matrix[0]))
     place = one * NUMBERS
     # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
     some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
@@ -241,6 +251,16 @@ def set_added(of, room, begin, whole, number, matrix, row, one, lanes, rests):
         offset = fma(scale, splat(np.float32(of.zero)), offset)
         rests = fma(offset, floats(number, place + SUMS), rests)
     return fma(some, scale, lanes), rests
+
+
+@inlined
+def skipped(at, row, codes):
+    """Return how far to skip the rows that go by beside these, where what is asked for lies there.
+
+    They are read already; behind them begins the next block's half.
+    """
+    half = APART * codes.shape[1]
+    return half if at + AHEAD >= (row // APART + 1) * half else 0
 
 
 @inlined

@@ -7,7 +7,7 @@ from weakref import ref
 import numpy as np
 
 from lockstep.fast.kernels import by_tiles
-from lockstep.fast.kernels.by_digits import multiply_digits, on_a_line
+from lockstep.fast.kernels.by_digits import multiply_digits, rows_of
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
 from lockstep.fast.kernels.few import few_of, fits, multiply_few
@@ -15,7 +15,7 @@ from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
-from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
+from lockstep.fast.kernels.memory import LINE, SEEN_AS, empty_on_a_line, seen
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
@@ -71,7 +71,7 @@ def mend(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None
 
 def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> Array:
     """Multiply four tokens and more: codes as whole numbers, if the processor can."""
-    out = empty_on_a_line(len(x), len(matrix[0]))
+    out = empty_on_a_line(len(x), len(matrix[0]), np.float32)
     if "zero" in of.numbers and possible():
         in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
     elif matrix[0].dtype == np.uint16 and by_tiles.fits(x.shape[1]):
@@ -92,7 +92,8 @@ def in_whole_numbers(
     cut, unfit = in_digits(x, form)
     endless = np.zeros(out.shape[1], np.bool_)
     if not unfit.all():
-        multiply_digits(*sizes(x, out), form, *cut, matrix, out, endless)
+        places = -(-out.shape[1] // rows_of(form))
+        multiply_digits(x.size * out.shape[1], places, form, *cut, matrix, out, endless)
     if unfit.any():
         out[unfit] = by_fours(interleaved(x[unfit], parts), of, matrix)
     if endless.any():
@@ -126,12 +127,6 @@ def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     out = np.empty((len(padded), len(matrix[0])), np.float32)
     multiply(*sizes(padded, out), of, padded, matrix, out)
     return out[: len(x)]
-
-
-def empty_on_a_line(rows: int, columns: int) -> Array:
-    """Make room for floats that begins where a line of the cache does."""
-    octets = on_a_line.py_func(4 * rows * columns)
-    return octets.view(np.float32).reshape(rows, columns)
 
 
 def sizes(x: Array, out: Array) -> tuple[int, int]:

@@ -10,8 +10,10 @@ import pytest
 from lockstep.fast.cpu.linear import multiplied
 from lockstep.fast.kernels import digits as digits_module
 from lockstep.fast.kernels import kernel, matrix_unit
+from lockstep.fast.kernels.by_digits import TILES
 from lockstep.fast.kernels.digits import cutting, with_digits
 from tests.draws import normal, packed_matrix
+from tests.fast.kernels.test_product import block_matrix
 
 
 @pytest.fixture
@@ -52,11 +54,28 @@ def test_on_all_cores(monkeypatch, in_registers):
         np.testing.assert_array_equal(multiplied(x, weight, None, digits=None), alone)
 
 
-def test_a_unit_takes_spans_that_fill_its_tiles():
-    """By hand: 64 columns; sixteen rows of tokens' digits."""
+@pytest.mark.parametrize("name, digits", [("Q8_0", None), ("Q8_0", 1), ("Q4_K", None)])
+def test_spans_that_half_fill_its_tiles_are_the_same(name, digits, in_registers):
+    """Rows of more than one place, of which the last has less than a block."""
+    weight = block_matrix(name, 139, 256)[0]
+    for tokens in (4, 21):
+        x = normal(tokens, tokens, 256)
+        found = multiplied(x, weight, None, digits=digits)
+        np.testing.assert_array_equal(found, in_registers(x, weight, None, digits=digits))
+
+
+def test_more_tokens_than_pass_by_at_once(in_registers):
+    """By law: those of later tiles, and the last few, are as those of the first."""
+    weight, x = packed_matrix(0, 70, 128, bits=4, group=64)[0], normal(2, TILES * 16 + 19, 128)
+    found = multiplied(x, weight, None, digits=1)
+    np.testing.assert_array_equal(found, in_registers(x, weight, None, digits=1))
+
+
+def test_a_unit_takes_spans_that_fill_its_tiles_or_half_of_them():
+    """By hand: 64 columns or 32; sixteen rows of tokens' digits."""
     unit = matrix_unit.possible("amx-int8")
-    for span, digits, tokens in ((64, 3, 5), (64, 1, 16), (32, 3, 4)):
-        right = (tokens, 1) if unit and span == 64 else (4, 0)
+    for span, digits, tokens in ((64, 3, 5), (64, 1, 16), (32, 3, 5), (16, 3, 4)):
+        right = (tokens, 1) if unit and span > 16 else (4, 0)
         assert digits_module.together(span, digits) == right
 
 

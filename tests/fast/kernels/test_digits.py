@@ -7,7 +7,7 @@ import pytest
 from lockstep.fast.kernels import kernel, tile
 from lockstep.fast.kernels import product as products
 from lockstep.fast.kernels.constants import Constants
-from lockstep.fast.kernels.digits import TOGETHER, in_digits
+from lockstep.fast.kernels.digits import in_digits, together
 from lockstep.fast.kernels.product import product
 from tests.draws import normal, packed_matrix
 
@@ -24,8 +24,9 @@ def cut(x, digits):
     of = Constants(format="any", span=SPAN, zero=ZERO, digits=digits)
     (cells, sums, steps), unfit = in_digits(x, of)
     assert not unfit.any()
-    shape = (len(cells), x.shape[1] // SPAN, TOGETHER)
-    rows = len(cells) * TOGETHER
+    tokens, _ = together(SPAN, digits)
+    shape = (len(cells), x.shape[1] // SPAN, tokens)
+    rows = len(cells) * tokens
     cells = cells.reshape(*shape, digits, SPAN).transpose(3, 0, 2, 1, 4).reshape(digits, rows, -1)
     sums = sums.reshape(*shape, digits).transpose(3, 0, 2, 1).reshape(digits, rows, -1)
     steps = steps.reshape(*shape, 2).transpose(3, 0, 2, 1).reshape(2, rows, -1)
