@@ -12,6 +12,7 @@ from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
+WIDE = np.dtype(np.float32)
 HELD, TOGETHER = 0, 1  # the numbers of `now`
 FOUR = 4  # vectors of a head that are averaged at once
 
@@ -42,7 +43,7 @@ def together(batch: int, heads: int, groups: int) -> int:
 
 
 def readable(
-    queries: Queries, keys: Keys, values: Values, mask: Seen, *, unit: int
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, unit: int, kind: np.dtype = WIDE
 ) -> tuple[Keys, Values] | None:
     """Return keys and values whose heads lie side by side; None if a kernel cannot attend to them.
 
@@ -52,9 +53,9 @@ def readable(
     batch, heads, length, width = queries.shape
     held = keys.shape[2]
     alike = keys.shape == values.shape == (batch, keys.shape[1], held, width)
-    fits = width % unit == 0 and heads % keys.shape[1] == 0 and alike
-    wide = queries.dtype == keys.dtype == values.dtype == np.float32
-    if not (wide and fits and length and held and usable()) or mask.blind:
+    fits = width % unit == 0 and heads % keys.shape[1] == 0
+    alike = alike and queries.dtype == keys.dtype == values.dtype == kind
+    if not (alike and fits and length and held and usable()) or mask.blind:
         return None
     return lying(keys), lying(values)
 
@@ -69,7 +70,7 @@ def in_full(seen: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def lying(heads: Keys) -> Keys:
-    return heads if heads.strides[3] == BYTES else heads.copy()
+    return heads if heads.strides[3] == heads.itemsize else heads.copy()
 
 
 @kernel

@@ -31,7 +31,7 @@ def attended(
     add_codes(averages, turned(wide, keys), keys, values)
     averages.sums = turned_back(averages.sums, values)
     add_recent(averages, wide, keys, values)
-    return averages.result()
+    return averages.result(wide.dtype)
 
 
 def add_codes(averages: Averages, asked: Array, keys: HeldCodes, values: HeldCodes) -> None:

@@ -6,51 +6,59 @@ by in blocks, each of which goes into all queries that see it while it is in the
 what a query has of the blocks before is put right whenever its largest score rises.
 """
 
+from typing import Any
+
 import numpy as np
 
-from lockstep.fast.kernels.attend import in_full, readable, start_of
+from lockstep.fast.kernels import attend_laid, attend_tiles
+from lockstep.fast.kernels.attend import in_full, lying, readable, start_of
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
     added,
+    divided,
     fma,
     larger,
-    magnitude,
     multiplied,
     splat,
     subtracted,
-    where_below,
 )
-from lockstep.fast.kernels.memory import floats, scalar, store
+from lockstep.fast.kernels.memory import floats, scalar, seen, store
+from lockstep.fast.kernels.online import LEAST, bounds, shared
+from lockstep.fast.kernels.pairs import store_rounded
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
-from lockstep.fast.shapes import Keys, Queries, Values
+from lockstep.fast.shapes import Array, Keys, Queries, Values
 
 FOUR = 4  # keys, or numbers of a head, that one look at the queries or weights serves
 # Keys that pass by at a time, counted from the first: so chunks of two tokens and more, over
 # floats, change no bit.
 BLOCK = 512
-LEAST = np.float32(np.finfo(np.float32).min)  # in place of -inf, from which nothing is taken away
-TINY = np.float32(2**-149)  # below it is 0 alone
 NONE_TOLD = np.zeros((0, 0, 0), bool)
 
 
 def attended(
     queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
 ) -> Queries | None:
-    """Attend with queries (B, H, L, D); None if that is not what is here, or not in float32."""
-    rows = readable(queries, keys, values, mask, unit=FOUR)
+    """Attend with queries (B, H, L, D), all in float32, or in bfloat16 if there is a matrix unit.
+
+    None if that is not what is here, or what is in bfloat16 is not finite.
+    """
+    halves = queries.dtype.name == "bfloat16" and attend_tiles.fits(queries.shape[3])
+    kind = queries.dtype if halves else np.dtype(np.float32)
+    rows = readable(queries, keys, values, mask, unit=FOUR, kind=kind)
     if rows is None:
         return None
     averages = Averages(queries.shape, mask, keys.shape[2], scale)
+    given = seen(lying(queries))
     for start in range(0, keys.shape[2], BLOCK):
         stop = start + BLOCK
-        if averages.wanted(start, stop):
-            first, second = (side[:, :, start:stop] for side in rows)
-            averages.add(queries, first, second, start)
-    return averages.result()
+        if averages.wanted(start, stop) and not averages.lost:
+            first, second = (seen(side[:, :, start:stop]) for side in rows)
+            averages.add(given, first, second, start)
+    return None if averages.lost else averages.result(kind)
 
 
 class Averages:
@@ -67,6 +75,8 @@ class Averages:
         self.sums = np.zeros(shape, np.float32)
         self.known = np.zeros((*shape[:3], 2), np.float32)
         self.known[..., 0] = LEAST
+        self.asked: tuple[Any, Any] = (None, None)  # queries, and how they are laid out
+        self.lost = False
 
     def wanted(self, start: int, stop: int) -> bool:
         """Whether some query may see one of these keys."""
@@ -75,22 +85,60 @@ class Averages:
     def add(self, queries: Queries, keys: Keys, values: Values, before: int) -> None:
         """Let a block pass by, of which the first key is number `before`.
 
-        The last axis of keys and values is contiguous.
+        All are float32, or bfloat16 seen as uint16. Of those that are not finite all is `lost`. The
+        last axis of keys and values is contiguous.
         """
+        laid = self.laid(queries, keys, values)
+        if laid is not None:
+            span = before, keys.shape[2], self.held
+            attend_tiles.add(laid, keys, self.seen, span, self.scale, self.sums, self.known)
+            return
         batch, heads, length, _ = queries.shape
         products, blocks = 2 * queries.size * keys.shape[2], -(-length // WIDTH)
-        attend_prompt(
-            products, batch * heads * blocks, queries, keys, values,
-            self.seen, (before, self.held), self.scale, self.sums, self.known,
-        )  # fmt: skip
+        self.lost = queries.dtype != np.float32
+        if not self.lost:
+            attend_prompt(
+                products, batch * heads * blocks, queries, keys, values,
+                self.seen, (before, self.held), self.scale, self.sums, self.known,
+            )  # fmt: skip
 
-    def result(self) -> Queries:
+    def laid(self, queries: Queries, keys: Keys, values: Values) -> tuple[Array, ...] | None:
+        """Lay bfloat16 out for the matrix unit; None if there is none that can read it."""
+        beside, wide = queries.strides[3] == queries.itemsize, queries.dtype == np.float32
+        if wide or not (beside and attend_tiles.fits(queries.shape[3])):
+            return None  # three terms for each float32 take as long as registers, or longer
+        if self.asked[0] is not queries:
+            self.asked = queries, attend_laid.lay_queries(queries)
+        rest = None if self.asked[1] is None else attend_laid.lay_keys(keys, values)
+        return None if rest is None else (self.asked[1], *rest)
+
+    def result(self, dtype: np.dtype) -> Queries:
         """Return the averages, once all keys have passed by; each query saw one at least.
 
-        NaN where no score that a query saw is above minus infinity, as by NumPy's way.
+        NaN where no score that a query saw is above minus infinity, as by NumPy's way. Heads lie
+        side by side, as they are merged.
         """
-        with np.errstate(invalid="ignore"):
-            return np.divide(self.sums, self.known[..., 1:], out=self.sums)
+        batch, heads, length, width = self.sums.shape
+        out = np.empty((batch, length, heads, width), dtype)
+        divide(2 * out.size, batch * length, self.sums, self.known, seen(out))
+        return out.swapaxes(1, 2)
+
+
+@kernel
+def divide(place, sums, known, out):
+    """Write the averages of a token's heads, (B, H, L, D), to `out` (B, L, H, D)."""
+    heads, length, width = sums.shape[1:]
+    row, token = place // length, place % length
+    for head in range(heads):
+        total = splat(known[row, head, token, 1])
+        start = ((row * heads + head) * length + token) * width
+        for index in range(0, width // WIDTH * WIDTH, WIDTH):
+            at = (place * heads + head) * width + index
+            store_rounded(out, at, divided(floats(sums, start + index), total))
+        for index in range(width // WIDTH * WIDTH, width):  # float32 alone has such heads
+            out[row, token, head, index] = (
+                sums[row, head, token, index] / known[row, head, token, 1]
+            )
 
 
 @kernel
@@ -137,20 +185,6 @@ def put(heads, row, head, first, many, scale, columns):
     for one in range(many):
         for index in range(len(columns)):
             columns[index, one] = heads[row, head, first + one, index] * scale
-
-
-@inlined
-def bounds(seen, row, first, many, begin, end):
-    """Return the first key from `begin` to `end` that some query sees, and one behind the last."""
-    start, stop = end, begin
-    for one in range(first, first + many):
-        low, high = begin, end
-        while low < start and not seen[row, one, low]:
-            low += 1
-        while high > stop and not seen[row, one, high - 1]:
-            high -= 1
-        start, stop = min(start, low), max(stop, high)
-    return start, stop
 
 
 @inlined
@@ -222,14 +256,6 @@ def weighed(scores, known, row, head, first, many, columns):
     for one in range(many):
         known[row, head, first + one, 0] = state[0, one]
         known[row, head, first + one, 1] = state[1, one]
-
-
-@inlined
-def shared(sums, share):
-    """Return `share` of the sums: none of one that overflowed, if the share is 0. NaN stays."""
-    some, none = multiplied(sums, share), splat(np.float32(0))
-    bounded = where_below(subtracted(none, magnitude(sums)), LEAST, none, some)
-    return where_below(share, TINY, bounded, some)
 
 
 @inlined

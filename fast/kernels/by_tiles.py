@@ -1,27 +1,43 @@
 """The product of many tokens with bfloat16 rows, by the processor's matrix unit.
 
 Tokens are bfloat16 themselves, or float32, each exactly the sum of three such terms. Then products
-with the smallest terms are summed first.
+with the smallest terms are summed first. The rows are read as they lie; what is laid out in pairs
+of columns is the tokens, once for all rows.
 """
 
 import numpy as np
 
 from lockstep.fast.kernels.by_digits import on_a_line
+from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import HIGHEST, TINY
+from lockstep.fast.kernels.helpers import SETTINGS
 from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, how_many, larger, largest, magnitude, splat
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE, leave_tiles, possible
 from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.pair_rows import fill, write
-from lockstep.fast.kernels.pair_tiles import multiply_one, multiply_two, store_terms, take_tiles
+from lockstep.fast.kernels.pair_tiles import (
+    BOTH,
+    multiplying,
+    store_terms,
+    take_tiles,
+)
+from lockstep.fast.kernels.pairs import store_sums
+from lockstep.fast.kernels.parts import inlined
+from lockstep.fast.kernels.tile import CELL, PAIR, turned
 from lockstep.fast.shapes import Array
 
 COLUMNS = WIDE // 2  # of a tile
-TERMS = 3  # bfloat16 numbers that a float32 is made of
+TERMS = Constants(format="terms", terms=3)  # bfloat16 numbers that a float32 is made of
 TOGETHER = 1024  # tokens whose terms are held at once
 PIECE = 32  # steps whose products are one sum: of more columns sums are added, or it errs more
-COST = 4  # times that of a product, a number cut into terms
+NEAR = 8  # steps of 32 rows and of 32 tokens, which stay in the first cache
+HELD = 1 << 20  # bytes of rows that a core holds in its second cache
+EACH = 4  # places for each core at least, so that no core waits long for another
+RUN = 4  # lines of memory that are read of a row at a time
+COST = 4  # times that of a product, a number that is laid out
+begin_tiles, more_tiles = (multiplying(((0, 0),), fresh=fresh) for fresh in (True, False))
 
 
 def fits(columns: int) -> bool:
@@ -35,17 +51,10 @@ def product_of_halves(x: Array, octets: Array, out: Array) -> None:
     All are bfloat16, and tokens and `out` are seen as uint16. Sums are rounded once.
     """
     for part in parts_of(len(x)):
-        multiply(x[part], 1, in_tiles(x[part]), octets, out[part])
-
-
-def in_tiles(x: Array) -> Array:
-    """Lay tokens (M, K) out: (tiles, steps, tokens, columns). Zeros fill up the last tile."""
-    parts = x.reshape(len(x), -1, COLUMNS)
-    cells = np.zeros((-(-len(x) // DEEP), parts.shape[1], DEEP, COLUMNS), np.uint16)
-    for tile, some in enumerate(cells):
-        tokens = parts[tile * DEEP : (tile + 1) * DEEP]
-        some[:, : len(tokens)] = tokens.swapaxes(0, 1)
-    return cells
+        some = x[part]
+        cells = room_for(some, 1)
+        lay_halves(COST * some.size, len(cells), some.view(np.uint8), cells)
+        multiply(cells, octets, out[part])
 
 
 def product_of_terms(x: Array, octets: Array, out: Array) -> Array:
@@ -57,10 +66,9 @@ def product_of_terms(x: Array, octets: Array, out: Array) -> Array:
     unfit = np.zeros(len(x), np.bool_)
     for part in parts_of(len(x)):
         some = x[part]
-        shape = -(-len(some) // DEEP), TERMS, x.shape[1] // COLUMNS, DEEP, COLUMNS
-        cells = np.zeros(shape, np.uint16)
-        cut_terms(COST * some.size, len(cells), some, cells.reshape(-1), unfit[part])
-        multiply(some, TERMS, cells, octets, out[part])
+        cells = room_for(some, TERMS.numbers["terms"])
+        cut_terms(COST * some.size, len(cells), TERMS, some, cells, unfit[part])
+        multiply(cells, octets, out[part])
     return unfit
 
 
@@ -69,46 +77,133 @@ def parts_of(tokens: int) -> list[slice]:
     return [slice(start, start + TOGETHER) for start in range(0, tokens, TOGETHER)]
 
 
-def multiply(x: Array, terms: int, cells: Array, octets: Array, out: Array) -> None:
-    products, blocks = terms * x.size * len(octets), -(-len(octets) // ROWS)
-    multiply_tiles(products, blocks, terms, cells.reshape(-1).view(np.uint8), octets, out)
+def room_for(x: Array, terms: int) -> Array:
+    """Return room for tokens (M, K) as they are laid out: (blocks of 32, terms, 32 K octets)."""
+    return np.empty((-(-len(x) // ROWS), terms, 2 * ROWS * x.shape[1]), np.uint8)
+
+
+def multiply(cells: Array, octets: Array, out: Array) -> None:
+    products, wide = cells.size // 2 * len(octets), together(*octets.shape)
+    places = -(-len(octets) // (ROWS * wide))
+    multiply_tiles(products, places, wide, cells, octets.view(np.float32), out)
+
+
+def together(rows: int, width: int) -> int:
+    """Return how many blocks of rows a core takes at a time: tokens pass by that much less often.
+
+    So many as its cache holds, and as leave work for all cores.
+    """
+    wide = 8
+    while wide > 1 and (
+        rows < ROWS * wide * EACH * SETTINGS.NUMBA_NUM_THREADS or ROWS * wide * width > HELD
+    ):
+        wide //= 2
+    return wide
 
 
 @kernel
-def cut_terms(tile, x, cells, unfit):
-    """Write the terms of a tile's tokens of x (M, K), the smallest first."""
-    columns, first = x.shape[1], tile * DEEP
-    apart = columns * DEEP  # numbers between a number's terms
-    for token in range(first, min(first + DEEP, len(x))):
-        top, finite = splat(np.float32(0)), 0
+def lay_halves(block, octets, cells):
+    """Lay a block of bfloat16 tokens out."""
+    fill(octets, block * ROWS, cells[block, 0])
+
+
+@kernel
+def cut_terms(block, of, x, cells, unfit):
+    """Lay the terms of a block of tokens of x (M, K) out, the smallest first."""
+    columns, first = x.shape[1], block * ROWS
+    some = np.zeros((of.terms, ROWS, columns), np.uint16)
+    for token in range(first, min(first + ROWS, len(x))):
         for column in range(0, columns, WIDTH):
-            some = floats(x, token * columns + column)
-            size = magnitude(some)
-            top, finite = larger(size, top), finite + how_many(size, np.float32(0), HIGHEST)
-            step, within = column // COLUMNS, column % COLUMNS
-            place = (step * DEEP + token - first) * COLUMNS + within
-            store_terms(cells, tile * TERMS * apart + place, apart, some)
-        unfit[token] = finite < columns or 0 < largest(top) < TINY
+            lanes = floats(x, token * columns + column)
+            store_terms(of, some, (token - first) * columns + column, ROWS * columns, lanes)
+        unfit[token] = unfit_row(of, x, token * columns, columns)
+    for term in range(of.terms):
+        fill(some[term].view(np.uint8), 0, cells[block, term])
+
+
+@inlined
+def unfit_row(of, array, at, width):
+    """Whether a row is not finite, or its terms are no full float32."""
+    top, finite = splat(np.float32(0)), 0
+    for index in range(0, width, WIDTH):
+        size = magnitude(floats(array, at + index))
+        top, finite = larger(size, top), finite + how_many(size, np.float32(0), HIGHEST)
+    return finite < width or (of.terms > 1 and 0 < largest(top) < TINY)
 
 
 @kernel
-def multiply_tiles(block, terms, cells, octets, y):
-    """Write the products of all tokens with a block of rows of a matrix to y (M, N)."""
-    first, steps = block * ROWS, octets.shape[1] // WIDE
-    panel = on_a_line(octets.shape[1] * ROWS)
-    fill(octets, first, panel)
-    out = on_a_line(2 * DEEP * ROWS * 4).view(np.float32)
-    piece = on_a_line(2 * DEEP * ROWS * 4).view(np.float32)
+def multiply_tiles(place, wide, cells, rows, y):
+    """Write the products of all tokens with some blocks of rows of a matrix to y (M, N).
+
+    Two columns of the rows (N, K / 2) are one number. Each block of tokens goes by all these rows,
+    a few steps of them at a time.
+    """
+    first, steps = place * wide * ROWS, rows.shape[1] // WIDTH
+    blocks = min(wide, (len(rows) - first + ROWS - 1) // ROWS)
+    panel = on_a_line(blocks * steps * BOTH)
+    for block in range(blocks):
+        put_rows(rows, first + block * ROWS, panel.view(np.float32), block * steps * BOTH // CELL)
+    out = on_a_line(blocks * ROWS * ROWS * 4).view(np.float32)
+    piece = on_a_line(blocks * ROWS * ROWS * 4).view(np.float32)
+    room = on_a_line(ROWS * ROWS * 4)
+    sums, written = out.view(np.uint8), room.view(np.float32)
     take_tiles()
-    for start in range(0, len(y), 2 * DEEP):
-        out[:] = 0
-        for begin in range(0, steps, PIECE):
-            count = min(PIECE, steps - begin)
-            if start + DEEP < len(y):
-                multiply_two(cells, start // DEEP, terms, steps, begin, count, panel, piece)
-            else:
-                multiply_one(cells, start // DEEP, terms, steps, begin, count, panel, piece)
-            for place in range(0, len(out), WIDTH):
-                store(out, place, added(floats(out, place), floats(piece, place)))
-        write(y, start, min(2 * DEEP, len(y) - start), first, out)
+    for some in range(len(cells)):
+        put_piece(cells, some, panel, blocks, steps, 0, out)
+        for begin in range(PIECE, steps, PIECE):
+            put_piece(cells, some, panel, blocks, steps, begin, piece)
+            for index in range(0, len(out), WIDTH):
+                store(out, index, added(floats(out, index), floats(piece, index)))
+        write_blocks(y, some * ROWS, first, blocks, sums, room, written)
     leave_tiles()
+
+
+@inlined
+def put_rows(rows, first, panel, to):
+    """Copy a block of rows to where a step's lie together, a few lines of each at a time."""
+    width = rows.shape[1]
+    for begin in range(0, width, RUN * WIDTH):
+        for within in range(ROWS):
+            row = min(first + within, len(rows) - 1)  # behind the last: its like, which none reads
+            for column in range(begin, min(begin + RUN * WIDTH, width), WIDTH):
+                at = to + column * ROWS + within * WIDTH
+                store(panel, at, floats(rows, row * width + column))
+
+
+@inlined
+def put_piece(cells, some, panel, blocks, steps, begin, piece):
+    """Write the products of a block of tokens with those of rows, of steps from `begin`."""
+    terms, end = cells.shape[1], min(begin + PIECE, steps)
+    for term in range(terms):
+        start = (some * terms + term) * steps
+        for step in range(begin, end, NEAR):
+            near, at = min(NEAR, end - step), (start + step) * BOTH
+            for block in range(blocks):
+                row, to = (block * steps + step) * BOTH, block * ROWS * ROWS
+                if term == 0 and step == begin:
+                    begin_tiles(panel, row, 0, cells, at, 0, near, piece, to)
+                else:
+                    more_tiles(panel, row, 0, cells, at, 0, near, piece, to)
+
+
+@inlined
+def write_blocks(y, start, first, blocks, sums, room, written):
+    """Write blocks of 32 rows' sums for 32 tokens to y (M, N), as far as that reaches.
+
+    `room` is for one of them with its tokens in the rows; `written` is the same in floats. All is
+    done here, since a call counts who uses an array, and with it cores would wait for each other.
+    """
+    rows, tokens = y.shape[1], min(ROWS, len(y) - start)
+    for block in range(blocks):
+        for half in range(PAIR):
+            for token in range(0, ROWS, CELL):
+                at = (block * ROWS + half * DEEP) * ROWS * 4 + token * 4
+                turned(sums, at, ROWS * 4, room, token * ROWS * 4 + half * WIDE)
+        row = first + block * ROWS
+        if row + ROWS <= rows:
+            for token in range(tokens):
+                to = (start + token) * rows + row
+                store_sums(y, to, floats(written, token * ROWS))
+                store_sums(y, to + WIDTH, floats(written, token * ROWS + WIDTH))
+        else:
+            write(y, start, tokens, row, written)

@@ -9,7 +9,7 @@ import numpy as np
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.memory import floats
-from lockstep.fast.kernels.pairs import store_rounded
+from lockstep.fast.kernels.pairs import store_sums
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.tile import turned
 
@@ -40,7 +40,7 @@ def write(y, start, tokens, first, out):
     for token in range(tokens):
         place = (start + token) * rows + first if whole else token * ROWS
         for index in range(0, ROWS, WIDTH):
-            store_rounded(room, place + index, floats(out, token * ROWS + index))
+            store_sums(room, place + index, floats(out, token * ROWS + index))
     if not whole:
         for token in range(tokens):
             for row in range(rows - first):

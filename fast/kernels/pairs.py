@@ -90,6 +90,28 @@ def of_a_tile(tokens: int, context: Any, builder: Any, signature: Any, values: A
 
 
 @instruction
+def store_sums(_: Any, array: Any, at: Any, lanes: Any) -> Any:
+    """Do what `store_rounded` does with sums of which none lies below 2**-126, but for 0."""
+    wide, there = array.dtype == types.float32, possible()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, lanes = arguments
+        narrow = by_instruction if there else to_bfloat16
+        result = lanes if wide else narrow(builder, lanes)
+        place = address(context, builder, signature.args[0], result.type, array, at)
+        builder.store(result, place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+def by_instruction(builder: Any, lanes: Any) -> Any:
+    kind = ir.FunctionType(ir.VectorType(BFloat(), WIDTH), [vector(FLOAT)])
+    name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [lanes])
+
+
+@instruction
 def store_rounded(_: Any, array: Any, at: Any, lanes: Any) -> Any:
     """Write the lanes to neighbours of an array: as they are to float32, else as bfloat16."""
     wide = array.dtype == types.float32

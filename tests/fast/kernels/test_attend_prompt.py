@@ -1,4 +1,4 @@
-"""Attention of many queries in machine code."""
+"""Attention of many queries in machine code, by the matrix unit if there is one, and without it."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from lockstep.fast.masks import Seen
 from tests.draws import normal
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.usefixtures("unit_or_not")
 SCALE = 0.3
 
 
