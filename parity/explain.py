@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep.parity.capture.ways import sums_in_half, ways_of
@@ -20,6 +21,7 @@ from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
+from lockstep.parity.explaining.deciding.at_its_end import keep_ended
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
@@ -45,6 +47,7 @@ from lockstep.parity.graph.graph import Piece
 from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
+FARTHER = "below a rounding: bits that a known bug would turn are turned, but more than by any"
 
 
 def explain(
@@ -158,6 +161,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     give_up_rules(case, [one.piece for one in random])
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)
+    keep_ended(case)
     random += untrained_beside(case)
     case.open = but_for(random, case.open)
     random += untrained_and_more(case)
@@ -168,12 +172,13 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
     withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
-    quiet = subtle(case, chosen.values())
+    quiet, farther = subtle(case, chosen.values())
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)
     case.set_aside()
     result.unexplained += [unexplained(piece, case) for piece in in_order(case.open)]
+    result.unexplained += [replace(unexplained(one, case), shape=FARTHER) for one in farther]
     result.unexplained += contrary(case) + case.cached.open
     result.conventions += case.cached.told
     result.unexplained += [misread(tap, case) for tap in case.misshapen]

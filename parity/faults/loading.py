@@ -250,6 +250,7 @@ FAULTS = (
             "counted from the end": of_layer(lambda layer, count: count - 1 - layer),
             "sorted as text": of_layer(sorted_as_text),
         },
+        whole=tuple(f"{name}, with its adapter" for name in ELSEWHERE),
         pairs=EXCHANGED | {f"{name}, with its adapter": one for name, one in EXCHANGED.items()},
     ),
 )

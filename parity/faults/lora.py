@@ -76,8 +76,12 @@ def without_factors(call: Call, graph: Graph) -> Call | None:
     return call.with_options(scale=0.0) if resized else None
 
 
-def merged(pack: Callable[..., Any], when: Callable[[Any], bool]) -> Rewrite:
+def merged(
+    pack: Callable[..., Any], when: Callable[[Any], bool], factors: str = "float32"
+) -> Rewrite:
     """Multiply by what `pack(sum, weight)` makes of the matrix with the update added to it.
+
+    The update is the product of `factors` of that dtype.
 
     It is done where the update is added, in the place of the projection and of that: a part of it
     alone would be an adapter that is not there.
@@ -91,7 +95,8 @@ def merged(pack: Callable[..., Any], when: Callable[[Any], bool]) -> Rewrite:
             return None
         if has_lengths(call, graph):
             return None
-        change = partial(with_update, pack, call.options["scale"], stored)
+        held = dtype_named(factors)
+        change = partial(with_update, pack, held, call.options["scale"], stored)
         matrix = Derived(change, (projection.inputs[1], *call.inputs[2:4]))
         new = replace(call, inputs=(*call.inputs, matrix, projection.inputs[2]))
         return new.replaced(by_one_matrix)
@@ -110,9 +115,10 @@ def has_lengths(adds: Call, graph: Graph) -> bool:
 
 
 def with_update(
-    pack: Any, scale: float, stored: StoredFormat, ops: Any, weight: Any, a: Any, b: Any
+    pack: Any, held: Any, scale: float, stored: StoredFormat, ops: Any, weight: Any, a: Any, b: Any
 ) -> Any:
-    update = np.float32(scale) * (b.astype(np.float32) @ a.astype(np.float32))
+    a, b = (rounded(factor, held).astype(np.float32) for factor in (a, b))
+    update = np.float32(scale) * (b @ a)
     return pack(dense(ops, weight), update, stored)
 
 
@@ -275,6 +281,10 @@ FAULTS = (
         variants={
             "in bfloat16": merged(sum_in("bfloat16"), lambda stored: True),
             "in float16": merged(sum_in("float16"), lambda stored: True),
+            **{
+                f"in {half}, of factors in {half}": merged(sum_in(half), lambda stored: True, half)
+                for half in ("bfloat16", "float16")
+            },
             "packed as the base is": merged(packed_again, is_affine),
         },
     ),

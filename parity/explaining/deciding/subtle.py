@@ -11,23 +11,27 @@ from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.graph.graph import Piece
 
 QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
+Quiet = tuple[list[tuple[Chosen, Votes]], list[Piece]]
 
 
-def subtle(case: Case, chosen: Collection[Chosen]) -> list[tuple[Chosen, Votes]]:
-    """Return these bugs with their votes. Sums in float32 have too many legal orders for bits, and
-    what was rounded when it was stored has those of no way of rounding.
+def subtle(case: Case, chosen: Collection[Chosen]) -> Quiet:
+    """Return these bugs with their votes, and the pieces whose bits none of them accounts for.
+
+    Sums in float32 have too many legal orders for bits, and what was rounded when it was stored has
+    those of no way of rounding.
 
     What is quiet may show beside one variant of a louder bug alone, where several explain as much:
     that in which most votes are won is believed.
     """
     if case.trial.dtype.itemsize > 2 or case.trial.also:
-        return []
+        return [], []
     ballot = ballot_of(case, chosen)
     found = quiet_beside(case, ballot)
     rest = [quiet_beside(case, ballot_of(case, one)) for one in readings(case, chosen, ballot)]
-    return max([found, *rest], key=lambda one: sum(votes.fault for _, votes in one))
+    return max([found, *rest], key=lambda one: sum(votes.fault for _, votes in one[0]))
 
 
 def ballot_of(case: Case, chosen: Collection[Chosen]) -> Ballot:
@@ -43,19 +47,22 @@ def ballot_of(case: Case, chosen: Collection[Chosen]) -> Ballot:
     return ballot
 
 
-def quiet_beside(case: Case, ballot: Ballot) -> list[tuple[Chosen, Votes]]:
-    """Return the quiet bugs that win, beside what each piece is known to have."""
+def quiet_beside(case: Case, ballot: Ballot) -> Quiet:
+    """Return the quiet bugs that win, beside what each piece is known to have, and the pieces whose
+    bits go farther than any that does.
+    """
     quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
     led = led_to(ballot, quiet)
     quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]
-    won = outvoted(ballot, quiet)
+    won, farther = outvoted(ballot, quiet)
     won += heard_together(
         ballot, [one for one in quiet if all(one.id != bug.id for bug, _, _ in won)]
     )
-    return [
+    found = [
         (Chosen(one, voters, [atom for piece in voters for atom in atoms(one, piece)]), votes)
         for one, votes, voters in (*led, *won)
     ]
+    return found, farther
 
 
 def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:

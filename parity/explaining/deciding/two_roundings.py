@@ -28,7 +28,7 @@ def heard_together(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> list[Win
             found = [
                 winner(ballot, *pair) for pair in permutations(likely(ballot, here, pieces), 2)
             ]
-            if found and all(votes.decided for _, votes, _ in found):
+            if found and all(votes.decided and votes.accounts for _, votes, _ in found):
                 return found
     return []
 

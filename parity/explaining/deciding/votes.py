@@ -33,7 +33,8 @@ class Votes:
     """How many numbers follow the bug, how many the right computation, and how many neither.
 
     `rows` are those in which the bug has most votes, `against` those where it has fewest: one
-    rounding may turn many numbers of a row.
+    rounding may turn many numbers of a row. `turned` are all numbers that the bug turns to the
+    port's, `left` those that the port has otherwise and that the bug moves by no bit.
     """
 
     fault: int = 0
@@ -41,11 +42,14 @@ class Votes:
     neither: int = 0
     rows: int = 0
     against: int = 0
+    turned: int = 0
+    left: int = 0
 
     def __add__(self, other: Votes) -> Votes:
         return Votes(
             self.fault + other.fault, self.right + other.right, self.neither + other.neither,
             self.rows + other.rows, self.against + other.against,
+            self.turned + other.turned, self.left + other.left,
         )  # fmt: skip
 
     @property
@@ -59,6 +63,19 @@ class Votes:
         clear = self.fault >= MAJORITY * self.right and 2 * self.neither <= cast
         many = self.rows >= ROWS and self.rows >= MAJORITY * self.against
         return cast >= ENOUGH and clear and many
+
+    @property
+    def accounts(self) -> bool:
+        """Say whether the bug turns most of the bits that the port has otherwise.
+
+        What rounding turns beside a bug, it turns to either side: as many bits that the bug moved
+        go back as others go on. So `left` has the law of `right`, of which a winner has few. A bug
+        that stands for a larger one goes the same way, but not as far: it leaves most.
+        """
+        return self.left <= self.turned
+
+
+Winner = tuple[Hypothesis, Votes, list[Piece]]
 
 
 class Ballot:
@@ -162,7 +179,8 @@ def counted(apart: np.ndarray, one: np.ndarray, other: np.ndarray) -> Votes:
     fault, honest = (per_row(apart & same) for same in (one, other))
     neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
     rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))
-    return Votes(int(fault.sum()), int(honest.sum()), neither, *rows)
+    turned, left = int(fault.sum()), int(np.count_nonzero(~(apart | one)))
+    return Votes(turned, int(honest.sum()), neither, *rows, turned, left)
 
 
 def per_row(votes: np.ndarray) -> np.ndarray:
@@ -175,33 +193,31 @@ def atoms(hypothesis: Hypothesis | None, piece: Piece) -> list[Atom]:
     return [Atom(hypothesis, here)] if hypothesis and here else []
 
 
-def outvoted(
-    ballot: Ballot, hypotheses: Sequence[Hypothesis]
-) -> list[tuple[Hypothesis, Votes, list[Piece]]]:
-    """Return the bugs that win their vote, the clearest first, each given those before it.
+def outvoted(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> tuple[list[Winner], list[Piece]]:
+    """Return the bugs that win their vote, the clearest first, each given those before it, and the
+    pieces whose bits go the way of some bug, but farther than any.
 
     A relative of a bug wins against the right computation too, since it turns many of the same
     bits; so the others vote again once the clearest is taken for granted. So do those that lost:
-    where a bug turns nearly all bits, no other one is heard beside it.
+    where a bug turns nearly all bits, no other one is heard beside it. One that does not account
+    for what is there may do so beside another; if none does, something else is there.
     """
-    won: list[tuple[Hypothesis, Votes, list[Piece]]] = []
+    won: list[Winner] = []
     waiting = list(hypotheses)
-    while waiting:
+    while True:
         found = [(one, *ballot.votes(one)) for one in waiting]
         found = [entry for entry in found if entry[1].decided]
-        if not found:
-            return won
-        best = champion(ballot, found)
+        sure = [entry for entry in found if entry[1].accounts]
+        if not sure:
+            return won, max(found, key=lambda entry: entry[1].fault)[2] if found else []
+        best = champion(ballot, sure)
         won.append(best)
         for piece in best[2]:
             ballot.take(best[0], piece)
         waiting = [one for one in waiting if one is not best[0]]
-    return won
 
 
-def champion(
-    ballot: Ballot, found: Sequence[tuple[Hypothesis, Votes, list[Piece]]]
-) -> tuple[Hypothesis, Votes, list[Piece]]:
+def champion(ballot: Ballot, found: Sequence[Winner]) -> Winner:
     """Return the clearest winner that no other one beats where both would turn bits."""
     ordered = sorted(found, key=lambda entry: (entry[1].share, entry[1].fault), reverse=True)
     best = ordered[0]

@@ -36,9 +36,11 @@ def parts(atoms: Atoms) -> Iterator[Atoms]:
 
 def nearer(found: Look, other: Look) -> bool:
     """Say whether the port is nearer to one hypothesis than to another: over all, or where it was
-    the farthest. Where a router turned single tokens these say nothing.
+    the farthest and no farther over all. Where a router turned single tokens these say nothing.
     """
-    if found.raw(0, None) < LESS * other.raw(0, None):
+    left, had = found.raw(0, None), other.raw(0, None)
+    if left < LESS * had:
         return True
     worst = int(np.argmax(other.port))
-    return other.careful and bool(found.port[worst] < HALF * other.port[worst])
+    at_worst = bool(found.port[worst] < HALF * other.port[worst])
+    return other.careful and left <= had and at_worst

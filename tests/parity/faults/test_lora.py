@@ -1,6 +1,8 @@
 """Adapters gone wrong: by formula on small matrices, and on the adapters of the witnesses."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from lockstep.parity.faults.adapter_layers import from_the_first
 from lockstep.parity.faults.loading import exchanged_by
 from lockstep.parity.faults.lora import FAULTS, the_other_way
-from lockstep.parity.graph import Call, Constant, Graph, Value
+from lockstep.parity.graph import Call, Constant, Graph, Tensor, Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
@@ -265,6 +267,29 @@ def test_a_merge_is_one_matrix():
     adds = {one.number for one in here.graph.calls if one.op == "add_lora"}
     assert adds and {*changed} == adds
     assert {one.options["scale"] for one in changed.values()} != {0.0}
+
+
+@pytest.mark.parametrize("name", ["in bfloat16", "in bfloat16, of factors in bfloat16"])
+def test_a_merge_rounds_factors_first_where_the_port_holds_them_so(name):
+    """By formula: (1 + 2^-8) x 3 is 3.01171875, and 3 where the factor is rounded to 1."""
+    stored = SimpleNamespace(mode=None, scale_dtype=None, bits=None, group_size=None)
+    place = {"place": "mlp.up_proj", "layer": 0}
+    calls = [
+        call(0, "scale", np.ones((1, 1, 1)), by=1.0),
+        replace(call(1, "linear", Value(0), place="mlp.up_proj", layer=0), inputs=(
+            Value(0), Tensor("w"), Constant(None))),
+        call(2, "add_lora", Value(1), Value(0), np.array([[1 + 2**-8]]), np.array([[1.0]]),
+             scale=3.0, **place),
+    ]  # fmt: skip
+    graph = Graph(
+        tuple(calls), ((1, 1, 1),) * 3, ((1,),) * 3, SimpleNamespace(), stored={"w": stored}
+    )
+    new = variant("lora-merge-rounding", name)(calls[2], graph)
+    assert new is not None
+    matrix = new.inputs[-2].change(
+        ops, np.zeros((1, 1)), *(one.value for one in calls[2].inputs[2:4])
+    )
+    assert matrix == (3.0 if "factors" in name else 3.015625)
 
 
 def test_factors_keep_their_place_in_the_graph():

@@ -2,12 +2,14 @@
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.deciding import votes as module
-from lockstep.parity.explaining.deciding.votes import Ballot, Votes, outvoted
+from lockstep.parity.explaining.deciding.votes import Ballot, Votes, counted, outvoted
+from lockstep.parity.faults.rewrites import NORMS, option
 from lockstep.parity.graph.graph import Graph, Piece
 from tests.parity.explaining.ports import explained, graph_of, port
 
@@ -71,8 +73,44 @@ def test_when_a_vote_is_won(votes, decided):
 
 def test_votes_add_up():
     """By hand."""
-    assert Votes(1, 2, 3, 4, 5) + Votes(4, 5, 6, 7, 8) == Votes(5, 7, 9, 11, 13)
+    assert Votes(1, 2, 3, 4, 5, 6, 7) + Votes(4, 5, 6, 7, 8, 9, 9) == Votes(5, 7, 9, 11, 13, 15, 16)
     assert Votes(3, 1, 9).share == 0.75 and Votes().share == 0
+
+
+def test_what_a_bug_leaves_is_counted():
+    """By hand: it turns two numbers of five, of which the port has one, and two others."""
+    fault, right = np.array([[1, 1, 0, 0, 0]]), np.array([[0, 0, 0, 0, 0]])
+    port = np.array([[1, 0, 1, 1, 0]])
+    assert counted(fault != right, port == fault, port == right) == Votes(1, 1, 0, 0, 0, 1, 2)
+
+
+def test_what_goes_the_way_of_a_bug_but_farther_is_not_named():
+    """By law: an epsilon that is three times as far off as the one that is known."""
+    far = option(NORMS, "eps", lambda right: 3e-5)
+    found = explained(NAME, port(NAME, [far], dtype="bfloat16"))
+    assert found.verdict == "unknown" and found.faults == []
+    assert {"below a rounding" in one.shape for one in found.unexplained} == {True}
+
+
+def ballot_of(votes: dict[str, Votes], beside: dict[str, Votes]) -> Any:
+    """Return a ballot on one piece: `votes` at first, and what is `beside` the first winner."""
+    piece = Piece(1, (1,))
+    ballot = SimpleNamespace(named={})
+    now = lambda one: (beside if ballot.named else votes)[one]  # noqa: E731
+    ballot.votes = lambda one: (now(one), [piece])
+    ballot.between = lambda one, other, piece: Votes()
+    return ballot
+
+
+def test_a_bug_that_leaves_most_bits_may_account_for_them_beside_a_larger_one(monkeypatch):
+    """By hand: each leaves what the other turns, so the larger one has to be first."""
+    monkeypatch.setattr(module, "atoms", lambda one, piece: [one])
+    large, small = Votes(90, 0, 0, 9, 0, 90, 20), Votes(20, 0, 0, 9, 0, 20, 90)
+    beside = {"small": Votes(20, 0, 0, 9, 0, 20, 0)}
+    won, farther = outvoted(ballot_of({"small": small, "large": large}, beside), ["small", "large"])  # pyright: ignore[reportArgumentType]
+    assert [one for one, _, _ in won] == ["large", "small"] and farther == []
+    won, farther = outvoted(ballot_of({"small": small}, {}), ["small"])  # pyright: ignore[reportArgumentType]
+    assert won == [] and [piece.target for piece in farther] == [1]
 
 
 @pytest.mark.parametrize(("layers", "voted"), [([0, 0], True), ([0, 1], False), ([None, 1], True)])

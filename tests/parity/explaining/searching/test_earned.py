@@ -68,6 +68,11 @@ def test_a_bug_of_one_token_is_earned_where_that_token_is_nearer():
     assert said(one, {frozenset(): look(9, 9, 9, 100), one: look(20, 50, 80, 20)})
 
 
+def test_a_bug_that_is_farther_over_all_is_not_earned_by_the_farthest_token():
+    one = frozenset([ONE])
+    assert not said(one, {frozenset(): look(9, 9, 9, 20), one: look(30, 30, 30, 5)})
+
+
 def test_behind_a_router_a_single_token_says_nothing():
     one = frozenset([ONE])
     before, after = look(9, 9, 9, 100, careful=False), look(20, 50, 80, 20, careful=False)

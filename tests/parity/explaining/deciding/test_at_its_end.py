@@ -1,0 +1,78 @@
+"""A bug whose way the port goes, but not to its end, is not what the port has."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lockstep.parity.explaining.deciding import at_its_end
+from lockstep.parity.explaining.deciding.at_its_end import ended, keep_ended
+from lockstep.parity.explaining.deciding.duel import Way
+from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.rewrites import NORMS, option
+from lockstep.parity.graph.graph import Piece
+from tests.parity.explaining.ports import explained, ids, port
+
+NAME = "models/sliding_bfloat16"
+SURE = Piece(1, ())
+
+
+class Bug:
+    """A bug of a set: how far along its way the port is, and how long that is, squared."""
+
+    def __init__(self, along: float, *, size: float = 1000.0, coarse: bool = False):
+        self.along, self.size = along, size
+        self.hypothesis = SimpleNamespace(fault=SimpleNamespace(coarse=coarse))
+
+
+@pytest.fixture
+def case(monkeypatch):
+    def led(piece, rest, whole, trial):
+        (left_out,) = whole - rest
+        return Way(left_out.along * left_out.size, left_out.size, 100)
+
+    monkeypatch.setattr(at_its_end, "led", led)
+    trial = SimpleNamespace(routers_of=lambda piece: piece.calls, unseen={7: None})
+    return SimpleNamespace(trial=trial, open=[], explained=[])
+
+
+def explanation(*bugs: Bug) -> SimpleNamespace:
+    return SimpleNamespace(atoms=frozenset(bugs))
+
+
+@pytest.mark.parametrize(
+    ("bugs", "kept"),
+    [
+        ([Bug(1.0)], True),
+        ([Bug(0.55)], False),  # half as far as it leads
+        ([Bug(1.45)], False),  # and farther
+        ([Bug(1.25)], True),
+        ([Bug(0.55, size=40.0)], True),  # too short a way to tell
+        ([Bug(0.55, coarse=True)], True),  # a grid turns single values
+        ([Bug(1.0), Bug(0.5)], False),  # each of a set
+    ],
+)
+def test_the_port_must_be_at_the_end_of_each_way(case, bugs, kept):
+    """By hand."""
+    some = explanation(*bugs)
+    assert ended(SURE, some, case.trial) is kept  # pyright: ignore[reportArgumentType]
+    for unsure in (Piece(1, (1,)), Piece(7, ())):  # with a router; with tokens that prove nothing
+        assert ended(unsure, some, case.trial)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_piece_without_an_explanation_is_open_again(case):
+    """By hand."""
+    right, half = explanation(Bug(1.0)), explanation(Bug(0.5))
+    case.explained = [(SURE, [right, half]), (SURE, [half])]
+    keep_ended(case)
+    assert case.explained == [(SURE, [right])] and case.open == [SURE]
+
+
+def test_an_epsilon_that_is_nearly_another_one_is_unknown():
+    """By law: the known one is larger by two thirds, which the gate lets pass in some norms."""
+    known = [one for one in catalogue() if one.id == "rms-eps-wrong"]
+    near = option(NORMS, "eps", lambda right: 6e-6)
+    found = explained(NAME, port(NAME, [near]), known)
+    assert found.verdict == "unknown" and found.faults == []
+    assert ids(explained(NAME, port(NAME, ["rms-eps-wrong[eps = 1e-05]"]), known)) == {
+        "rms-eps-wrong"
+    }
