@@ -182,8 +182,9 @@ def compared(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], before: str) ->
     return Seen(far, off, alike, whole)
 
 
-def norm(x: np.ndarray) -> float:
-    return float(np.sqrt(np.sum(np.square(x, dtype=np.float64))))
+def norm(x: np.ndarray) -> np.float64:
+    """Return the root of the sum of squares: of numpy's kind, which may be divided by nought."""
+    return np.sqrt(np.sum(np.square(x, dtype=np.float64)))
 
 
 def finite(x: float) -> float:

@@ -124,6 +124,15 @@ def test_names_alone_accuse_no_right_port(port):
         assert not recovered(port, {f"h.{n}": x for n, x in enumerate(others)})
 
 
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["h.{}", "lora.{}.B"])
+def test_numbers_of_a_broken_port_are_no_streams(port, bad, name):
+    count = port[1].layers
+    shape = port[2][port[1].behind].shape
+    broken = {name.format(n): np.full(shape, bad, np.float32) for n in range(count)}
+    assert recovered(port, broken) == {}
+
+
 def test_numbers_that_no_layer_has_leave_all(port):
     before, *behind, norm = streams(port)
     values = {f"h.{n}": port[2][tap] for n, tap in enumerate([before, *behind, behind[-1], norm])}
