@@ -37,13 +37,13 @@ class InPlaceWriter(TraceWriter):
         super().add(name, values, shape=shape, dtype=dtype)
 
     def close(self) -> None:
-        if isinstance(self.body, Straight):
-            self.body = self.body.finish()
-        header = json.dumps(self.header, ensure_ascii=True).encode()
-        free = self.start - 8 - len(header)
-        if free < 0:
-            return super().close()
         try:
+            if isinstance(self.body, Straight):
+                self.body = self.body.finish()
+            header = json.dumps(self.header, ensure_ascii=True).encode()
+            free = self.start - 8 - len(header)
+            if free < 0:
+                return super().close()
             self.body.seek(0)
             self.body.write((self.start - 8).to_bytes(8, "little") + header + b" " * free)
             self.body.flush()

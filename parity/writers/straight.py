@@ -52,7 +52,10 @@ class Straight:
         """Let the thread write what the piece holds, when the one before is written."""
         self.wait()
         full = memoryview(self.pieces[0])[: self.filled]
-        self.pending = self.thread.submit(put, self.file.fileno(), full, self.place)
+        try:
+            self.pending = self.thread.submit(put, self.file.fileno(), full, self.place)
+        except RuntimeError as error:  # the system gives no thread
+            raise OSError(errno.EAGAIN, str(error)) from None
         self.pieces.reverse()
         self.place, self.filled, self.room = self.place + self.filled, 0, PIECE
 
@@ -64,19 +67,17 @@ class Straight:
 
     def finish(self) -> BinaryIO:
         """Write what is left; return the file, which stands behind it for ordinary writes."""
-        try:
-            self.hand_over()
-            self.wait()
-            set_direct(self.file.fileno(), on=False)
-        finally:
-            self.thread.shutdown(cancel_futures=True)
+        self.hand_over()
+        self.wait()
+        self.thread.shutdown()
+        set_direct(self.file.fileno(), on=False)
         self.file.seek(self.place)
         return self.file
 
     def close(self) -> None:
-        """Write what is left, and close the file, also if that fails."""
-        with self.file:
-            self.finish()
+        """Close the file, without what is left: whoever wants that has to `finish`."""
+        self.thread.shutdown(cancel_futures=True)
+        self.file.close()
 
 
 def put(file: int, data: memoryview, place: int) -> None:

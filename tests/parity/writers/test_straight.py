@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.parity.dumps.trace_file import TraceFile, Unwritten
 from lockstep.parity.writers import straight
+from lockstep.parity.writers.in_place import InPlaceWriter
 from lockstep.parity.writers.straight import BLOCK, Straight
 
 
@@ -82,9 +83,10 @@ def test_a_write_of_some_bytes_is_gone_on_with(tmp_path, monkeypatch):
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, place: write(file, data[:1000], place))
     data = np.random.default_rng(0).bytes(5 * BLOCK + 1)
-    rest = Straight((tmp_path / "file").open("xb"))
-    rest.write(memoryview(data))
-    rest.close()
+    with (tmp_path / "file").open("xb") as file:
+        rest = Straight(file)
+        rest.write(memoryview(data))
+        rest.finish()
     assert (tmp_path / "file").read_bytes() == data
 
 
@@ -109,19 +111,39 @@ def counting(call, used):
     return lambda self: (used.append(1), call(self))[1]
 
 
-def test_a_full_disk_ends_a_trace_with_one_line(tmp_path, small, monkeypatch):
+@pytest.mark.parametrize("count", [1, 40])  # the disk is full at the end, or on the way
+def test_a_full_disk_ends_a_trace_with_one_line(tmp_path, small, monkeypatch, count):
     def full(file, data, place):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(Unwritten, match="straight: cannot be written: No space left on device"):
-        traced(tmp_path / "straight", 0)
+        traced(tmp_path / "straight", 0, count)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_run_that_fails_leaves_nothing(tmp_path, small):
+def test_a_system_without_a_thread_to_give_ends_a_trace_with_one_line(tmp_path, small, monkeypatch):
+    def none(self, *given):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(straight.ThreadPoolExecutor, "submit", none)
+    with pytest.raises(Unwritten, match="straight: cannot be written: can't start new thread"):
+        traced(tmp_path / "straight", 0, 1)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("count", [1, 5 * BLOCK])
+def test_a_run_that_fails_leaves_nothing(tmp_path, small, count):
     with pytest.raises(KeyError), TraceFile(tmp_path / "port", 4096) as file:
         file.writer.cached = 0
-        file("tap", np.zeros(5 * BLOCK, np.float32))
+        file("tap", np.zeros(count, np.float32))
         raise KeyError
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_was_given_up_may_be_given_up_again(tmp_path, small):
+    writer = InPlaceWriter(tmp_path / "port", 4096, 0)
+    writer.add("tap", bytes(3 * BLOCK), shape=(3 * BLOCK,), dtype="U8")
+    writer.discard()
+    writer.discard()
     assert not [*tmp_path.iterdir()]
