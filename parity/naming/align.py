@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -105,6 +106,7 @@ def is_own(name: str, tap: str) -> bool:
     return unwrapped(name) == tap
 
 
+@lru_cache(maxsize=4096)
 def move_between(found: Shape, wanted: Shape) -> str | None:
     """Return the name of the first move that leads from one shape to the other, None if none."""
     probe = np.broadcast_to(np.zeros((), bool), found)

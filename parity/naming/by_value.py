@@ -1,17 +1,17 @@
 """Know by their values what numbered tensors are whose names do not say it: `h.0` to `h.11`.
 
-What equals a value of the reference's first layer, and no other, is that value, in every layer: a
-port that is right is never mistaken. So `h.0` tells whether streams enter layers or leave them,
-and whether the embedding is among them. The one behind the last layer may come out of the last
-norm, as in `output_hidden_states=True`. Where nothing equals, since a bug is in the first layer
-already, names that are usual for streams are taken at their word, if as many as there are layers
-are nearer to what leaves the first layer than to all else, and are not that but for a factor.
+What equals a value of the reference's first layer, and no other, is that value, in every layer: if
+there are as many as layers, and the second is that of layer 1. So `h.0` tells whether streams
+enter layers or leave them, and whether the embedding is among them. The last one may come out of
+the last norm, as in `output_hidden_states=True`. All others are left: numbered tensors may be
+anything, and a port that is right must not be taken for a wrong one. Where nothing equals, since
+a bug is in the first layer already, a map may say what they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,10 @@ from lockstep.parity.naming.roles import is_usual_for_streams
 
 SAME = 0.05  # of a value's size: more than half precision and packed activations make in a layer
 ALONE = 4  # how many times as far all others must be
-NEAR = 0.3  # the cosine with what leaves the first layer that a bug in it must leave
+NEAR = 0.3  # the cosine with what leaves layer 1 that a bug in it must leave
 GLUED = re.compile(r"(?<=[A-Za-z])(?=(?:0|[1-9][0-9]{0,5})$)")
-BY_NAME = "as such names mean it, though nothing of it is right: a map may say otherwise (--map)"
+LEFT = "{template} left: no value of the first layer says which streams, but a map may (--map)"
+REAL = ("float16", "bfloat16", "float32", "float64")  # what an activation may be
 Read = Callable[[str], np.ndarray]
 
 
@@ -52,6 +53,19 @@ class Seen:
         alone = all(self.far[other] > ALONE * self.far[best] for other in others)
         return best if self.far[best] < SAME and alone else None
 
+    def is_best(self, tap: str) -> bool:
+        """Say whether it is a tap, and no other is nearer."""
+        return self.far.get(tap, np.inf) < SAME and min(self.far, key=self.far.__getitem__) == tap
+
+    def is_likest(self, tap: str) -> bool:
+        """Say whether it may be a tap with a bug in it: like no other as much, and equal to none.
+
+        What is one of them but for a factor a row, as normed streams are, is another thing.
+        """
+        if self.alike.get(tap, 0) < NEAR or min(self.off.values()) < SAME:
+            return False
+        return max(self.alike, key=self.alike.__getitem__) == tap
+
 
 def recover_by_value(
     names: Mapping[str, Shape],
@@ -72,6 +86,8 @@ def recover_by_value(
             found, told = streams.taps()
         else:
             continue
+        if not found and streams.are_usual:
+            done.plan.append(LEFT.format(template=family.template))
         if not found or set(found.values()) & (taken | set(done.names.values())):
             continue
         done.names |= found
@@ -96,72 +112,91 @@ class Streams:
 
     def taps(self) -> tuple[dict[str, str], str]:
         """Return the tap of each name, and why; none if nothing is known."""
-        begin, values = min(self.family.shapes), self.first
-        seen = self.seen(begin)
+        values, seen = self.first, self.seen(self.begin)
         if seen.same == values.before or seen.whole < SAME:
-            following = self.seen(begin + 1).same if begin + 1 in self.family.shapes else None
-            if following not in (None, values.behind):
-                return {}, ""
-            return self.placed(begin, [values.before]), "by the values that enter layer 0"
-        if seen.same is not None:
-            return self.placed(begin, [], seen.same), "by the values of layer 0"
-        if self.is_usual(begin) and self.may_be_stream(seen):
-            return self.placed(begin, []), BY_NAME
+            told = "by the values that enter layer 0"
+            return self.placed(values.behind, [values.before]), told
+        if seen.same is not None and seen.same.startswith(values.behind):
+            return self.placed(seen.same), "by the values of layer 0"
         return {}, ""
 
     def beside(self) -> tuple[dict[str, str], str]:
         """Return the tap of a name without a number, if it is one before the layers."""
-        same = self.seen(0).same
-        if same is None or same.startswith(self.first.behind):
+        taps, stem = self.first.taps, self.first.stem
+        before = {tap: value for tap, value in taps.items() if not tap.startswith(stem)}
+        # Of many names few are near to these, and the rest need no look at all the others.
+        if self.seen(0, before).same is None or (same := self.seen(0).same) not in before:
             return {}, ""
         return {self.glued[self.family.names[0]]: same}, "by its values"
 
-    def is_usual(self, begin: int) -> bool:
-        """Say whether the name is one for streams, and there are as many as layers."""
-        layers = set(range(begin, begin + self.first.layers))
-        stem, words = plain(self.family.stem), self.family.words
-        return is_usual_for_streams(stem, words) and self.family.shapes.keys() == layers
+    @property
+    def begin(self) -> int:
+        return min(self.family.shapes)
 
-    def may_be_stream(self, seen: Seen) -> bool:
-        """Say whether the stream behind a wrong first layer is the likeliest, and no other fits."""
-        behind = self.first.behind
-        if not seen.alike or min(seen.off.values()) < SAME:
-            return False
-        best = max(seen.alike, key=seen.alike.__getitem__)
-        return best == behind and seen.alike[behind] > NEAR
+    @property
+    def are_usual(self) -> bool:
+        """Whether ports call streams so, there are enough, and the name says not which they are."""
+        family, first = self.family, self.first
+        usual = family.layered and is_usual_for_streams(plain(family.stem), family.words)
+        own = first.stem.endswith(family.stem)  # `h.` of GPT-2's `transformer.h.`
+        return usual and not own and len(family.shapes) in (first.layers, first.layers + 1)
 
-    def placed(self, begin: int, before: list[str], like: str = "") -> dict[str, str]:
-        """Return the taps of all, where each is there and fits; else of none.
+    def placed(self, like: str, before: Sequence[str] = ()) -> dict[str, str]:
+        """Return the taps of all, where there are as many as layers and all fit; else of none.
 
         `before` is what comes before those of layer 0; `like` the tap of layer 0 that they are.
         """
-        layers, like, found = self.first.layers, like or self.first.behind, dict[str, str]()
-        part = like.removeprefix(self.first.behind)
-        wanted = [*before, *(self.first.layer(n) + part for n in range(layers))]
-        for number, spelled in self.family.names.items():
-            place = number - begin
-            last = not part and place >= layers and self.ends_normed(spelled)
-            tap = self.first.norm if last else dict(enumerate(wanted)).get(place)
-            if tap is None or place > layers or not self.fits(spelled, number, tap):
-                return {}
-            found[self.glued[spelled]] = tap
-        return found
+        wanted = self.wanted(like.removeprefix(self.first.behind), before)
+        taps = dict(enumerate(wanted, self.begin))
+        if taps.keys() != self.family.shapes.keys() or not all(map(self.fits, taps, wanted)):
+            return {}
+        next_ones = [*taps.items()][1 : 2 + len(before)]  # as far as layer 1
+        if not all(self.goes_on(number, tap) for number, tap in next_ones):
+            return {}
+        return {self.glued[self.family.names[number]]: tap for number, tap in taps.items()}
 
-    def fits(self, spelled: str, number: int, tap: str) -> bool:
+    def wanted(self, part: str, before: Sequence[str]) -> list[str]:
+        """Return the taps in their order, none if there may not be so many.
+
+        The norm stands where the last stream would, or behind all of them.
+        """
+        layers, count = self.first.layers, len(self.family.shapes)
+        if (last := self.value(max(self.family.shapes))) is None:
+            return []
+        normed = not part and self.first.is_normed(last)
+        least, most = layers + (normed and bool(before)), layers + (normed or bool(before))
+        if not least <= count <= most:
+            return []
+        all_of_them = [*before, *(self.first.layer(n) + part for n in range(layers))]
+        return [*all_of_them[: count - normed], *[self.first.norm] * normed]
+
+    def goes_on(self, number: int, tap: str) -> bool:
+        """Say whether a later one is the tap that is wanted, or may be with a bug."""
+        seen = self.seen(number)
+        if seen.is_best(tap):
+            return True
+        if seen.same is not None:
+            return False
+        streams = self.first.layer(0), self.first.layer(1)
+        return tap == self.first.norm or (tap in streams and seen.is_likest(tap))
+
+    def fits(self, number: int, tap: str) -> bool:
         shape = self.family.shapes[number]
         return tap in self.known and move_between(shape, self.known[tap]) is not None
 
-    def ends_normed(self, spelled: str) -> bool:
-        return self.first.is_normed(self.read(self.glued[spelled]).astype(np.float32))
+    @np.errstate(all="ignore")
+    def value(self, number: int) -> np.ndarray | None:
+        """Read one of theirs as float32; None if it is no activation, by its dtype."""
+        x = self.read(self.glued[self.family.names[number]])
+        return x.astype(np.float32) if x.dtype.name in REAL else None
 
-    def seen(self, number: int) -> Seen:
-        """Hold one of theirs to everything that the reference made up to the end of layer 0."""
-        shape, name = self.family.shapes[number], self.glued[self.family.names[number]]
-        fitting = [(tap, truth, move) for tap, truth in self.first.taps.items()
+    def seen(self, number: int, taps: Mapping[str, np.ndarray] | None = None) -> Seen:
+        """Hold one of theirs to `taps`, or all that the reference made in its first layers."""
+        shape = self.family.shapes[number]
+        fitting = [(tap, truth, move) for tap, truth in (taps or self.first.taps).items()
                    if (move := move_between(shape, truth.shape)) is not None]  # fmt: skip
-        if not fitting:
+        if not fitting or (x := self.value(number)) is None:
             return Seen({}, {}, {})
-        x = self.read(name).astype(np.float32)
         return compared({tap: (MOVES[move](x, truth.shape), truth) for tap, truth, move in fitting},
                         self.first.before)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the reference makes of a prompt in its first layer, to know names by values."""
+"""What the reference makes of a prompt in its first layers, to know names by values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from lockstep.reference.model import Model
 class FirstLayer:
     """The reference's own values, (1, L, ...), and the norm behind its last layer.
 
-    `taps` holds all that is made up to the end of layer 0, `before` names the stream that enters
-    it, `behind` the one that leaves it. `norm` is the tap of the last norm, `gain` (E,) and `bias`
-    (E,) its weights; a norm without a mean has no bias.
+    `taps` holds all that is made up to the end of layer 1, and the stream behind layer 2, where
+    there are so many: so what stands second in a list is known as well, and what was left out of
+    it. `before` names the stream that enters layer 0, `behind` the one that leaves it. `norm` is
+    the tap of the last norm, `gain` (E,) and `bias` (E,) its weights; a norm without a mean has no
+    bias.
     """
 
     taps: Mapping[str, np.ndarray]
@@ -31,8 +33,14 @@ class FirstLayer:
 
     def layer(self, number: int) -> str:
         """Return the tap of the stream behind a layer."""
-        return f"{self.behind.removesuffix('0')}{number}"
+        return f"{self.stem}{number}"
 
+    @property
+    def stem(self) -> str:
+        """What stands before the number of a layer."""
+        return self.behind.removesuffix("0")
+
+    @np.errstate(all="ignore")
     def is_normed(self, x: np.ndarray) -> bool:
         """Say whether rows (..., E) come out of the last norm, rightly weighed or not.
 
@@ -48,17 +56,21 @@ class FirstLayer:
 
 
 UNIT = 0.02  # how far eps, and rounding to half precision, may take the size of a normed row from 1
+STAGES = 4  # the embeddings and three layers
 
 
 @np.errstate(all="ignore")
 def first_layer(model: Model, tokens: np.ndarray) -> FirstLayer:
-    """Run the reference over tokens (1, L) as far as its first layer goes."""
+    """Run the reference over tokens (1, L) as far as its first layers go."""
     taps: dict[str, np.ndarray] = {}
-    (before, _), (behind, _) = islice(model.stages(tokens, trace=taps.__setitem__), 2)
+    layers = model.checkpoint.config.num_hidden_layers
+    count, stages = min(layers + 1, STAGES), model.stages(tokens, trace=taps.__setitem__)
+    before, behind, *_ = [name for name, _ in islice(stages, count)]
     norm = "transformer.ln_f" if behind.startswith("transformer.") else "model.norm"
     checkpoint = model.checkpoint
     bias = weight(model, f"{norm}.bias") if checkpoint.has(f"{norm}.bias") else None
-    layers = checkpoint.config.num_hidden_layers
+    inside = f"{behind.removesuffix('0')}{STAGES - 2}."
+    taps = {tap: value for tap, value in taps.items() if not tap.startswith(inside)}
     return FirstLayer(taps, before, behind, layers, norm, weight(model, f"{norm}.weight"), bias)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,15 @@ from lockstep.parity.naming.by_value import recover_by_value
 from lockstep.parity.naming.first_layer import FirstLayer
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.mapping import read_map
-from lockstep.parity.naming.names import CACHED, parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.naming.names import CACHED, is_tap, parted, sparse_layers, tap_named, unwrapped
 from lockstep.parity.naming.recovery import Recovery, recover_taps
-from lockstep.parity.naming.wholesale import counted_from_1, over_heads, without_wrapper
+from lockstep.parity.naming.wholesale import (
+    LAYER,
+    counted_from_1,
+    from_0,
+    over_heads,
+    without_wrapper,
+)
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 
@@ -37,25 +44,10 @@ def aligned(
     renaming; then, with the reference's `first` layer, values. Its `plan` says what was done.
     Raises: InputError if a map is bad, or two names mean one tap.
     """
-    mapped: dict[str, str] = {}
-    told: list[str] = []
-    if map_file is not None:
-        names = read_map(map_file)
-        mapped = names.mapped(dump.shapes)
-        told = names.plan(mapped)
+    mapped, told = by_map(dump, map_file)
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
-    sparse, family = sparse_layers(known), family_of(known)
-    bare = without_wrapper(rest)
-    meant = {n: tap_named(bare.get(n, n), sparse=sparse, family=family) for n in rest}
-    wholes = {n for n, tap in meant.items() if unwrapped(bare.get(n, n)) != tap}
     found = Recovery()
-    if from_1 := counted_from_1(meant, known):
-        meant |= from_1
-        found.plan.append(f"layers of {len(from_1)} names counted from 1")
-    if bare or from_1:
-        parts = {tap for name, tap in meant.items() if name not in wholes}
-        meant |= {name: name + AGAIN for name in wholes if meant[name] in parts}
-        found.names |= meant
+    meant = as_a_whole(found, rest, known, mapped.values())
     if mean := over_heads(meant, rest, known):
         meant |= (beside := {name: name + OVER for name in mean})
         found.names |= beside
@@ -63,6 +55,52 @@ def aligned(
     recover_rest(found, meant, rest, known, mapped.values(), dump.read, first)
     recovered = dict(in_every_step(dump.shapes, found.names))
     return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
+
+
+def by_map(dump: Dump, map_file: str | Path | None) -> tuple[dict[str, str], list[str]]:
+    """Return the taps of the names that a map knows, and what it says of itself."""
+    if map_file is None:
+        return {}, []
+    names = read_map(map_file)
+    mapped = names.mapped(dump.shapes)
+    return mapped, names.plan(mapped)
+
+
+def as_a_whole(
+    found: Recovery, names: Iterable[str], known: Mapping[str, Shape], taken: Iterable[str]
+) -> dict[str, str]:
+    """Return what each name means, without what wraps all of them, with layers counted from 0.
+
+    To `found` goes what the tables alone do not say. A module is not its last part where that is
+    there by its own name, or `taken`.
+    """
+    mean = partial(tap_named, sparse=sparse_layers(known), family=family_of(known))
+    bare = without_wrapper(names)
+    spelled = {name: unwrapped(bare.get(name, name)) for name in names}
+    meant = {name: mean(path) for name, path in spelled.items()}
+    from_1 = shifted(spelled, meant, mean) if counted_from_1(meant.values(), known) else {}
+    if from_1:
+        spelled, meant = spelled | from_1, meant | {name: mean(from_1[name]) for name in from_1}
+        found.plan.append(f"layers of {len(from_1)} names counted from 1")
+    if bare or from_1:
+        wholes = {name for name, tap in meant.items() if spelled[name] != tap}
+        parts = {*taken, *(tap for name, tap in meant.items() if name not in wholes)}
+        meant |= {name: name + AGAIN for name in wholes if meant[name] in parts}
+        found.names |= meant
+    return meant
+
+
+def shifted(
+    spelled: Mapping[str, str], meant: Mapping[str, str], mean: Callable[[str], str]
+) -> dict[str, str]:
+    """Return the paths of taps whose layers are counted from 1, with layers counted from 0.
+
+    The path is shifted, not its meaning: whether an `mlp` is of experts, its own layer says. Of a
+    name that is no path, as llama.cpp's are, the meaning is.
+    """
+    paths = {name: path if LAYER.fullmatch(path) else meant[name] for name, path in spelled.items()}
+    paths = {name: from_0(path) for name, path in paths.items() if LAYER.fullmatch(path)}
+    return {name: path for name, path in paths.items() if is_tap(meant[name]) or is_tap(mean(path))}
 
 
 def recover_rest(

@@ -60,7 +60,7 @@ def test_a_right_port_is_not_accused_of_a_stream_with_a_number(stray):
 
 
 def test_layers_counted_from_1_are_not_compared_with_their_neighbours():
-    """The first layer alone, counted from 1, and the embeddings as number 0."""
+    """The first layer alone, counted from 1, and the embeddings as number 0: values tell these."""
     taps = port(NAME)
     first = {
         tap.replace("model.layers.0", "block.1"): value
@@ -68,7 +68,7 @@ def test_layers_counted_from_1_are_not_compared_with_their_neighbours():
         if ".layers.0" in tap or tap in ("model.norm", "logits")
     }
     found = explained(NAME, first | {"block.0": taps["model.embed_tokens"]})
-    assert found.verdict == "clean" and found.compared == 2
+    assert found.verdict == "clean" and found.compared == 4
     assert any("--map FILE" in line for line in found.conventions)
 
 
@@ -76,11 +76,15 @@ def test_layers_counted_from_1_are_not_compared_with_their_neighbours():
     ("ours", "theirs"), [("mlp.up_proj", "mlp.fc1"), ("residual", "attn"), ("", "mlp")]
 )
 def test_words_of_two_meanings_accuse_nobody(ours, theirs):
+    """Values say which is meant; where the first layer is wrong, nothing does."""
     taps = port(NAME)
     model = {tap: value for tap, value in taps.items() if ".layers." not in tap}
     every = taps | {f"model.layers.{n}.residual": stream_behind_attention(n, taps) for n in (0, 1)}
     named = {f"blocks.{n}.{theirs}": every[f"model.layers.{n}.{ours}".rstrip(".")] for n in (0, 1)}
     found = explained(NAME, model | named)
+    assert found.verdict == "clean" and found.unmatched == []
+    wrong = {name: value[:, ::-1] for name, value in named.items()}
+    found = explained(NAME, model | wrong)
     assert found.verdict == "clean" and sorted(found.unmatched) == sorted(named)
 
 

@@ -3,16 +3,20 @@
 The port is the reference itself, so every value but those that are changed here is right.
 """
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from lockstep import reference
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.by_value import recover_by_value
 from lockstep.parity.naming.first_layer import first_layer
 from lockstep.parity.naming.plan import aligned
+from lockstep.parity.naming.recovery import Recovery
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 MODELS = {
@@ -36,11 +40,39 @@ def port(request):
     return request.param, first_layer(model, TOKENS), taps
 
 
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """A model of four layers, of those of another whose rows are mixed, as `port` gives one."""
+    folder, source = tmp_path_factory.mktemp("deep"), WITNESSES / MODELS["llama"]
+    config = json.loads((source / "config.json").read_text())
+    kinds = {"layer_types": ["full_attention"] * 4} if "layer_types" in config else {}
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4} | kinds))
+    shards = [load_file(shard) for shard in sorted(source.glob("*.safetensors"))]
+    tensors = {name: x for shard in shards for name, x in shard.items()}
+    save_file(dict(deepened(tensors)), folder / "model.safetensors")
+    model, taps = reference.load(folder), dict[str, np.ndarray]()
+    model.forward(TOKENS, trace=taps.__setitem__)
+    return "llama", first_layer(model, TOKENS), taps
+
+
+def deepened(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    random = np.random.default_rng(1)
+    for name, x in tensors.items():
+        if ".layers." not in name:
+            yield name, x
+        for layer in range(4) if ".layers.0." in name else ():
+            yield name.replace(".0.", f".{layer}."), random.permutation(x)
+
+
 def recovered(port, values: dict[str, np.ndarray]) -> dict[str, str]:
+    return recovery(port, values).names
+
+
+def recovery(port, values: dict[str, np.ndarray]) -> Recovery:
     _, first, taps = port
     shapes = {name: value.shape for name, value in values.items()}
     known = {tap: value.shape for tap, value in taps.items()}
-    return recover_by_value(shapes, known, set(), values.__getitem__, first).names
+    return recover_by_value(shapes, known, set(), values.__getitem__, first)
 
 
 def streams(port) -> list[str]:
@@ -101,17 +133,23 @@ def test_any_part_of_layers_is_known_by_its_values(port):
     assert recovered(port, values) == {f"thing.{n}": part.format(n) for n in range(first.layers)}
 
 
-def test_a_wrong_first_layer_leaves_usual_names_their_word(port):
-    """No value is right; but as many as layers, near to what leaves the first, are its streams."""
-    behind = streams(port)[1:-1]
+def test_a_wrong_first_layer_leaves_all_to_a_map(port, tmp_path):
+    """No value is right then, and a name alone would accuse right ports. The plan says so."""
     noise = np.random.default_rng(1)
-    wrong = {tap: port[2][tap] for tap in behind}
-    wrong = {tap: x + 0.3 * x.std() * noise.normal(size=x.shape) for tap, x in wrong.items()}
-    for usual in ("h.{}", "hidden_states_{}", "layers.{}.output", "x{}"):
-        taps = {usual.format(n): tap for n, tap in enumerate(behind)}
-        assert recovered(port, {name: wrong[tap] for name, tap in taps.items()}) == taps
-    for other in ("foo.{}", "attn.h.{}", "norm.{}"):
-        assert not recovered(port, {other.format(n): wrong[tap] for n, tap in enumerate(behind)})
+    behind = [port[2][tap] for tap in streams(port)[1:-1]]
+    wrong = [x + 0.3 * x.std() * noise.normal(size=x.shape) for x in behind]
+    for name, usual in (("hidden_states_{}", True), ("x{}", True), ("foo.{}", False)):
+        plan = recovery(port, {name.format(n): x for n, x in enumerate(wrong)})
+        assert not plan.names and any("--map" in line for line in plan.plan) is usual
+
+
+def test_a_bug_behind_the_first_layer_changes_no_names(port):
+    """The second stream then is like that behind layer 1 more than like any other."""
+    taps, noise = port[2], np.random.default_rng(1)
+    for named in (as_transformers(port)[:-1], streams(port)[:-1], streams(port)[1:-1]):
+        values = {f"h.{n}": taps[tap] for n, tap in enumerate(named)}
+        wrong = values["h.1"] + 0.1 * values["h.1"].std() * noise.normal(size=values["h.1"].shape)
+        assert recovered(port, values | {"h.1": wrong}) == dict(zip(values, named, strict=True))
 
 
 def test_names_alone_accuse_no_right_port(port):
@@ -119,9 +157,80 @@ def test_names_alone_accuse_no_right_port(port):
     behind = streams(port)[1:-1]
     values = [port[2][tap] for tap in behind]
     rows = [x / np.sqrt(np.mean(x * x, -1, keepdims=True)) for x in values]
+    lens = [x * (port[1].gain + 0.5) for x in rows]
+    centred = [x - x.mean(-1, keepdims=True) for x in values]
     noise = [np.random.default_rng(n).normal(size=x.shape) for n, x in enumerate(values)]
-    for others in ([x * 0.5 for x in values], rows, noise):
+    for others in ([x * 0.5 for x in values], rows, lens, centred, noise):
         assert not recovered(port, {f"h.{n}": x for n, x in enumerate(others)})
+
+
+def of_a_layer(*parts: str) -> list[str]:
+    return [f"model.layers.0.{part}" for part in parts]
+
+
+def behind_layers(*numbers: int) -> list[str]:
+    return [f"model.layers.{n}" for n in numbers]
+
+
+START, END = "model.embed_tokens", "model.norm"
+PARTS = of_a_layer(
+    "input_layernorm", "self_attn.o_proj", "residual", "post_attention_layernorm", "mlp.down_proj"
+)
+BOTH = [tap for n in range(4) for tap in (f"model.layers.{n}.residual", f"model.layers.{n}")]
+
+
+@pytest.mark.parametrize(
+    "taps",
+    [
+        PARTS[::3],
+        PARTS[:3],
+        PARTS[:4],
+        PARTS,
+        BOTH,
+        BOTH[:4],
+        BOTH[:5],
+        [START, *behind_layers(2), END],
+        [START, *behind_layers(0, 2), END],
+        [START, *behind_layers(1, 2), END],
+        [START, *behind_layers(0, 2, 3), END, END],
+        [START, *behind_layers(0, 2, 3)],
+        [START, *behind_layers(0, 2, 3), END],
+        behind_layers(0, 2),
+        [*behind_layers(0, 2, 3), END],
+        [*behind_layers(1, 2, 3), END],
+        behind_layers(0, 1, 2),
+        [START, START],
+        [START, *behind_layers(0, 1), END],
+    ],
+)
+def test_other_lists_of_a_right_port_are_left(deep, taps):
+    """Two norms of one layer, some layers, two values of each: none of them is one a layer."""
+    for name in ("t{}", "hidden_states.{}", "resid.{}"):
+        assert recovered(deep, {name.format(n): deep[2][tap] for n, tap in enumerate(taps)}) == {}
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("name", ["h.{}", "hidden_states.{}", "layers.{}.output"])
+def test_the_last_may_be_normed_where_the_embedding_is_left_out(deep, name, begin):
+    wanted = [*behind_layers(0, 1, 2), END]
+    taps = {name.format(n): tap for n, tap in enumerate(wanted, begin)}
+    assert recovered(deep, {one: deep[2][tap] for one, tap in taps.items()}) == taps
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.complex64, np.int64, bool])
+def test_what_is_no_activation_takes_no_part(port, dtype, place):
+    values = [port[2][tap] for tap in as_transformers(port)]
+    values[place] = values[place].astype(dtype)
+    assert recovered(port, {f"h.{n}": x for n, x in enumerate(values)}) == {}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_numbers_beyond_float32_raise_no_warning(port, place):
+    values = [port[2][tap] for tap in as_transformers(port)]
+    values[place] = np.full(values[place].shape, 1e300)
+    recovered(port, {f"h.{n}": x for n, x in enumerate(values)})
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])

@@ -99,3 +99,26 @@ def test_a_module_and_its_last_part_are_one_tap_behind_wrappers_and_counted_from
     found = aligned(Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name])), known)
     for name, tap in parts.items():
         assert (found.names.get(tap) == name) is name.endswith("o_proj")
+
+
+def test_which_layers_are_of_experts_is_asked_of_layers_from_0(tmp_path):
+    """The first of two is dense, the second sparse: `layers.1.mlp` of a port from 1 is dense."""
+    stream, parts = (1, LENGTH, 8), ("mlp.down_proj", "mlp.experts")
+    known = {f"model.layers.{n}": stream for n in (0, 1)}
+    known |= {f"model.layers.{n}.{part}": stream for n, part in enumerate(parts)}
+    known["model.layers.1.mlp.gate"] = (1, LENGTH, 4)
+    names = {f"model.layers.{n}.mlp": f"model.layers.{n - 1}.{parts[n - 1]}" for n in (1, 2)}
+    names |= {f"model.layers.{n}": f"model.layers.{n - 1}" for n in (1, 2)}
+    shapes = {name: known[tap] for name, tap in names.items()}
+    found = aligned(Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name])), known)
+    assert {name: tap for tap, name in found.names.items()} == names
+
+
+@pytest.mark.parametrize("wrapper", ["", "net."])
+def test_what_a_map_gives_is_no_modules_last_part_too(known, tmp_path, wrapper):
+    tap = "model.layers.0.mlp.down_proj"
+    names = {"mine": tap, "model.layers.0.mlp": tap, "logits": "logits", "model.norm": "model.norm"}
+    file = tmp_path / "map.yaml"
+    file.write_text(f"{tap}: {wrapper}mine\n")
+    port = theirs(known, {wrapper + name: one for name, one in names.items()}, tmp_path)
+    assert aligned(port, known, file).names[tap] == f"{wrapper}mine"
