@@ -45,11 +45,12 @@ def in_kernel(
         return None
     if isinstance(keys, HeldCodes):
         return over_codes(queries, keys, values, mask, scale)
-    kernel = kernels.module("attend" if queries.shape[2] == 1 else "attend_prompt")
-    if queries.shape[2] > 1 and queries.dtype != np.float32:
-        found = kernel.attended(queries, keys, values, mask, scale=scale)
+    many = queries.shape[2] > 1
+    if many and queries.dtype != np.float32:
+        found = kernels.module("attend_tiles").attended(queries, keys, values, mask, scale=scale)
         if found is not None:
             return found
+    kernel = kernels.module("attend_prompt" if many else "attend")
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
     found = kernel.attended(wide, held, kept, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)

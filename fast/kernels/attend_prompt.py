@@ -6,12 +6,11 @@ by in blocks, each of which goes into all queries that see it while it is in the
 what a query has of the blocks before is put right whenever its largest score rises.
 """
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from lockstep.fast.kernels import attend_laid, attend_tiles
-from lockstep.fast.kernels.attend import in_full, lying, readable, start_of
+from lockstep.fast.kernels.attend import in_full, readable, start_of
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
@@ -25,12 +24,12 @@ from lockstep.fast.kernels.lanes import (
     subtracted,
 )
 from lockstep.fast.kernels.memory import floats, scalar, seen, store
-from lockstep.fast.kernels.online import LEAST, bounds, shared
+from lockstep.fast.kernels.online import LEAST, bounds, keep, shared, state_of
 from lockstep.fast.kernels.pairs import store_rounded
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
-from lockstep.fast.shapes import Array, Keys, Queries, Values
+from lockstep.fast.shapes import Keys, Queries, Values
 
 FOUR = 4  # keys, or numbers of a head, that one look at the queries or weights serves
 # Keys that pass by at a time, counted from the first: so chunks of two tokens and more, over
@@ -42,23 +41,15 @@ NONE_TOLD = np.zeros((0, 0, 0), bool)
 def attended(
     queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
 ) -> Queries | None:
-    """Attend with queries (B, H, L, D), all in float32, or in bfloat16 if there is a matrix unit.
-
-    None if that is not what is here, or what is in bfloat16 is not finite.
-    """
-    halves = queries.dtype.name == "bfloat16" and attend_tiles.fits(queries.shape[3])
-    kind = queries.dtype if halves else np.dtype(np.float32)
-    rows = readable(queries, keys, values, mask, unit=FOUR, kind=kind)
+    """Attend with queries (B, H, L, D); None if that is not what is here, or not in float32."""
+    rows = readable(queries, keys, values, mask, unit=FOUR)
     if rows is None:
         return None
     averages = Averages(queries.shape, mask, keys.shape[2], scale)
-    given = seen(lying(queries))
-    for start in range(0, keys.shape[2], BLOCK):
-        stop = start + BLOCK
-        if averages.wanted(start, stop) and not averages.lost:
-            first, second = (seen(side[:, :, start:stop]) for side in rows)
-            averages.add(given, first, second, start)
-    return None if averages.lost else averages.result(kind)
+    for start, stop in averages.blocks():
+        first, second = (side[:, :, start:stop] for side in rows)
+        averages.add(queries, first, second, start)
+    return averages.result(queries.dtype)
 
 
 class Averages:
@@ -75,42 +66,28 @@ class Averages:
         self.sums = np.zeros(shape, np.float32)
         self.known = np.zeros((*shape[:3], 2), np.float32)
         self.known[..., 0] = LEAST
-        self.asked: tuple[Any, Any] = (None, None)  # queries, and how they are laid out
-        self.lost = False
 
     def wanted(self, start: int, stop: int) -> bool:
         """Whether some query may see one of these keys."""
         return not self.seen.size or bool(self.seen[:, :, start:stop].any())
 
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Go through the blocks of keys, but those that no query sees."""
+        for start in range(0, self.held, BLOCK):
+            if self.wanted(start, start + BLOCK):
+                yield start, start + BLOCK
+
     def add(self, queries: Queries, keys: Keys, values: Values, before: int) -> None:
         """Let a block pass by, of which the first key is number `before`.
 
-        All are float32, or bfloat16 seen as uint16. Of those that are not finite all is `lost`. The
-        last axis of keys and values is contiguous.
+        The last axis of keys and values is contiguous.
         """
-        laid = self.laid(queries, keys, values)
-        if laid is not None:
-            span = before, keys.shape[2], self.held
-            attend_tiles.add(laid, keys, self.seen, span, self.scale, self.sums, self.known)
-            return
         batch, heads, length, _ = queries.shape
         products, blocks = 2 * queries.size * keys.shape[2], -(-length // WIDTH)
-        self.lost = queries.dtype != np.float32
-        if not self.lost:
-            attend_prompt(
-                products, batch * heads * blocks, queries, keys, values,
-                self.seen, (before, self.held), self.scale, self.sums, self.known,
-            )  # fmt: skip
-
-    def laid(self, queries: Queries, keys: Keys, values: Values) -> tuple[Array, ...] | None:
-        """Lay bfloat16 out for the matrix unit; None if there is none that can read it."""
-        beside, wide = queries.strides[3] == queries.itemsize, queries.dtype == np.float32
-        if wide or not (beside and attend_tiles.fits(queries.shape[3])):
-            return None  # three terms for each float32 take as long as registers, or longer
-        if self.asked[0] is not queries:
-            self.asked = queries, attend_laid.lay_queries(queries)
-        rest = None if self.asked[1] is None else attend_laid.lay_keys(keys, values)
-        return None if rest is None else (self.asked[1], *rest)
+        attend_prompt(
+            products, batch * heads * blocks, queries, keys, values,
+            self.seen, (before, self.held), self.scale, self.sums, self.known,
+        )  # fmt: skip
 
     def result(self, dtype: np.dtype) -> Queries:
         """Return the averages, once all keys have passed by; each query saw one at least.
@@ -165,10 +142,7 @@ def attend_prompt(place, queries, keys, values, seen, span, scale, sums, known):
     probs = np.empty((stop - start, WIDTH), np.float32)
     put(queries, row, head, first, many, scale, columns)
     scored(columns, keys, row, group, start - before, probs)
-    if len(seen):
-        hide(probs, seen, row, first, many, start)
-    else:
-        hide_later(probs, own - start)
+    hide(probs, seen, row, first, many, start, own)
     columns[:] = 0
     if before:
         put(sums, row, head, first, many, np.float32(1), columns)
@@ -214,8 +188,17 @@ def scored(queries, keys, row, group, begin, scores):
 
 
 @inlined
-def hide(scores, seen, row, first, many, begin):
-    """Put minus infinity where a query may not see a key."""
+def hide(scores, seen, row, first, many, begin, own):
+    """Put minus infinity where a query may not see a key; scores are those of keys from `begin`."""
+    if len(seen):
+        hide_unseen(scores, seen, row, first, many, begin)
+    else:
+        hide_later(scores, own - begin)
+
+
+@inlined
+def hide_unseen(scores, seen, row, first, many, begin):
+    """Do it as a mask says."""
     for one in range(many):
         for key in range(len(scores)):
             if not seen[row, first + one, begin + key]:
@@ -224,7 +207,7 @@ def hide(scores, seen, row, first, many, begin):
 
 @inlined
 def hide_later(scores, own):
-    """Put minus infinity where a key comes after the query's own; that of the first is `own`."""
+    """Do it where a key comes after the query's own; that of the first query is `own`."""
     for key in range(max(0, own + 1), len(scores)):
         for one in range(key - own):
             scores[key, one] = -np.inf
@@ -236,10 +219,7 @@ def weighed(scores, known, row, head, first, many, columns):
 
     The columns of sums are made those over the largest score of all blocks so far.
     """
-    state = np.zeros((2, WIDTH), np.float32)
-    for one in range(many):
-        state[0, one] = known[row, head, first + one, 0]
-        state[1, one] = known[row, head, first + one, 1]
+    state = state_of(known, row, head, first, many)
     top = floats(state, 0)
     for key in range(len(scores)):
         top = larger(floats(scores, key * WIDTH), top)
@@ -253,9 +233,7 @@ def weighed(scores, known, row, head, first, many, columns):
         store(columns, index * WIDTH, shared(floats(columns, index * WIDTH), share))
     store(state, 0, top)
     store(state, WIDTH, total)
-    for one in range(many):
-        known[row, head, first + one, 0] = state[0, one]
-        known[row, head, first + one, 1] = state[1, one]
+    keep(state, known, row, head, first, many)
 
 
 @inlined

@@ -1,168 +1,136 @@
-"""Attention of many new tokens by the matrix unit: 32 queries of a head with a block of keys.
+"""Attention of many new tokens in bfloat16 by the matrix unit: 32 queries with blocks of 32 keys.
 
-Queries are the columns of both products, so that a softmax needs no sum across lanes. bfloat16
-numbers are multiplied as they are; probabilities are cut into two terms of such, and what is
-float32 into three, of which products smaller than those with a last term are left out.
+Queries are the columns of both products, so that a softmax needs no sum across lanes. Numbers are
+multiplied as they are, and probabilities as the sum of two such terms.
 """
 
+import ml_dtypes
 import numpy as np
 
 from lockstep.fast.kernels import by_tiles
-from lockstep.fast.kernels.attend_laid import terms_of
+from lockstep.fast.kernels.attend import lying, readable
+from lockstep.fast.kernels.attend_laid import lay_keys, lay_queries
+from lockstep.fast.kernels.attend_prompt import Averages, hide
 from lockstep.fast.kernels.by_digits import on_a_line
 from lockstep.fast.kernels.by_tiles import COLUMNS
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import kernel
-from lockstep.fast.kernels.lanes import (
-    WIDTH,
-    added,
-    larger,
-    multiplied,
-    splat,
-    subtracted,
-    where_below,
-)
+from lockstep.fast.kernels.lanes import WIDTH, added, larger, multiplied, splat, subtracted
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE, leave_tiles
-from lockstep.fast.kernels.memory import floats, store
-from lockstep.fast.kernels.online import bounds, shared
-from lockstep.fast.kernels.pair_tiles import (
-    BOTH,
-    multiplying,
-    store_pairs,
-    take_tiles,
-    weighty,
-)
+from lockstep.fast.kernels.memory import floats, seen, store
+from lockstep.fast.kernels.online import bounds, keep, shared, state_of
+from lockstep.fast.kernels.pair_tiles import BOTH, OF_SHARES, multiplying, store_shares, take_tiles
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.tile import CELL, PAIR, turned
-from lockstep.fast.shapes import Array
+from lockstep.fast.masks import Seen
+from lockstep.fast.shapes import Array, Keys, Queries, Values
 
-scores_of_floats = multiplying(weighty(3, 3), fresh=True)
-scores_of_halves = multiplying(weighty(1, 1), fresh=True)
-more_of_floats = multiplying(weighty(3, 3), fresh=False)
-sums_of_halves = multiplying(weighty(1, 2), fresh=True)
-more_of_halves = multiplying(weighty(1, 2), fresh=False)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NEAR = 4  # steps of 32 keys, whose probabilities stay in the first cache
-LANES = np.arange(WIDTH, dtype=np.float32)
-fits = by_tiles.fits
+begin_scores = multiplying(1, PAIR, fresh=True)
+begin_sums, more_sums = (multiplying(OF_SHARES, PAIR, fresh=fresh) for fresh in (True, False))
+
+
+def attended(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
+) -> Queries | None:
+    """Attend with queries (B, H, L, D), all in bfloat16.
+
+    None if that is not what is here, if there is no unit for it, or if something is not finite or
+    too small for it.
+    """
+    if queries.dtype != BFLOAT16 or not by_tiles.fits(queries.shape[3]):
+        return None
+    rows = readable(queries, keys, values, mask, unit=COLUMNS, kind=BFLOAT16)
+    asked = None if rows is None else lay_queries(seen(lying(queries)))
+    if rows is None or asked is None:
+        return None
+    averages = Averages(queries.shape, mask, keys.shape[2], scale)
+    for start, stop in averages.blocks():
+        first, second = (seen(side[:, :, start:stop]) for side in rows)
+        laid = lay_keys(first, second)
+        if laid is None:
+            return None
+        add(averages, asked, *laid, (start, first.shape[2], averages.held))
+    return averages.result(BFLOAT16)
 
 
 def add(
-    laid: tuple[Array, Array, Array], kind: Array, seen: Array, span: tuple[int, int, int],
-    scale: np.float32, sums: Array, known: Array,
-) -> None:  # fmt: skip
-    """Let a block of keys pass by. `span` has the number of the first, how many these are, and all.
-
-    The rest is as in `attend_prompt`.
-    """
-    batch, heads, length, _ = sums.shape
-    blocks = -(-length // ROWS)
-    products, places = 2 * sums.size * span[1], batch * heads * blocks
-    attend_tiles(products, places, terms_of(kind), laid, seen, span, scale, sums, known)
+    averages: Averages, queries: Array, keys: Array, values: Array, span: tuple[int, int, int]
+) -> None:
+    """Let a block of keys pass by, all laid out. `span` is as in `attend_tiles`."""
+    products, places = 2 * averages.sums.size * span[1], queries[..., 0].size
+    attend_tiles(
+        products, places, queries, keys, values,
+        averages.seen, span, averages.scale, averages.sums, averages.known,
+    )  # fmt: skip
 
 
 @kernel
-def attend_tiles(place, terms, laid, seen, span, scale, sums, known):
-    """Add a block of keys and values to what 32 queries of a head have."""
-    queries, keys, values = laid
-    before, count, held = span
-    heads, length, width = sums.shape[1:]
-    blocks = queries.shape[2]
-    row, head, block = place // (heads * blocks), place // blocks % heads, place % blocks
-    group, first = head // (heads // keys.shape[1]), block * ROWS
-    many, own = min(ROWS, length - first), held - length + first
-    start, stop = before, min(before + count, own + many)  # what some query here sees
+def attend_tiles(place, queries, keys, values, seen, span, scale, sums, known):
+    """Add a block of keys and values to what 32 queries of a head have.
+
+    `span` has the number of the first of these keys, how many they are, and how many keys there are
+    in all. The rest is as in `attend_prompt`.
+    """
+    heads, blocks = queries.shape[1:3]
+    row, head, first = place // (heads * blocks), place // blocks % heads, place % blocks * ROWS
+    group, length = head // (heads // keys.shape[1]), sums.shape[2]
+    many, own = min(ROWS, length - first), span[2] - length + first
+    begin, end, count = looked_at(seen, row, first, many, own, span)
+    if begin >= end:
+        return
+    scores = on_a_line((end - begin) * ROWS * ROWS * 4).view(np.float32).reshape(-1, ROWS)
+    take_tiles()
+    put_scores(keys[row, group], begin, end, queries[row, head, first // ROWS], scale, scores)
+    hide(scores[:count], seen, row, first, many, span[0] + begin * ROWS, own)
+    scores[count:] = -np.inf
+    probs, shares = on_a_line(OF_SHARES * len(scores) * WIDE), np.empty(ROWS, np.float32)
+    for half in range(PAIR):
+        weigh(scores, half, known, row, head, first, many, probs, shares)
+    piece = on_a_line(sums.shape[3] * ROWS * 4)
+    put_sums(values[row, group], begin, end, probs, piece.view(np.float32))
+    leave_tiles()
+    put_averages(piece, shares, sums, row, head, first, many)
+
+
+@inlined
+def looked_at(seen, row, first, many, own, span):
+    """Return which blocks of 32 keys some query here sees, and how many keys of them at most.
+
+    These begin where a sum of some blocks does, counted from the first key: so what else stands
+    among the 32 queries changes no bit.
+    """
+    before, count, _ = span
+    start, stop = before, min(before + count, own + many)
     if len(seen):
         start, stop = bounds(seen, row, first, many, before, before + count)
     if start >= stop:
-        return
-    begin, end = (start - before) // ROWS, (stop - before + ROWS - 1) // ROWS
-    size = (end - begin) * ROWS
-    scores = on_a_line(size * ROWS * 4).view(np.float32).reshape(size, ROWS)
-    probs = on_a_line(terms[1].terms * size * WIDE)
-    piece, shares = on_a_line(width * ROWS * 4), np.empty(ROWS, np.float32)
-    take_tiles()
-    put_scores(terms[0], keys[row, group], begin, end, queries[row, head, block], scores)
-    if len(seen):
-        hide(scores, scale, seen, row, first, many, before + begin * ROWS)
-    else:
-        hide_later(scores, scale, own - before - begin * ROWS)
-    scores[max(0, count - begin * ROWS) :] = -np.inf
-    for half in range(PAIR):
-        at = row, head, first + half * WIDTH
-        weigh(terms[1], scores, half, known, at, many - half * WIDTH, probs, shares)
-    put_sums(terms[0], values[row, group], begin, end, probs, piece.view(np.float32))
-    leave_tiles()
-    put_averages(piece, shares, sums, ((row * heads + head) * length + first) * width, many, width)
+        return 0, 0, 0
+    begin, end = (start - before) // (ROWS * NEAR) * NEAR, (stop - before + ROWS - 1) // ROWS
+    return begin, end, stop - before - begin * ROWS
 
 
 @inlined
-def put_scores(of, keys, begin, end, queries, scores):
-    """Write the products of blocks of 32 keys with 32 queries."""
-    terms, octets = queries.shape
-    steps = octets // BOTH
-    for some in range(begin, end):
-        at, to = some * terms * octets, (some - begin) * ROWS * ROWS
-        if of.terms == 1:
-            scores_of_halves(keys, at, octets, queries, 0, octets, steps, scores, to)
-        else:
-            scores_of_floats(keys, at, octets, queries, 0, octets, steps, scores, to)
+def put_scores(keys, begin, end, queries, scale, scores):
+    """Write the products of blocks of keys with 32 queries, and scale them."""
+    steps = keys.shape[1]
+    for block in range(begin, end):
+        at, to = block * steps * BOTH, (block - begin) * ROWS * ROWS
+        begin_scores(keys, at, queries, 0, 0, steps, scores, to)
+        for index in range(to, to + ROWS * ROWS, WIDTH):
+            store(scores, index, multiplied(floats(scores, index), splat(scale)))
 
 
 @inlined
-def put_sums(of, values, begin, end, probs, out):
-    """Write the sums (D, 32) of values for 32 queries, some blocks of 32 values at a time."""
-    parts, blocks = values.shape[1:3]
-    apart, another = parts * blocks * BOTH, (end - begin) * BOTH
-    for some in range(begin, end, NEAR):
-        near, weight = min(NEAR, end - some), (some - begin) * BOTH
-        for part in range(parts):
-            at, to = (part * blocks + some) * BOTH, part * ROWS * ROWS
-            if of.terms == 1 and some == begin:
-                sums_of_halves(values, at, apart, probs, weight, another, near, out, to)
-            elif of.terms == 1:
-                more_of_halves(values, at, apart, probs, weight, another, near, out, to)
-            elif some == begin:
-                scores_of_floats(values, at, apart, probs, weight, another, near, out, to)
-            else:
-                more_of_floats(values, at, apart, probs, weight, another, near, out, to)
-
-
-@inlined
-def hide(scores, scale, seen, row, first, many, begin):
-    """Scale, and put minus infinity where a query may not see a key."""
-    for index in range(0, scores.size, WIDTH):
-        store(scores, index, multiplied(floats(scores, index), splat(scale)))
-    for one in range(many):
-        for key in range(min(len(scores), seen.shape[2] - begin)):
-            if not seen[row, first + one, begin + key]:
-                scores[key, one] = -np.inf
-
-
-@inlined
-def hide_later(scores, scale, own):
-    """Scale, and put minus infinity where a key comes after a query's own; `own` is the first's."""
-    lanes, never = floats(LANES, 0), splat(-np.float32(np.inf))
-    for key in range(len(scores)):
-        for half in range(PAIR):
-            at = key * ROWS + half * WIDTH
-            some = multiplied(floats(scores, at), splat(scale))
-            if key > own + half * WIDTH:
-                some = where_below(lanes, np.float32(key - own - half * WIDTH), never, some)
-            store(scores, at, some)
-
-
-@inlined
-def weigh(of, scores, half, known, at, many, probs, shares):
+def weigh(scores, half, known, row, head, first, many, probs, shares):
     """Write exponentials over a query's largest score to `probs`, pairs of keys side by side.
 
     What is known is put right, and so must be what is summed of blocks before: by `shares`.
     """
-    row, head, first = at
-    state = np.zeros((2, WIDTH), np.float32)
-    for one in range(min(many, WIDTH)):
-        state[0, one] = known[row, head, first + one, 0]
-        state[1, one] = known[row, head, first + one, 1]
+    here, rest = first + half * WIDTH, min(WIDTH, many - half * WIDTH)
+    state = state_of(known, row, head, here, rest)
     top = floats(state, 0)
     for key in range(len(scores)):
         top = larger(floats(scores, key * ROWS + half * WIDTH), top)
@@ -170,27 +138,41 @@ def weigh(of, scores, half, known, at, many, probs, shares):
     total = multiplied(floats(state, WIDTH), share)
     cells, apart = probs.view(np.int32), len(scores) * WIDTH
     for key in range(0, len(scores), 2):
-        at_key = key * ROWS + half * WIDTH
-        one = exp(subtracted(floats(scores, at_key), top))
-        other = exp(subtracted(floats(scores, at_key + ROWS), top))
+        at = key * ROWS + half * WIDTH
+        one = exp(subtracted(floats(scores, at), top))
+        other = exp(subtracted(floats(scores, at + ROWS), top))
         total = added(added(total, one), other)
-        store_pairs(of, cells, key // 2 * ROWS + half * WIDTH, apart, one, other)
+        store_shares(cells, key // 2 * ROWS + half * WIDTH, apart, one, other)
     store(shares, half * WIDTH, share)
     store(state, 0, top)
     store(state, WIDTH, total)
-    for one in range(min(many, WIDTH)):
-        known[row, head, first + one, 0] = state[0, one]
-        known[row, head, first + one, 1] = state[1, one]
+    keep(state, known, row, head, here, rest)
 
 
 @inlined
-def put_averages(piece, shares, sums, to, many, width):
+def put_sums(values, begin, end, probs, out):
+    """Write the sums (D, 32) of values for 32 queries, some blocks of 32 values at a time."""
+    parts, blocks = values.shape[:2]
+    apart = (end - begin) * BOTH
+    for block in range(begin, end, NEAR):
+        near, weight = min(NEAR, end - block), (block - begin) * BOTH
+        for part in range(parts):
+            at, to = (part * blocks + block) * BOTH, part * ROWS * ROWS
+            if block == begin:
+                begin_sums(values, at, probs, weight, apart, near, out, to)
+            else:
+                more_sums(values, at, probs, weight, apart, near, out, to)
+
+
+@inlined
+def put_averages(piece, shares, sums, row, head, first, many):
     """Add what is summed (D, 32 queries) to the sums of these queries, which `shares` put right."""
+    heads, length, width = sums.shape[1:]
     room = on_a_line(ROWS * ROWS * 4)
-    some = room.view(np.float32)
+    some, to = room.view(np.float32), ((row * heads + head) * length + first) * width
     for index in range(0, width, COLUMNS):
         for half in range(PAIR):
-            for one in range(0, ROWS, CELL):
+            for one in range(0, many, CELL):
                 at = (index + half * DEEP) * ROWS * 4 + one * 4
                 turned(piece, at, ROWS * 4, room, one * ROWS * 4 + half * WIDE)
         for one in range(many):

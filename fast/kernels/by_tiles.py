@@ -8,7 +8,6 @@ of columns is the tokens, once for all rows.
 import numpy as np
 
 from lockstep.fast.kernels.by_digits import on_a_line
-from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import HIGHEST, TINY
 from lockstep.fast.kernels.helpers import SETTINGS
 from lockstep.fast.kernels.kernel import kernel, usable
@@ -17,19 +16,13 @@ from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE, leave_tiles, possible
 from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.pair_rows import fill, write
-from lockstep.fast.kernels.pair_tiles import (
-    BOTH,
-    multiplying,
-    store_terms,
-    take_tiles,
-)
+from lockstep.fast.kernels.pair_tiles import BOTH, TERMS, multiplying, store_terms, take_tiles
 from lockstep.fast.kernels.pairs import store_sums
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.tile import CELL, PAIR, turned
 from lockstep.fast.shapes import Array
 
 COLUMNS = WIDE // 2  # of a tile
-TERMS = Constants(format="terms", terms=3)  # bfloat16 numbers that a float32 is made of
 TOGETHER = 1024  # tokens whose terms are held at once
 PIECE = 32  # steps whose products are one sum: of more columns sums are added, or it errs more
 NEAR = 8  # steps of 32 rows and of 32 tokens, which stay in the first cache
@@ -37,7 +30,8 @@ HELD = 1 << 20  # bytes of rows that a core holds in its second cache
 EACH = 4  # places for each core at least, so that no core waits long for another
 RUN = 4  # lines of memory that are read of a row at a time
 COST = 4  # times that of a product, a number that is laid out
-begin_tiles, more_tiles = (multiplying(((0, 0),), fresh=fresh) for fresh in (True, False))
+begin_many, more_of_many = (multiplying(1, PAIR, fresh=fresh) for fresh in (True, False))
+begin_few, more_of_few = (multiplying(1, 1, fresh=fresh) for fresh in (True, False))
 
 
 def fits(columns: int) -> bool:
@@ -66,8 +60,8 @@ def product_of_terms(x: Array, octets: Array, out: Array) -> Array:
     unfit = np.zeros(len(x), np.bool_)
     for part in parts_of(len(x)):
         some = x[part]
-        cells = room_for(some, TERMS.numbers["terms"])
-        cut_terms(COST * some.size, len(cells), TERMS, some, cells, unfit[part])
+        cells = room_for(some, TERMS)
+        cut_terms(COST * some.size, len(cells), some, cells, unfit[part])
         multiply(cells, octets, out[part])
     return unfit
 
@@ -83,20 +77,21 @@ def room_for(x: Array, terms: int) -> Array:
 
 
 def multiply(cells: Array, octets: Array, out: Array) -> None:
-    products, wide = cells.size // 2 * len(octets), together(*octets.shape)
-    places = -(-len(octets) // (ROWS * wide))
+    rows, width = octets.shape
+    wide = together(rows, width, len(cells))
+    products, places = cells.size // 2 * rows, -(-rows // (ROWS * wide))
     multiply_tiles(products, places, wide, cells, octets.view(np.float32), out)
 
 
-def together(rows: int, width: int) -> int:
+def together(rows: int, width: int, passing: int) -> int:
     """Return how many blocks of rows a core takes at a time: tokens pass by that much less often.
 
-    So many as its cache holds, and as leave work for all cores.
+    So many as its cache holds, and as leave work for all cores. If one block of tokens passes by,
+    rows have half of that cache: what is written for one look alone costs more than it saves.
     """
-    wide = 8
-    while wide > 1 and (
-        rows < ROWS * wide * EACH * SETTINGS.NUMBA_NUM_THREADS or ROWS * wide * width > HELD
-    ):
+    wide, held = 8, HELD if passing > 1 else HELD // 2
+    each = rows // (EACH * SETTINGS.NUMBA_NUM_THREADS)
+    while wide > 1 and (ROWS * wide > each or ROWS * wide * width > held):
         wide //= 2
     return wide
 
@@ -108,27 +103,28 @@ def lay_halves(block, octets, cells):
 
 
 @kernel
-def cut_terms(block, of, x, cells, unfit):
+def cut_terms(block, x, cells, unfit):
     """Lay the terms of a block of tokens of x (M, K) out, the smallest first."""
     columns, first = x.shape[1], block * ROWS
-    some = np.zeros((of.terms, ROWS, columns), np.uint16)
+    some = np.zeros((TERMS, ROWS, columns), np.uint16)
     for token in range(first, min(first + ROWS, len(x))):
         for column in range(0, columns, WIDTH):
             lanes = floats(x, token * columns + column)
-            store_terms(of, some, (token - first) * columns + column, ROWS * columns, lanes)
-        unfit[token] = unfit_row(of, x, token * columns, columns)
-    for term in range(of.terms):
+            store_terms(some, (token - first) * columns + column, ROWS * columns, lanes)
+        top, finite = sizes(x, token * columns, columns)
+        unfit[token] = not finite or 0 < top < TINY
+    for term in range(TERMS):
         fill(some[term].view(np.uint8), 0, cells[block, term])
 
 
 @inlined
-def unfit_row(of, array, at, width):
-    """Whether a row is not finite, or its terms are no full float32."""
+def sizes(array, at, width):
+    """Return the largest size of a row's numbers, and whether all are finite."""
     top, finite = splat(np.float32(0)), 0
     for index in range(0, width, WIDTH):
         size = magnitude(floats(array, at + index))
         top, finite = larger(size, top), finite + how_many(size, np.float32(0), HIGHEST)
-    return finite < width or (of.terms > 1 and 0 < largest(top) < TINY)
+    return largest(top), finite == width
 
 
 @kernel
@@ -143,17 +139,17 @@ def multiply_tiles(place, wide, cells, rows, y):
     panel = on_a_line(blocks * steps * BOTH)
     for block in range(blocks):
         put_rows(rows, first + block * ROWS, panel.view(np.float32), block * steps * BOTH // CELL)
-    out = on_a_line(blocks * ROWS * ROWS * 4).view(np.float32)
-    piece = on_a_line(blocks * ROWS * ROWS * 4).view(np.float32)
-    room = on_a_line(ROWS * ROWS * 4)
-    sums, written = out.view(np.uint8), room.view(np.float32)
+    sums, piece = on_a_line(blocks * ROWS * ROWS * 4), on_a_line(blocks * ROWS * ROWS * 4)
+    out, more, room = sums.view(np.float32), piece.view(np.float32), on_a_line(ROWS * ROWS * 4)
+    written = room.view(np.float32)
     take_tiles()
     for some in range(len(cells)):
-        put_piece(cells, some, panel, blocks, steps, 0, out)
+        few = len(y) - some * ROWS <= DEEP
+        put_piece(cells, some, few, panel, blocks, steps, 0, out)
         for begin in range(PIECE, steps, PIECE):
-            put_piece(cells, some, panel, blocks, steps, begin, piece)
+            put_piece(cells, some, few, panel, blocks, steps, begin, more)
             for index in range(0, len(out), WIDTH):
-                store(out, index, added(floats(out, index), floats(piece, index)))
+                store(out, index, added(floats(out, index), floats(more, index)))
         write_blocks(y, some * ROWS, first, blocks, sums, room, written)
     leave_tiles()
 
@@ -171,19 +167,30 @@ def put_rows(rows, first, panel, to):
 
 
 @inlined
-def put_piece(cells, some, panel, blocks, steps, begin, piece):
+def put_piece(cells, some, few, panel, blocks, steps, begin, piece):
     """Write the products of a block of tokens with those of rows, of steps from `begin`."""
     terms, end = cells.shape[1], min(begin + PIECE, steps)
     for term in range(terms):
         start = (some * terms + term) * steps
         for step in range(begin, end, NEAR):
             near, at = min(NEAR, end - step), (start + step) * BOTH
+            fresh = term == 0 and step == begin
             for block in range(blocks):
                 row, to = (block * steps + step) * BOTH, block * ROWS * ROWS
-                if term == 0 and step == begin:
-                    begin_tiles(panel, row, 0, cells, at, 0, near, piece, to)
-                else:
-                    more_tiles(panel, row, 0, cells, at, 0, near, piece, to)
+                add_tiles(fresh, few, panel, row, cells, at, near, piece, to)
+
+
+@inlined
+def add_tiles(fresh, few, panel, row, cells, at, near, piece, to):
+    """Begin sums of tokens with 32 rows, or add to them; `few` are sixteen tokens at most."""
+    if few and fresh:
+        begin_few(panel, row, cells, at, 0, near, piece, to)
+    elif few:
+        more_of_few(panel, row, cells, at, 0, near, piece, to)
+    elif fresh:
+        begin_many(panel, row, cells, at, 0, near, piece, to)
+    else:
+        more_of_many(panel, row, cells, at, 0, near, piece, to)
 
 
 @inlined
@@ -196,7 +203,7 @@ def write_blocks(y, start, first, blocks, sums, room, written):
     rows, tokens = y.shape[1], min(ROWS, len(y) - start)
     for block in range(blocks):
         for half in range(PAIR):
-            for token in range(0, ROWS, CELL):
+            for token in range(0, tokens, CELL):
                 at = (block * ROWS + half * DEEP) * ROWS * 4 + token * 4
                 turned(sums, at, ROWS * 4, room, token * ROWS * 4 + half * WIDE)
         row = first + block * ROWS

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from lockstep.fast.kernels.lanes import magnitude, multiplied, splat, subtracted, where_below
+from lockstep.fast.kernels.lanes import (
+    WIDTH,
+    magnitude,
+    multiplied,
+    splat,
+    subtracted,
+    where_below,
+)
 from lockstep.fast.kernels.parts import inlined
 
 LEAST = np.float32(np.finfo(np.float32).min)  # in place of -inf, from which nothing is taken away
@@ -21,6 +28,24 @@ def bounds(seen, row, first, many, begin, end):
             high -= 1
         start, stop = min(start, low), max(stop, high)
     return start, stop
+
+
+@inlined
+def state_of(known, row, head, first, many):
+    """Return what sixteen queries know, (2, 16); for those behind the last there are zeros."""
+    state = np.zeros((2, WIDTH), np.float32)
+    for one in range(many):
+        state[0, one] = known[row, head, first + one, 0]
+        state[1, one] = known[row, head, first + one, 1]
+    return state
+
+
+@inlined
+def keep(state, known, row, head, first, many):
+    """Write what `many` of sixteen queries know now."""
+    for one in range(many):
+        known[row, head, first + one, 0] = state[0, one]
+        known[row, head, first + one, 1] = state[1, one]
 
 
 @inlined

@@ -30,70 +30,65 @@ from lockstep.fast.kernels.tile import I64, PAIR, Place
 
 TILE = DEEP * WIDE  # bytes
 BOTH = PAIR * TILE  # of a step: two tiles
+TERMS, OF_SHARES = 3, 2  # bfloat16 numbers that make a float32 up, and nearly a probability
 # Of the eight tiles: sums of two tiles of the one side with two of the other, then these four.
 ONE, OTHER = 4, 6
-Terms = tuple[tuple[int, int], ...]  # numbers of terms, of the one side and the other
 
 
-def multiplying(pairs: Terms, *, fresh: bool) -> Callable[..., Any]:
-    """Make what multiplies these pairs of terms, one after another: into `fresh` sums, or more."""
+def multiplying(terms: int, tiles: int, *, fresh: bool) -> Callable[..., Any]:
+    """Make what multiplies 32 rows by `terms` of 32 others, of which `tiles` of sixteen count.
+
+    It begins sums, `fresh` ones, or goes on with those that are there.
+    """
 
     @instruction
     def multiply_tiles(
-        _: Any, one: Any, first: Any, term: Any, other: Any, second: Any, another: Any,
-        steps: Any, out: Any, to: Any,
+        _: Any, one: Any, first: Any, other: Any, second: Any, apart: Any, steps: Any,
+        out: Any, to: Any,
     ) -> Any:  # fmt: skip
         """Write the products of so many steps to `out` (32, 32 others), or add them to it.
 
-        After an array of bytes comes where it begins, and how far its terms are from each other.
+        After an array of bytes comes where it begins. Terms lie `apart` bytes from each other.
         """
-        given = (one, types.intp, types.intp, other, *[types.intp] * 3, out, types.intp)
-        return types.void(*given), partial(of_tiles, pairs, fresh)
+        given = (one, types.intp, other, *[types.intp] * 3, out, types.intp)
+        return types.void(*given), partial(of_tiles, terms, tiles, fresh)
 
     return multiply_tiles
 
 
-def weighty(one: int, other: int) -> Terms:
-    """Return which terms of two sides are multiplied, the smallest products first.
-
-    Those are left out that are smaller than the last term of the side that has more.
-    """
-    most = max(one, other) - 1
-    pairs = [(i, j) for i in range(one) for j in range(other) if one + other - 2 - i - j <= most]
-    return tuple(sorted(pairs, key=sum))
-
-
 def of_tiles(
-    pairs: Terms, fresh: bool, context: Any, builder: Any, signature: Any, values: Any
+    terms: int, tiles: int, fresh: bool, context: Any, builder: Any, signature: Any, values: Any
 ) -> Any:
     def place(index: int) -> Place:
         return Place(context, builder, signature.args[index], values[index], values[index + 1])
 
-    one, other, out = place(0), place(3), place(7)
+    one, other, out = place(0), place(2), place(6)
     sums = [
-        (index, out.pointer(FLOAT, (index // PAIR * DEEP * PAIR + index % PAIR) * WIDTH))
-        for index in range(PAIR * PAIR)
+        (tile * PAIR + half, out.pointer(FLOAT, (tile * DEEP * PAIR + half) * WIDTH))
+        for tile in range(PAIR)
+        for half in range(tiles)
     ]
     for index, at in sums:
         if fresh:
             ask(builder, "tilezero", index)
         else:
             load(builder, index, at, PAIR * WIDE)
-    for i, j in pairs:
-        first, second = one.after(values[2], i), other.after(values[5], j)
-        with cgutils.for_range(builder, values[6]) as turn:
-            add_step(builder, first.after(turn.index, BOTH), second.after(turn.index, BOTH))
+    for term in range(terms):
+        second = other.after(values[4], term)
+        with cgutils.for_range(builder, values[5]) as turn:
+            some, others = (place.after(turn.index, BOTH) for place in (one, second))
+            add_step(builder, tiles, some, others)
     for index, at in sums:
         keep(builder, index, at, PAIR * WIDE)
     return context.get_dummy_value()
 
 
-def add_step(builder: Any, one: Place, other: Place) -> None:
-    for half in range(PAIR):
+def add_step(builder: Any, tiles: int, one: Place, other: Place) -> None:
+    for half in range(tiles):
         load(builder, OTHER + half, other.pointer(I8, half * WIDE), PAIR * WIDE)
     for tile in range(PAIR):
         load(builder, ONE + tile, one.pointer(I8, tile * TILE), WIDE)
-        for half in range(PAIR):
+        for half in range(tiles):
             ask(builder, "tdpbf16ps", tile * PAIR + half, ONE + tile, OTHER + half)
 
 
@@ -109,40 +104,39 @@ def take_tiles(_: Any) -> Any:
 
 
 @instruction
-def store_terms(_: Any, of: Any, cells: Any, at: Any, apart: Any, lanes: Any) -> Any:
-    """Cut numbers into `of.terms` bfloat16; write each sixteen `apart` from the next.
+def store_terms(_: Any, cells: Any, at: Any, apart: Any, lanes: Any) -> Any:
+    """Cut numbers into three bfloat16 that make them up; write each sixteen `apart` from the next.
 
-    The upper half of a float32 is one; of what is left the upper half is the next. Three make a
-    number up.
+    The upper half of a float32 is one; of what is left the upper half is the next.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, cells, at, apart, lanes = arguments
-        for term, upper in enumerate(cut(builder, lanes, of.numbers["terms"])):
+        cells, at, apart, lanes = arguments
+        for term, upper in enumerate(cut(builder, lanes, TERMS)):
             half = builder.trunc(builder.lshr(upper, constant([16] * WIDTH)), vector(I16))
             start = builder.add(at, times(builder, apart, term))
-            place = address(context, builder, signature.args[1], half.type, cells, start)
+            place = address(context, builder, signature.args[0], half.type, cells, start)
             builder.store(half, place, align=1)
         return context.get_dummy_value()
 
-    return types.void(of, cells, types.intp, types.intp, lanes), generate
+    return types.void(cells, types.intp, types.intp, lanes), generate
 
 
 @instruction
-def store_pairs(_: Any, of: Any, cells: Any, at: Any, apart: Any, first: Any, second: Any) -> Any:
-    """Do it with two numbers a lane, which stand side by side: cells of 32 bits."""
+def store_shares(_: Any, cells: Any, at: Any, apart: Any, first: Any, second: Any) -> Any:
+    """Cut into two, of two numbers a lane, which stand side by side: cells of 32 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, cells, at, apart, *both = arguments
-        terms = [cut(builder, lanes, of.numbers["terms"]) for lanes in both]
+        cells, at, apart, *both = arguments
+        terms = [cut(builder, lanes, OF_SHARES) for lanes in both]
         for term, (low, high) in enumerate(zip(*terms, strict=True)):
             cell = builder.or_(builder.lshr(low, constant([16] * WIDTH)), high)
             start = builder.add(at, times(builder, apart, term))
-            place = address(context, builder, signature.args[1], cell.type, cells, start)
+            place = address(context, builder, signature.args[0], cell.type, cells, start)
             builder.store(cell, place, align=4)
         return context.get_dummy_value()
 
-    return types.void(of, cells, types.intp, types.intp, first, second), generate
+    return types.void(cells, types.intp, types.intp, first, second), generate
 
 
 def cut(builder: Any, lanes: Any, terms: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Attention of many queries in machine code, by the matrix unit if there is one, and without it."""
+"""Attention of many queries in machine code, in float32."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from lockstep.fast.masks import Seen
 from tests.draws import normal
 from tests.tolerances import assert_close
 
-pytestmark = pytest.mark.usefixtures("unit_or_not")
 SCALE = 0.3
 
 

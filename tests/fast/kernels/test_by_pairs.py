@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.fast.cpu.linear import linear
-from lockstep.fast.kernels import by_pairs, kernel, pairs
+from lockstep.fast.kernels import by_pairs, by_tiles, kernel, pairs
 from lockstep.fast.kernels.by_pairs import BFLOAT16, product_of_pairs
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.pairs import MANY
@@ -36,6 +36,19 @@ def test_products_of_many_tokens(rows, columns, monkeypatch):
     for tokens in (4, 5, MANY, 17, 2 * MANY + 7, 33):
         x = half(tokens, tokens, columns)
         assert_rounded_once(linear(x, weight, None), x, weight)
+
+
+@pytest.mark.parametrize("columns", [1056, 2080])
+@pytest.mark.parametrize("rows", [97, 300])
+@pytest.mark.parametrize("wide", [2, 3, 8])
+def test_rows_that_a_core_takes_together(wide, rows, columns, monkeypatch):
+    """By law: a block of rows is summed by itself, in more pieces of columns than one too."""
+    x, weight = half(0, 40, columns), half(1, rows, columns)
+    monkeypatch.setattr(by_tiles, "together", lambda *_: 1)
+    alone = linear(x, weight, None)
+    assert_rounded_once(alone, x, weight)
+    monkeypatch.setattr(by_tiles, "together", lambda *_: wide)
+    np.testing.assert_array_equal(linear(x, weight, None), alone)
 
 
 def test_one_picks_a_weight_out():

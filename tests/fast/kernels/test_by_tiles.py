@@ -34,6 +34,19 @@ def test_a_product_is_as_near_as_a_float32_sum(rows, columns):
         assert_close(found, x.astype(np.float64) @ weight.astype(np.float64).T, kind="sum")
 
 
+@pytest.mark.parametrize("columns", [1056, 2080])
+@pytest.mark.parametrize("rows", [97, 300])
+@pytest.mark.parametrize("wide", [2, 3, 8])
+def test_rows_that_a_core_takes_together(wide, rows, columns, monkeypatch):
+    """By law: a block of rows is summed by itself, in more pieces of columns than one too."""
+    x, weight = normal(0, 40, columns), half(1, rows, columns)
+    monkeypatch.setattr(by_tiles, "together", lambda *_: 1)
+    alone = linear(x, weight, None)
+    assert_close(alone, x.astype(np.float64) @ weight.astype(np.float64).T, kind="sum")
+    monkeypatch.setattr(by_tiles, "together", lambda *_: wide)
+    np.testing.assert_array_equal(linear(x, weight, None), alone)
+
+
 @pytest.mark.parametrize("mean", [0, 1])
 def test_wide_rows_are_no_further_off(mean):
     """By float64: one float32 sum of all columns would be off by 1e-6 of numbers of one sign."""
