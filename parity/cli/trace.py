@@ -207,4 +207,6 @@ def positions_of(said: str) -> str:
 
     rows = loads(said)
     counts = [len(row) for row in rows] if rows and isinstance(rows[0], list) else [len(rows)]
-    return f"{', '.join(map(str, counts))} position{'' if counts == [1] else 's'}"
+    if len(counts) == 1:
+        return counted(counts[0], "position")
+    return f"{', '.join(map(str, counts))} positions"

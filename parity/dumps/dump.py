@@ -11,7 +11,8 @@ import numpy as np
 
 from lockstep.parity.dumps.npy import open_folder, open_npz, parts_of_file
 from lockstep.parity.dumps.parts import Parts, held
-from lockstep.parity.dumps.shards import owners, said_by_all, shards_of
+from lockstep.parity.dumps.pickles import PICKLED, is_pickle
+from lockstep.parity.dumps.shards import claim, opened, said_by_all, shards_of
 from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
@@ -21,11 +22,6 @@ FORMAT, VERSION = "lockstep-trace", "1"
 SKETCHES = (
     "holds sketches, which `lockstep diff` compares with others; all else needs the tensors "
     "themselves: trace those that differ, with --taps"
-)
-PICKLES = (".pt", ".pth", ".pkl", ".pickle")
-PICKLED = (
-    "a pickle is never read, since it may run anything: write the tensors with "
-    "safetensors.torch.save_file or numpy.savez"
 )
 LONGEST_ID = 2**63
 TEXTS = ("format", "version", "prompt", "dtype", "padding", "backend", "library")  # of a .json
@@ -160,7 +156,7 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
     Raises: InputError if it is none, has no tensors, or is a trace of another version.
     """
     path = Path(path)
-    if path.suffix in PICKLES:
+    if is_pickle(path):
         raise InputError(path, PICKLED)
     if shards := shards_of(path):
         dump = open_shards(path, shards)
@@ -175,15 +171,28 @@ def open_dump(path: str | Path, *, words: bool = False) -> Dump:
     else:
         dump = open_safetensors(path)
     if not dump.shapes and not (words and path.suffix == ".json"):
-        kinds = ": no .npy, no .safetensors" * path.is_dir()
-        raise InputError(path, f"holds no tensors{kinds}, so there is nothing to compare")
+        raise InputError(path, f"holds no tensors{without(path)}, so there is nothing to compare")
     return dump
+
+
+def without(path: Path) -> str:
+    """Say what a folder lacks that holds no tensors, and what it has in their place."""
+    if not path.is_dir():
+        return ""
+    other = next((one for one in sorted(path.iterdir()) if one.suffix == ".npz"), None)
+    hint = f"; {show(other.name, 40)} is a dump of its own" if other else ""
+    if other is None and any(map(is_pickle, path.iterdir())):
+        hint = f"; {PICKLED}"
+    return f": no .npy, no .safetensors{hint}"
 
 
 def open_shards(folder: Path, paths: list[Path]) -> Dump:
     """Open files that hold one dump together. Raises: InputError if they contradict each other."""
-    shards = [open_safetensors(path) for path in paths]
-    owner = owners(folder, shards)
+    shards: list[Dump] = []
+    owner: dict[str, Dump] = {}
+    for file in opened(folder, paths):
+        shards.append(dump_of(file))
+        claim(owner, shards[-1])
     shapes = {name: shard.shapes[name] for name, shard in owner.items()}
     return Dump(
         folder, shapes, lambda name: owner[name].read(name), said_by_all(shards),
@@ -218,8 +227,11 @@ def check_version(path: Path, about: Mapping[str, str]) -> None:
 
 
 def open_safetensors(path: Path) -> Dump:
-    file = SafetensorsFile(path)
-    about = file.metadata
+    return dump_of(SafetensorsFile(path))
+
+
+def dump_of(file: SafetensorsFile) -> Dump:
+    path, about = file.path, file.metadata
     check_version(path, about)
     shapes = {name: tuple(entry.shape) for name, entry in file.entries.items()}
 

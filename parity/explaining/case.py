@@ -82,7 +82,7 @@ class Case:
         if not found and not self.sides.caches:
             what = NOTHING.format(model=self.model.checkpoint.path)
             name, shape = next(iter(self.sides.dump.shapes.items()))
-            where = f"its first is {show(name, 48)} {[*shape]}; see `lockstep taps`, and --map"
+            where = f"see `lockstep taps`, and --map; its first is {show(name, 24)} {[*shape]}"
             raise InputError(self.sides.dump.path, what, where)
         return found
 

@@ -113,9 +113,14 @@ def in_half(name: str) -> Callable[..., Any]:
 
 
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
-    """Share each key out among the queries that see it; one that none sees stays out."""
+    """Share each key out among the queries that see it; one that none sees is as a blind row."""
     seen = np.broadcast_to(mask, scores.shape).swapaxes(-1, -2)
-    shared = ops.softmax(scores.swapaxes(-1, -2), seen, **options).swapaxes(-1, -2)
+    return ops.softmax(scores.swapaxes(-1, -2), seen, **options).swapaxes(-1, -2)
+
+
+def over_queries_masked_after(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
+    """Do the same, and mask once more: a key that no query sees stays out."""
+    shared = over_queries(ops, scores, mask, **options)
     return np.where(mask, shared, shared.dtype.type(0))
 
 
@@ -318,6 +323,7 @@ FAULTS = (
         acausal=True,
         variants={
             "over queries": instead("softmax", over_queries),
+            "over queries, masked after": instead("softmax", over_queries_masked_after),
             "over heads": instead("softmax", over_heads),
         },
     ),

@@ -37,7 +37,8 @@ class SafetensorsFile:
     """One validated safetensors file.
 
     `entries` maps each tensor's name to its dtype tag, shape and span in the file, `metadata` the
-    free text that the writer left, `warnings` holds what is legal but odd. Raises InputError.
+    free text that the writer left, `warnings` holds what is legal but odd, `header_size` is the
+    header's length in bytes. Raises InputError.
     """
 
     def __init__(self, path: str | Path, *, header_limit: int = HEADER_LIMIT) -> None:
@@ -48,6 +49,7 @@ class SafetensorsFile:
             check_unchanged(descriptor, self.path, self._stamp)
         start = LENGTH_BYTES + len(data)
         header: Header = parse_header(data, self.path, start, self._stamp.size, header_limit)
+        self.header_size = len(data)
         self.entries: dict[str, Entry] = header.entries
         self.metadata: dict[str, str] = header.metadata
         self.warnings: list[str] = header.warnings

@@ -6,6 +6,7 @@ far. What is left then is in line with what the bug changes; what rounding leave
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.metrics import difference, rms
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -34,26 +36,50 @@ def keep_ended(case: Case) -> None:
 def ended(piece: Piece, one: Explanation, trial: Trial) -> bool:
     """Say whether the port is at the end of the way of each bug, as far as that can be told.
 
-    Behind a router, where tokens prove nothing, and where a coarse grid turns ties, it cannot.
+    Behind a router, and where tokens prove nothing, it cannot; nor of a bug that rounds to a coarse
+    grid.
     """
-    turned = trial.routers_of(piece) or piece.target in trial.unseen
-    if turned or any(atom.hypothesis.fault.coarse for atom in one.atoms):
+    fine = [atom for atom in one.atoms if not atom.hypothesis.fault.coarse]
+    if not fine or trial.routers_of(piece) or piece.target in trial.unseen:
         return True
-    found = (led(piece, one.atoms - {atom}, one.atoms, trial) for atom in one.atoms)
+    whole = made(piece, one.atoms, trial)
+    if whole is None:
+        return True
+    noise = noise_of(piece, whole, trial, coarse=len(fine) < len(one.atoms))
+    found = (led(piece, one.atoms - {atom}, whole, noise, trial) for atom in fine)
     return all(not part.long or abs(part.along / part.size - 1) <= OFF for part in found)
 
 
-def led(piece: Piece, rest: Atoms, whole: Atoms, trial: Trial) -> Way:
-    """Return the way from what some bugs make of a piece to what more of them do."""
-    calls = [rewritten(atoms, trial.graph) for atoms in (rest, whole)]
-    trial.count += 2
+def led(piece: Piece, rest: Atoms, whole: np.ndarray, noise: float, trial: Trial) -> Way:
+    """Return the way from what some bugs make of a piece to the `whole` that more of them do."""
+    value = made(piece, rest, trial)
+    port = trial.port(piece.target)
+    if value is None or not value.shape == whole.shape == port.shape:
+        return Way()
+    there = [trial.tokens(some, piece.target) for some in (port, value, whole)]
+    return way(there[0], there[1], there[2], noise)
+
+
+def made(piece: Piece, atoms: Atoms, trial: Trial) -> np.ndarray | None:
+    """Return what bugs make of a piece; None if they contradict each other, or cannot be here."""
+    if (calls := rewritten(atoms, trial.graph)) is None:
+        return None
+    trial.count += 1
     with np.errstate(all="ignore"):  # a broken port may hold anything
         try:
-            values = [trial.centre(None).target(piece.target, some) for some in calls]
+            return trial.centre(None).target(piece.target, calls)
         except ValueError:  # shapes that this model does not have
-            return Way()
-    port = trial.port(piece.target)
-    if calls[0] is None or any(value.shape != port.shape for value in values):
-        return Way()
-    there = [trial.tokens(value, piece.target) for value in (port, *values)]
-    return way(there[0], there[1], there[2], trial.relative_noise(piece, None))
+            return None
+
+
+@np.errstate(all="ignore")
+def noise_of(piece: Piece, whole: np.ndarray, trial: Trial, *, coarse: bool) -> float:
+    """Return what rounding leaves, as a share of a value.
+
+    A `coarse` grid turns ties, which nobody foresees: there it is all that the bugs leave.
+    """
+    noise, port = trial.relative_noise(piece, None), trial.port(piece.target)
+    if not coarse or whole.shape != port.shape:
+        return noise
+    left = rms(difference(port, whole)) / (rms(whole) or 1.0)
+    return max(noise, left) if np.isfinite(left) else math.inf

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
-from lockstep.parity.explaining.deciding.votes import FAITHFUL, LIKELY, Ballot, Votes, atoms
+from lockstep.parity.explaining.deciding.votes import FAITHFUL, LIKELY, Ballot, Winner, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.graph.graph import Piece
-
-Winner = tuple[Hypothesis, Votes, list[Piece]]
 
 
 def heard_together(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> list[Winner]:

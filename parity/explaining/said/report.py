@@ -21,8 +21,7 @@ def report(found: Diagnosis) -> str:
 
 
 def headline(found: Diagnosis) -> str:
-    count = len(found.faults)
-    bugs = f"{count} bug{'s' if count != 1 else ''} named" if count else "no bug named"
+    bugs = f"{counted(found.faults, 'bug')} named" if found.faults else "no bug named"
     wrong = counted(found.unexplained, "wrong tap")
     left = f", {wrong} unexplained" if found.unexplained else ""
     if found.unexplained and all(one.tap in IDS for one in found.unexplained):

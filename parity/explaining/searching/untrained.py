@@ -35,7 +35,7 @@ CLEAR = 4.0  # times the noise, that numbers of the usual size must make in a di
 FARTHEST = 1.6  # times what a projection by random numbers mostly makes of its inputs' size
 ERRORS = 4.0  # standard errors that a sample may be off
 SPARE = 4  # tokens beyond the directions of inputs that are not the port's own
-OFF = 0.1  # of the port's size, that no matrix makes of them
+OFF = 0.1  # of what no matrix makes of rows of no relation to the inputs
 CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
 
 
@@ -254,20 +254,21 @@ def sampled(
         return None
     steep = max(STEEP * lengths[0], CLEAR * noise / min(sizes(x.shape[-1])))
     left, lengths = left[:, lengths > steep], lengths[lengths > steep]
-    if beside and not comes_from(left, port):
-        return None
     rest = left_over(left, port)
+    if beside and not comes_from(rest, *left.shape):
+        return None
     port, right = (left.T @ one / lengths[:, None] for one in (port, right))
     return Sample(port, right, x.shape[-1], rest)
 
 
-def comes_from(left: np.ndarray, port: np.ndarray) -> bool:
-    """Say whether some matrix makes the port's rows (T, N) of inputs, whose directions are `left`.
+def comes_from(rest: float, tokens: int, directions: int) -> bool:
+    """Say whether some matrix makes the port's rows of inputs, by the share `rest` that none makes.
 
-    Any rows do if there are no more of them than directions, so a few more are asked for.
+    Of rows that have nothing to do with the inputs, a matrix makes as many as there are directions:
+    what is left of them is the root of the share of tokens beyond. So it must be far below that.
     """
-    tokens, directions = left.shape
-    return tokens >= directions + SPARE and left_over(left, port) <= OFF
+    spare = tokens - directions
+    return spare >= SPARE and rest <= OFF * math.sqrt(spare / tokens)
 
 
 @np.errstate(all="ignore")  # a port may have noughts alone

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
+from lockstep.parity.explaining.searching.search import BUDGET
 from lockstep.parity.explaining.searching.untrained import Random, Sample, sampled, told
+from lockstep.parity.graph import Call
+from lockstep.parity.graph.call import Value
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
-    from lockstep.parity.graph import Call
     from lockstep.parity.graph.graph import Piece
 
 SETS = 3  # of those that explain like pieces, which one bug more is tried beside
+DEAR = 5  # computations of a value that a sample takes: its sides, and the inputs' directions
 ALIKE = 2.0  # times what the best leaves, for another bug to do as well
 
 
@@ -41,19 +46,43 @@ def untrained_and_more(case: Case) -> Iterator[Random]:
 
 
 def tried(case: Case, piece: Piece) -> Iterator[More]:
-    """Yield what shows random numbers, of each bug more."""
-    target = case.graph.calls[piece.target]
+    """Yield what shows random numbers, of each bug more, until as much was computed as in a search.
+
+    A bug that leaves the projection's input as it is shows what the others show, which is nothing.
+    """
+    target, start = case.graph.calls[piece.target], case.trial.count
     for atoms in case.taught(piece)[:SETS] if target.op == "linear" else ():
+        before = given(case, target, atoms)
         for atom in others(case, piece, atoms):
+            if case.trial.count - start >= BUDGET:
+                return
+            now = given(case, target, atoms | {atom})
+            if now is None or (before is not None and np.array_equal(now, before)):
+                continue
             sample = sample_with(case, target, atoms | {atom})
             random = None if sample is None else told(target, case, sample, piece)
             if sample is not None and random is not None:
                 yield More(sample.left, atom, random)
 
 
+@np.errstate(all="ignore")  # a broken port may hold anything
+def given(case: Case, target: Call, atoms: Atoms) -> np.ndarray | None:
+    """Return what goes into a projection, with some bugs; None if that cannot be."""
+    calls, ref = rewritten(atoms, case.graph), target.inputs[0]
+    case.trial.count += 1
+    if calls is None or not isinstance(ref, Value):
+        return None
+    run = case.trial.centre(None)
+    try:
+        return run.port(ref.number) if ref.number in case.dumped else run.target(ref.number, calls)
+    except ValueError:  # shapes that this model does not have
+        return None
+
+
 def sample_with(case: Case, target: Call, atoms: Atoms) -> Sample | None:
     """Return what the inputs of a projection show, with some bugs; None if that cannot be."""
     calls = rewritten(atoms, case.graph)
+    case.trial.count += DEAR
     try:
         value = case.dumped[target.number]
         return None if calls is None else sampled(target, case, value, beside=calls)

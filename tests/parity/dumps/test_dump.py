@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from lockstep.parity.dumps import shards
 from lockstep.parity.dumps.dump import Dump, nothing_to_read, open_dump
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -128,8 +129,68 @@ def test_shards_that_contradict_each_other_are_refused(tmp_path, change):
         open_dump(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["port.pt", "port.pth", "port.pkl"])
+@pytest.mark.parametrize("other", ["logits.npy", "step.1/logits.npy", "step.1/a.safetensors"])
+def test_what_a_folder_of_shards_would_leave_out_is_refused(tmp_path, other):
+    ones = np.ones(2, np.float32)
+    save_file({"a": ones}, tmp_path / "1.safetensors")
+    (tmp_path / "step.1").mkdir()
+    if other.endswith("npy"):
+        np.save(tmp_path / other, ones)
+    else:
+        save_file({"b": ones}, tmp_path / other)
+    with pytest.raises(InputError, match=r"one dump is of one kind|in a folder below") as caught:
+        open_dump(tmp_path)
+    assert caught.value.where == f"'{other}'"
+
+
+def test_shards_are_bounded_together(tmp_path, monkeypatch):
+    """By count: no more files are opened than one file's header may hold."""
+    save_file({}, tmp_path / "0.safetensors", {"about": "x" * 400})
+    for number in range(1, 9):
+        (tmp_path / f"{number}.safetensors").hardlink_to(tmp_path / "0.safetensors")
+    monkeypatch.setattr(shards, "HEADER_LIMIT", 1000)
+    opened = []
+    file = shards.SafetensorsFile
+    monkeypatch.setattr(shards, "SafetensorsFile", lambda path: opened.append(path) or file(path))
+    with pytest.raises(InputError, match="over the limit of 1000 bytes together"):
+        open_dump(tmp_path)
+    assert len(opened) == 3
+
+
+def test_a_name_that_two_shards_hold_is_refused_before_a_third_is_opened(tmp_path):
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "1.safetensors")
+    (tmp_path / "2.safetensors").hardlink_to(tmp_path / "1.safetensors")
+    (tmp_path / "3.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"1\.safetensors and 2\.safetensors both hold it"):
+        open_dump(tmp_path)
+
+
+PICKLED = r"safetensors\.torch\.save_file"
+
+
+@pytest.mark.parametrize(
+    "name", ["port.pt", "port.PT", "port.pth", "port.pkl", "port.bin", "a.ckpt"]
+)
 def test_a_pickle_is_never_read_and_told_what_to_write(tmp_path, name):
-    (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"safetensors\.torch\.save_file"):
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    with pytest.raises(InputError, match=PICKLED):
         open_dump(tmp_path / name)
+    with pytest.raises(InputError, match=rf"no \.npy, no \.safetensors; .*{PICKLED}"):
+        open_dump(tmp_path)
+
+
+def test_only_a_file_is_a_pickle(tmp_path):
+    """A folder may be called so, and so may what is not there, or a safetensors file."""
+    ones = np.ones(2, np.float32)
+    (tmp_path / "run.pt").mkdir()
+    np.save(tmp_path / "run.pt/logits.npy", ones)
+    save_file({"logits": ones}, tmp_path / "port.bin")
+    assert open_dump(tmp_path / "run.pt").shapes == open_dump(tmp_path / "port.bin").shapes
+    with pytest.raises(InputError, match="no such file"):
+        open_dump(tmp_path / "absent.pt")
+
+
+def test_a_folder_of_archives_is_told_to_give_one(tmp_path):
+    np.savez(tmp_path / "port.npz", logits=np.ones(2, np.float32))
+    with pytest.raises(InputError, match=r"no \.safetensors; 'port\.npz' is a dump of its own"):
+        open_dump(tmp_path)

@@ -57,6 +57,14 @@ def test_a_dump_in_which_nothing_can_be_compared_is_refused():
         assert "\n" not in str(caught.value)
 
 
+def test_the_refusal_of_long_names_says_what_to_do_whole():
+    taps = {"transformer.blocks.11.attention.self.output.projection": np.zeros((1, 24, 1024))}
+    with pytest.raises(InputError, match="nothing was compared") as caught:
+        explained(NAME, taps)
+    assert "see `lockstep taps`, and --map; its first is 'transformer" in str(caught.value)
+    assert str(caught.value).endswith("[1, 24, 1024])")
+
+
 def test_a_dump_without_its_prompt_is_refused():
     with pytest.raises(InputError, match="pass --tokens, or put them into its metadata"):
         explain(model_of(NAME), dumped(RIGHT))

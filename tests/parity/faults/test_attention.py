@@ -6,7 +6,7 @@ import pytest
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.attention import FAULTS, over_queries
+from lockstep.parity.faults.attention import FAULTS, over_queries, over_queries_masked_after
 from lockstep.parity.graph import Evaluator, Graph, Value
 from lockstep.reference import ops
 from tests.parity.explaining.ports import graph_of as small_graph
@@ -230,12 +230,16 @@ def test_softmax_over_queries_and_heads_by_loop():
     np.testing.assert_allclose(found[0], np.where(seen, shares, 0), atol=1e-13)
 
 
-def test_a_key_that_no_query_sees_is_shared_out_among_none():
+@pytest.mark.parametrize(
+    ("bug", "unseen"), [(over_queries, 1 / LENGTH), (over_queries_masked_after, 0)]
+)
+def test_a_key_that_no_query_sees_is_shared_out_among_all_or_none(bug, unseen):
     """By loop: of an inverted mask no query sees the first key, and the last one sees nothing."""
     given = RNG.standard_normal((1, 3, LENGTH, LENGTH))
     seen = np.triu(np.ones((LENGTH, LENGTH), bool), k=1)
-    found = over_queries(ops, given, seen, masked_row="uniform")
-    assert not found[..., 0].any() and not found[..., -1, :].any()
+    found = bug(ops, given, seen, masked_row="uniform")
+    np.testing.assert_allclose(found[..., 0], unseen, rtol=1e-12)
+    assert not found[..., -1, 1:].any()
     for key in range(1, LENGTH):
         powers = np.where(seen[:, key], np.exp(given[0, :, :, key]), 0)
         expected = powers / powers.sum(axis=-1, keepdims=True)

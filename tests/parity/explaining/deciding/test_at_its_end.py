@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from lockstep.parity.explaining.deciding import at_its_end
-from lockstep.parity.explaining.deciding.at_its_end import ended, keep_ended
+from lockstep.parity.explaining.deciding.at_its_end import ended, keep_ended, noise_of
 from lockstep.parity.explaining.deciding.duel import Way
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.rewrites import NORMS, option
@@ -26,11 +27,13 @@ class Bug:
 
 @pytest.fixture
 def case(monkeypatch):
-    def led(piece, rest, whole, trial):
+    def led(piece, rest, whole, noise, trial):
         (left_out,) = whole - rest
         return Way(left_out.along * left_out.size, left_out.size, 100)
 
     monkeypatch.setattr(at_its_end, "led", led)
+    monkeypatch.setattr(at_its_end, "made", lambda piece, atoms, trial: atoms)
+    monkeypatch.setattr(at_its_end, "noise_of", lambda *given, coarse: 1.0)
     trial = SimpleNamespace(routers_of=lambda piece: piece.calls, unseen={7: None})
     return SimpleNamespace(trial=trial, open=[], explained=[])
 
@@ -49,6 +52,8 @@ def explanation(*bugs: Bug) -> SimpleNamespace:
         ([Bug(0.55, size=40.0)], True),  # too short a way to tell
         ([Bug(0.55, coarse=True)], True),  # a grid turns single values
         ([Bug(1.0), Bug(0.5)], False),  # each of a set
+        ([Bug(0.5, coarse=True), Bug(1.0)], True),
+        ([Bug(1.0, coarse=True), Bug(0.5)], False),  # it speaks for itself alone
     ],
 )
 def test_the_port_must_be_at_the_end_of_each_way(case, bugs, kept):
@@ -57,6 +62,31 @@ def test_the_port_must_be_at_the_end_of_each_way(case, bugs, kept):
     assert ended(SURE, some, case.trial) is kept  # pyright: ignore[reportArgumentType]
     for unsure in (Piece(1, (1,)), Piece(7, ())):  # with a router; with tokens that prove nothing
         assert ended(unsure, some, case.trial)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("kinds", "times"), [(["fine"] * 3, 4), (["coarse"] * 3, 0), ([], 0)])
+def test_what_all_bugs_make_is_computed_once(monkeypatch, kinds, times):
+    """By count: all of them together, and all but each."""
+    asked = []
+    monkeypatch.setattr(at_its_end, "rewritten", lambda atoms, graph: {})
+    graph = SimpleNamespace(token_axes={1: (1,)})
+    run = SimpleNamespace(target=lambda *given: asked.append(given) or np.ones((1, 4, 2)))
+    trial = SimpleNamespace(
+        graph=graph, count=0, unseen={}, routers_of=lambda piece: (), centre=lambda rows: run,
+        port=lambda target: np.ones((1, 4, 2)), tokens=lambda value, target: value[0],
+        relative_noise=lambda *given: 1e-6,
+    )  # fmt: skip
+    some = explanation(*(Bug(1.0, coarse=kind == "coarse") for kind in kinds))
+    assert ended(SURE, some, trial)  # pyright: ignore[reportArgumentType]
+    assert len(asked) == trial.count == times
+
+
+def test_beside_a_coarse_bug_all_that_is_left_is_noise():
+    """By hand: a twentieth of the value is left."""
+    whole = np.ones((1, 4, 2))
+    trial = SimpleNamespace(port=lambda target: 1.05 * whole, relative_noise=lambda *given: 1e-6)
+    found = [noise_of(SURE, whole, trial, coarse=coarse) for coarse in (True, False)]  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(found, [0.05, 1e-6])
 
 
 def test_a_piece_without_an_explanation_is_open_again(case):

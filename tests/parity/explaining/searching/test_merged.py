@@ -15,7 +15,7 @@ from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
-from tests.parity.explaining.ports import graph_of, model_of, port
+from tests.parity.explaining.ports import explained, graph_of, model_of, port
 
 NAME = "models/untied_float32"
 MISSING = ("mask-causal-missing", "nothing is masked")
@@ -176,3 +176,14 @@ def test_a_few_numbers_are_in_line_by_chance(found, numbers, there):
         patch.setattr(seen, "rewritten", lambda atoms, graph: {})
         patch.setattr(Search, "routed", False)
         assert search.shown(one, frozenset([one])) is there
+
+
+@pytest.mark.parametrize("variant", ["over queries", "over queries, masked after"])
+def test_which_softmax_over_queries_it_is_shows_beside_a_mask_that_hides_a_key(variant):
+    """By law: of an inverted mask no query sees the first key."""
+    bugs = [f"softmax-wrong-axis[{variant}]", "mask-polarity-inverted"]
+    known = [one for one in catalogue() if one.id in ("softmax-wrong-axis", bugs[1])]
+    found = explained(NAME, port(NAME, bugs), known)
+    assert {one.id: one.variant for one in found.faults} == {
+        "softmax-wrong-axis": variant, bugs[1]: None,
+    }  # fmt: skip
