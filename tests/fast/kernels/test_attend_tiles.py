@@ -164,6 +164,16 @@ def test_the_unit_is_given_nothing_that_is_not_finite(which, place):
     assert attend_tiles.attended(*given, mask, scale=SCALE) is None
 
 
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_what_is_not_finite_leaves_other_rows_as_near(bad):
+    """By loop: all go another way then, so bits may be others."""
+    queries, keys, values = halves(40, 80)
+    mask = causal(40, 80)
+    right = by_loop(queries, keys, values, mask.mask)
+    keys[1, :, 50] = bad
+    assert_rounded_once(attended(queries, keys, values, mask)[0], right[0])
+
+
 @pytest.mark.parametrize("size", [1e-28, 1e-33, 1e-35])
 def test_tiny_values_keep_their_digits(size):
     """By loop, over `size`: the unit takes products below 2**-126 for 0."""
