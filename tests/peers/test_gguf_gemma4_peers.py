@@ -64,7 +64,7 @@ def written(path: Path, which: str, kind: str, seed: int, **options: Any) -> Any
     """Write a model that is far from ties; return it with the values of the file."""
     config = sizes_of(which, kind)
     tokens = build.prompts(seed, config["vocab_size"])
-    for attempt in range(60):
+    for attempt in range(200):
         model = build_gemma4.random_model(seed + attempt, **config)
         for old in path.parent.glob("*.gguf"):
             old.unlink()
