@@ -20,7 +20,7 @@ def test_the_tables(lockstep, tied):
     assert lines[1].count("1.00x") == 2 and lines[1].endswith("float32  as stored")
     assert lines[5].split()[:5] == ["the", "machine's", "limits", "reads", "at"]
     assert [line.split()[0] for line in lines[6:9]] == ["cpu", "mlx", "reference"]
-    assert "2 decoded after each prompt, 1 rounds in turn" in said.out
+    assert "2 decoded after each prompt, 1 round in turn" in said.out
     assert "other tokens" not in said.out
 
 

@@ -53,7 +53,7 @@ def test_the_table(lockstep):
     assert said.code == 0 and [line.split(",")[0] for line in lines[1:6:2]] == [
         "low", "medium", "high"
     ]  # fmt: skip
-    assert "4 tokens decoded greedily on cpu, float32, 1 rounds" in lines[-1]
+    assert "4 tokens decoded greedily on cpu, float32, 1 round in" in lines[-1]
     assert all("x " in line and " ms" in line for line in lines[1:7])
 
 
