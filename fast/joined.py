@@ -29,8 +29,10 @@ class Joined:
 
     def serves(self, weights: Mapping[str, Any], adapters: Mapping[str, Any]) -> bool:
         """Tell whether a model still has these parts, no others in their place and none adapted."""
-        theirs = all(weights.get(name) is part for name, part in self.parts)
-        return theirs and all(adapters.get(path) is None for path in self.paths)
+        for name, part in self.parts:  # for each token: a generator would take twice as long
+            if weights.get(name) is not part:
+                return False
+        return not adapters or all(adapters.get(path) is None for path in self.paths)
 
 
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:

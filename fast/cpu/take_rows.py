@@ -9,4 +9,4 @@ def take_rows(x: Hidden, index: RowIndex) -> Hidden:
     Differs from `reference.ops.take_rows`: in nothing.
     """
     several = index if index.ndim == 2 else index[:, None]
-    return np.take_along_axis(x, several[:, :, None], axis=1)
+    return x[np.arange(len(x))[:, None], several]

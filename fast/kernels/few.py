@@ -121,12 +121,12 @@ def parts_of(of, room, token, columns):
     return begin, whole, whole.view(np.float32), behind + numbers
 
 
-def cut_few(of, zero, room, x):
+def cut_few(of, zero, room, lost, x):
     """Write the digits of all tokens of x (M, K), once for all rows, sorted as codes lie.
 
-    As yet nothing is to be done again.
+    As yet nothing is lost.
     """
-    room[-1] = 0
+    lost[0] = 0
     for token in range(len(x)):
         cut_token(of, zero, room, x, token)
 
@@ -195,11 +195,11 @@ def sum_up(of, zero, room, begin, whole, number, one):
 
 
 @kernel(before=cut_few)
-def multiply_few(block, order, zero, room, x, of, matrix, y):
+def multiply_few(block, order, zero, room, lost, x, of, matrix, y):
     """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N).
 
-    What is not finite there, or has no digits and is NaN therefore, is to be done again: the last
-    octet of the room says so.
+    What is not finite there, or has no digits and is NaN therefore, is to be done again: then
+    `lost` (1) is 1.
     """
     columns, end = x.shape[1], min(block * ROWS + ROWS, y.shape[1])
     for token in range(len(x)):
@@ -210,7 +210,7 @@ def multiply_few(block, order, zero, room, x, of, matrix, y):
             if room[mark]:
                 here, there = two_dots(of, room, begin, whole, number, matrix, row, other, columns)
             if not (np.isfinite(here) and np.isfinite(there)):
-                room[-1] = 1
+                lost[0] = 1
             y[token, row], y[token, other] = here, there
 
 
@@ -221,26 +221,26 @@ def two_dots(of, room, begin, whole, number, matrix, row, other, columns):
     Not finite if a scale or an offset is not.
     """
     here = there = here_rests = there_rests = splat(np.float32(0))
+    skip, jump = skipped(row, matrix[0]), skipped(other, matrix[0])
     for turn in range(columns // (MANY * of.shared * of.turn)):
         for within in range(of.turn):
             one = turn * of.turn + within
             here, here_rests = set_added(
-                of, room, begin, whole, number, matrix, row, one, here, here_rests
+                of, room, begin, whole, number, matrix, row, one, skip, here, here_rests
             )
             there, there_rests = set_added(
-                of, room, begin, whole, number, matrix, other, one, there, there_rests
+                of, room, begin, whole, number, matrix, other, one, jump, there, there_rests
             )
     if of.aside:
-        here_rests = offsets_added(of, number, matrix, row, columns)
-        there_rests = offsets_added(of, number, matrix, other, columns)
+        here_rests, there_rests = offsets_added(of, number, matrix, row, other, columns)
     return total(added(here, here_rests)), total(added(there, there_rests))
 
 
 @inlined
-def set_added(of, room, begin, whole, number, matrix, row, one, lanes, rests):
+def set_added(of, room, begin, whole, number, matrix, row, one, skip, lanes, rests):
     """Add the products of one set of levels to a row's lanes, and those of offsets to `rests`."""
     at = row * matrix[0].shape[1] + one * of.apart
-    prefetch(of, matrix[0], at + skipped(at, row, matrix[0]))
+    prefetch(of, matrix[0], at + skip)
     place = one * NUMBERS
     # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
     some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
@@ -254,25 +254,32 @@ def set_added(of, room, begin, whole, number, matrix, row, one, lanes, rests):
 
 
 @inlined
-def skipped(at, row, codes):
+def skipped(row, codes):
     """Return how far to skip the rows that go by beside these, where what is asked for lies there.
 
     They are read already; behind them begins the next block's half.
     """
-    half = APART * codes.shape[1]
+    half, at = APART * codes.shape[1], row * codes.shape[1]
     return half if at + AHEAD >= (row // APART + 1) * half else 0
 
 
 @inlined
-def offsets_added(of, number, matrix, row, columns):
-    """Multiply the offsets of a row, sixteen groups at a time, by the sums of activations."""
-    rests, groups = splat(np.float32(0)), columns // of.group
+def offsets_added(of, number, matrix, row, other, columns):
+    """Multiply the offsets of two rows, sixteen groups at a time, by the sums of activations."""
+    here = there = splat(np.float32(0))
     sums = columns // (MANY * of.shared) * NUMBERS
-    for group in range(0, groups, WIDTH):
-        scale, offset = group_levels(of, matrix, row, group)
-        offset = fma(scale, splat(np.float32(of.zero)), offset)
-        rests = fma(offset, floats(number, sums + group), rests)
-    return rests
+    for group in range(0, columns // of.group, WIDTH):
+        some = floats(number, sums + group)
+        here = fma(offset_of(of, matrix, row, group), some, here)
+        there = fma(offset_of(of, matrix, other, group), some, there)
+    return here, there
+
+
+@inlined
+def offset_of(of, matrix, row, group):
+    """Return what sixteen groups add to each product with a code that is counted from `zero`."""
+    scale, offset = group_levels(of, matrix, row, group)
+    return fma(scale, splat(np.float32(of.zero)), offset)
 
 
 @inlined

@@ -39,16 +39,17 @@ def names_of(layers: Iterable[int]) -> list[str]:
 
 
 class Layer:
-    """One layer, bound to a model's settings and weights, and to where the stream before it lies.
+    """One layer, bound to a model's settings and weights, and to where the streams before it and
+    behind it lie. What of its products is lost, `lost` says: see `Steps`.
 
     Raises: NoKernelError if something of it has no kernel.
     """
 
-    def __init__(self, run: Any, layer: int, x: Array, turns: Array):
-        self.run, self.path, self.steps = run, f"model.layers.{layer}", Steps()
+    def __init__(self, run: Any, layer: int, x: Array, turns: Array, out: Array, lost: Array):
+        self.run, self.path, self.steps = run, f"model.layers.{layer}", Steps(lost)
         self.to_heads(x, turns)
         self.before = len(self.steps.kept)  # kernels that run before attention
-        self.from_contexts(x)
+        self.from_contexts(x, out)
         del self.run
 
     def of(self, module: str, kind: str = "weight") -> Any:
@@ -80,14 +81,14 @@ class Layer:
         self.values = parts[2].swapaxes(1, 2)
         self.scale = np.float32(width**-0.5)
 
-    def from_contexts(self, x: Array) -> None:
+    def from_contexts(self, x: Array, out: Array) -> None:
         """Bind what adds the projection of contexts to the stream, and a gated feed-forward."""
         steps, eps = self.steps, self.run.config.rms_norm_eps
         self.context = vector(self.queries.size)
         stream = steps.sum(x, self.product(self.context, OUTWARDS))
         normed = steps.normed(stream, self.of(NORMS[3]), eps)
         gated = steps.gated(*self.products(normed, WIDENING))
-        self.out = steps.sum(stream, self.product(gated, BACK))
+        steps.sum(stream, self.product(gated, BACK), out)
 
     def attention(self, keys: Keys, values: Values, now: Array) -> Kept:
         """Bind attention to what a cache holds keys and values in, (1, G, room, D)."""
@@ -114,12 +115,9 @@ class Held:
             self.ends.append(len(rows))
         self.jobs = np.array(rows, np.int64)
 
-    def has(self, layer: int, keys: Keys, values: Values) -> bool:
-        """Tell whether the cache still holds a layer's where it did."""
-        if layer >= len(self.buffers):
-            return False
-        known, other = self.buffers[layer]
-        return known is keys and other is values
+    def reserved(self, cache: Any, layers: int) -> bool:
+        """Make room for a token, if a cache has it in what so many layers are bound to."""
+        return len(self.buffers) >= layers and cache.reserve_again(self.buffers[:layers])
 
 
 class Layers:
@@ -179,11 +177,14 @@ class Layers:
         heads, groups = config.num_attention_heads, config.num_key_value_heads
         self.now = np.array([0, together(1, heads, groups)], np.int64)
         self.x, self.turns = vector(width), np.zeros((2, 1, 1, config.head_dim // 2), np.float32)
+        # In one array each: after a token has gone through, little is left in the cache.
+        self.outs = np.zeros((len(layers), 1, width), np.float32)
+        self.lost = np.zeros((len(layers), len(MODULES)), np.uint8)
         stream = self.x
         with suppress(NoKernelError):
-            for layer in layers:
-                self.layers.append(Layer(run, layer, stream, self.turns))
-                stream = self.layers[-1].out
+            for layer, out, lost in zip(layers, self.outs, self.lost, strict=True):
+                self.layers.append(Layer(run, layer, stream, self.turns, out, lost))
+                stream = out
         self.config = config
 
     def through(self, run: Any, x: Hidden, frequencies: Frequencies) -> list[Hidden]:
@@ -197,14 +198,17 @@ class Layers:
         factor = self.config.rope_scaling.attention_factor
         self.turns[...] = turns_at(run.positions, frequencies, factor)
         played(held.jobs[: held.ends[len(layers)]])
-        streams = []
-        for index, layer in enumerate(layers):
-            if layer.steps.lost():
-                self.good, self.aside = index, ASIDE
-                break
-            run.cache.reach(index)
-            streams.append(layer.out[None].copy())
-        return streams
+        done = self.done(len(layers))
+        run.cache.reach(done)
+        return [*self.outs[:done, None].copy()]
+
+    def done(self, layers: int) -> int:
+        """Return how many of the layers that ran lost nothing, up to the first that did."""
+        lost = self.lost[:layers]
+        if not lost.any():
+            return layers
+        self.good, self.aside = int(lost.any(axis=1).argmax()), ASIDE
+        return self.good
 
     def held(self, run: Any, layers: Sequence[Layer]) -> Held | None:
         """Make room in the cache for the token; return all bound to it, None if that cannot be.
@@ -213,14 +217,14 @@ class Layers:
         token itself is held once all has run; who goes on behind a break is refused.
         """
         known, buffers = self.caches.get(run.cache), []
+        if known is not None and known.reserved(run.cache, len(layers)):
+            return known
+        del known
+        self.caches.pop(run.cache, None)
         for index, layer in enumerate(layers):
             pair = run.cache.reserve(run.ops, index, layer.keys, layer.values)
             if pair is None:
                 return None
-            if known is not None and not known.has(index, *pair):
-                known = None
-                self.caches.pop(run.cache)
             buffers.append(pair)
-        if known is None:
-            self.caches[run.cache] = known = Held(layers, buffers, self.now)
+        self.caches[run.cache] = known = Held(layers, buffers, self.now)
         return known

@@ -52,10 +52,10 @@ def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
         multiply_alone(*sizes(x, out), of, interleaved(x, parts), matrix, out)
         return out
     few = few_of(of, x.shape[1])
-    room = np.empty(LINE + len(x) * few.octets + 1, np.uint8)
-    given = few.order, few.zero, room, np.ascontiguousarray(x), few.of, matrix, out
+    room, lost = np.empty(LINE + len(x) * few.octets, np.uint8), np.zeros(1, np.uint8)
+    given = few.order, few.zero, room, lost, np.ascontiguousarray(x), few.of, matrix, out
     multiply_few(*sizes(x, out), *given)
-    if room[-1]:
+    if lost[0]:
         mend(interleaved(x, parts), of, matrix, out)
     return out
 

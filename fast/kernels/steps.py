@@ -30,16 +30,14 @@ class Steps:
     """Kernels over one token's vectors (1, K): those that operations start one by one.
 
     A method adds one and returns where its result will lie. Every array is written before it is
-    read, so nothing of an earlier run is left. Raises: NoKernelError where there is no kernel.
+    read, so nothing of an earlier run is left. Once all ran, `lost`, an octet for each product
+    there may be, says which of them have to be done in another way.
+    Raises: NoKernelError where there is no kernel.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Array) -> None:
         self.kept: list[Kept] = []
-        self.rooms: list[Array] = []
-
-    def lost(self) -> bool:
-        """Tell, once all ran, whether a product has to be done in another way."""
-        return any(room[-1] for room in self.rooms)
+        self.lost, self.products = lost, 0
 
     def normed(self, x: Array, gain: Gain, eps: float) -> Array:
         if not fitting(x, gain):
@@ -57,9 +55,10 @@ class Steps:
         of, matrix = found
         out = vector(weight.shape[0])
         if fits(of, x.shape[1]):
-            few = few_of(of, x.shape[1])
-            self.rooms.append(np.zeros(LINE + few.octets + 1, np.uint8))
-            given = few.order, few.zero, self.rooms[-1], x, few.of, matrix, out
+            few, own = few_of(of, x.shape[1]), slice(self.products, self.products + 1)
+            self.products += 1
+            room = np.zeros(LINE + few.octets, np.uint8)
+            given = few.order, few.zero, room, self.lost[own], x, few.of, matrix, out
             self.kept.append(multiply_few.kept(*sizes(x, out), *given))
         elif of.numbers.get("parts", 1) == 1:
             self.kept.append(multiply_alone.kept(*sizes(x, out), of, x, matrix, out))
@@ -67,10 +66,10 @@ class Steps:
             raise NoKernelError
         return out if bias is None else self.sum(out, bias[None])
 
-    def sum(self, x: Array, y: Array) -> Array:
+    def sum(self, x: Array, y: Array, out: Array | None = None) -> Array:
         if x.shape != y.shape or not fitting(x, y):
             raise NoKernelError
-        out = vector(x.shape[1])
+        out = vector(x.shape[1]) if out is None else out
         self.kept.append(add_rows.kept(x.size, 1, x, y, out))
         return out
 

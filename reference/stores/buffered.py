@@ -44,6 +44,14 @@ class Buffered(ABC):
         self.buffer, self.held, self.shared = buffer, start, False
         return buffer
 
+    def reserve_again(self, buffer: Array, start: int) -> bool:
+        """Do what `reserve` would for a token, if it would return this buffer; tell whether so."""
+        own = self.buffer is buffer and not self.shared
+        if not own or self.held < start or buffer.shape[2] <= start:
+            return False
+        self.held = start
+        return True
+
     def reach(self, stop: int) -> None:
         """Hold what was written to the room that `reserve` made: `stop` tokens in all."""
         self.held = stop

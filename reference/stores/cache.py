@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -75,11 +75,23 @@ class Cache:
         start = self.positions.length - keys.shape[2]
         return store.reserve(ops, keys, start), other.reserve(ops, values, start)
 
-    def reach(self, layer: int) -> None:
-        """Hold what was written of a layer to the room that `reserve` made."""
-        for store in (self.keys[layer], self.values[layer]):
-            assert isinstance(store, Buffered)  # `reserve` gave its buffer
-            store.reach(self.positions.length)
+    def reserve_again(self, buffers: Sequence[tuple[Array, Array]]) -> bool:
+        """Do what `reserve` would for a token alone, if it would return these of the first layers.
+
+        They are what it returned before for tokens like this one. False where it would not.
+        """
+        start = self.positions.length - 1
+        keys, values = cast("list[Buffered]", self.keys), cast("list[Buffered]", self.values)
+        return all(
+            one.reserve_again(both[0], start) and other.reserve_again(both[1], start)
+            for one, other, both in zip(keys, values, buffers, strict=False)
+        )
+
+    def reach(self, layers: int) -> None:
+        """Hold what was written of the first layers to the room that `reserve` made."""
+        for stores in (self.keys, self.values):
+            for store in cast("list[Buffered]", stores[:layers]):
+                store.reach(self.positions.length)
 
     def keys_of(self, kind: str, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Return where the keys stand that layers of this kind are given, (B, S) or (B, L, S).

@@ -57,5 +57,6 @@ def lane_levels(of, matrix, row, vector):
 
 def group_levels(of, matrix, row, group):
     _, scales, offsets = matrix
-    place, end = row * scales.shape[1] + group, (row + 1) * scales.shape[1]
+    place = row * scales.shape[1] + group
+    end = place + (scales.shape[1] - group)  # so that it is seen to be alike for all rows
     return floats_before(scales, place, end), floats_before(offsets, place, end)

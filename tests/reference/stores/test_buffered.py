@@ -70,7 +70,22 @@ def test_a_cache_reserves_where_all_tokens_lie_side_by_side():
     keys, values = cache.reserve(ops, 0, ONE, ONE)
     assert keys is cache.keys[0].buffer and values is cache.values[0].buffer
     assert cache.keys[0].held == cache.values[0].held == 2
-    cache.reach(0)
+    cache.reach(1)
     assert cache.keys[0].held == cache.values[0].held == 3
     cache.values[0] = object()
     assert cache.reserve(ops, 0, ONE, ONE) is None
+
+
+def test_a_buffer_is_reserved_again_if_it_would_be_returned_again():
+    """By law: as by `reserve`; not another one, nor one that is full, short, or read by others."""
+    store = Growing(np.zeros)
+    store.append(ops, np.concatenate([ONE, ONE], axis=2), 0)
+    buffer = store.reserve(ops, ONE, 2)
+    assert store.reserve_again(buffer, 2) and store.held == 2
+    assert not store.reserve_again(buffer.copy(), 2)
+    assert not store.reserve_again(buffer, 3)
+    assert store.reserve_again(buffer, 1) and store.held == 1
+    store.reach(256)
+    assert not store.reserve_again(buffer, 256) and store.held == 256
+    store.branch()
+    assert not store.reserve_again(buffer, 1) and store.held == 256
