@@ -22,13 +22,14 @@ from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
 from lockstep.parity.explaining.deciding.at_its_end import keep_ended
+from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
-from lockstep.parity.explaining.deciding.subtle import subtle
+from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.verdict import decide
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
@@ -167,12 +168,13 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random += untrained_and_more(case)
     case.open = but_for(random, case.open)
     result.conventions += settle_codes(case)
-    explained = winners(case.explained, case.trial)
+    explained = keep_heard(winners(case.explained, case.trial), case.trial)
     beside = Beside(case.trial, case.right, explained)
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
     withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
     quiet, farther = subtle(case, chosen.values())
+    withdraw_noise(chosen, quiet)
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)

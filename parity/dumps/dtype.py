@@ -8,7 +8,7 @@ from lockstep.parity.judging.judge import EPSILONS
 
 # Computed, where an embedding may be a mere copy.
 TELLING = ("logits", "lm_head", "model.norm", "transformer.ln_f")
-ENOUGH = 16  # values other than zero
+ENOUGH = 16  # numbers other than zero: every NaN is one of half precision
 
 
 def dtype_of(left: Dump, right: Dump, *, replayed: bool) -> tuple[str, list[str]]:
@@ -49,7 +49,8 @@ def stored_and_shown(values: np.ndarray | Parts) -> tuple[str, str]:
         return stored, stored
     for piece in values.pieces():
         narrow = np.ascontiguousarray(piece, np.float32)
-        filled += np.count_nonzero(narrow)
+        if filled < ENOUGH:
+            filled += np.count_nonzero(np.isfinite(narrow) & (narrow != 0))
         halves = [name for name in halves if HALVES[name](narrow)]
         if not halves if stored == "float32" else not (narrow == piece).all():
             return stored, stored

@@ -92,7 +92,11 @@ def gqa_tiled(call: Call, graph: Graph) -> Call | None:
 
 
 def in_half(name: str) -> Callable[..., Any]:
-    """Round scores, exponentials, their sum and the quotient to half precision."""
+    """Round scores, exponentials, their sum and the quotient to half precision.
+
+    What is masked has the lowest number of the port's dtype. Where half precision makes that -inf,
+    a query that sees nothing has no number: exp(-inf + inf).
+    """
 
     def wrong(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
         half, work = dtype_named(name), accumulator(scores.dtype)
@@ -105,7 +109,9 @@ def in_half(name: str) -> Callable[..., Any]:
             powers = step(np.exp(step(seen - seen.max(axis=-1, keepdims=True))))
             share = step(powers / step(powers.sum(axis=-1, keepdims=True)))
         blind = ~np.broadcast_to(mask, seen.shape).any(axis=-1, keepdims=True)
-        return np.where(blind, ops.softmax(scores, mask, masked_row=masked_row), share).astype(
+        held = getattr(ops, "held", scores.dtype).name
+        row = masked_row if held == "float16" or held == name else "nan"
+        return np.where(blind, ops.softmax(scores, mask, masked_row=row), share).astype(
             scores.dtype
         )
 

@@ -19,7 +19,8 @@ def exact(ops: Any, held: np.dtype) -> Any:
     """Return operations for float64 on dense weights that are rounded to `held`, the port's dtype.
 
     Which dtype a port keeps its weights in is its user's choice and no error. The scales of packed
-    weights are taken as stored: engines differ there, and the ways have both.
+    weights are taken as stored: engines differ there, and the ways have both. `held` is beside the
+    operations, for bugs that are others in another dtype.
     """
 
     def linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
@@ -64,7 +65,7 @@ def exact(ops: Any, held: np.dtype) -> Any:
     changed = {
         "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "embedding": embedding,
         "experts": experts, "dora_rescale": dora_rescale,
-        "geglu_experts": geglu_experts, "gain": gain, "scale": scale,
+        "geglu_experts": geglu_experts, "gain": gain, "scale": scale, "held": held,
     }  # fmt: skip
     return SimpleNamespace(**vars_of(ops) | changed)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.proof.run import __main__ as runner
-from tests.proof.run.score import score
+from tests.proof.run.score import Scored, count_shared_names, score
 from tests.proof.run.table import goals, misses
 from tests.proof.run.tally import counts, read, rows
 
@@ -62,6 +62,24 @@ def test_a_true_tie_of_one_bug_says_nothing_of_another_that_shares_an_id_with_it
     assert found.status == dict.fromkeys(OTHER, "tie") | dict.fromkeys(BUG, left)
     found = score(BUG | OTHER, diagnosis, never)
     assert {*found.status.values()} == {"false tie"}
+
+
+@pytest.mark.parametrize(
+    ("first", "alike", "status"),
+    [
+        ("a", always, "equal"),
+        ("b", always, "missed"),
+        (None, always, "missed"),
+        ("a", never, "missed"),
+    ],
+)
+def test_a_name_that_stands_for_another_says_what_it_is_the_same_as_where_that_shows(
+    first, alike, status
+):
+    scored = Scored(status=dict.fromkeys(BUG, "missed") | dict.fromkeys(OTHER, "named"))
+    diagnosis = SimpleNamespace(faults=[SimpleNamespace(id="x", taps=["a", "c"])])
+    count_shared_names(scored, diagnosis, alike, lambda bug: first)
+    assert scored.status == dict.fromkeys(BUG, status) | dict.fromkeys(OTHER, "named")
 
 
 def outcome(status: str, **more) -> dict:

@@ -28,20 +28,26 @@ def convention_of(
 ) -> tuple[Evaluator, float]:
     """Return the convention that gives most of the port's bits in some like pieces, and how many.
 
-    Each operation's choice is settled in turn, so that the cost is that of their sum.
+    Each operation's choice is settled in turn, so that the cost is that of their sum; and once more
+    after others were, since a choice may show beside another one alone.
     """
     taken = [choice[0] for choice in choices(trial.dtype)]
-    best, share = evaluator(trial, taken), 0.0
-    share = agreement(best, trial, pieces)
-    for place, choice in enumerate(choices(trial.dtype)):
-        if not concerns(choice, trial, pieces):
-            continue
-        for other in choice[1:]:
-            candidate = evaluator(trial, [*taken[:place], other, *taken[place + 1 :]])
-            found = agreement(candidate, trial, pieces)
-            if found > share:
-                best, share = candidate, found
-                taken = [*taken[:place], other, *taken[place + 1 :]]
+    best = evaluator(trial, taken)
+    share, before = agreement(best, trial, pieces), -1.0
+    open_to = [
+        (place, choice)
+        for place, choice in enumerate(choices(trial.dtype))
+        if concerns(choice, trial, pieces)
+    ]
+    while before < share < 1:
+        before = share
+        for place, choice in open_to:
+            for other in choice:
+                tried = [*taken[:place], other, *taken[place + 1 :]]
+                candidate = evaluator(trial, tried)
+                found = agreement(candidate, trial, pieces) if other is not taken[place] else share
+                if found > share:
+                    best, share, taken = candidate, found, tried
     return best, share
 
 

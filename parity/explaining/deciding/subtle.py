@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.deciding.other_readings import readings
-from lockstep.parity.explaining.deciding.two_roundings import heard_together
-from lockstep.parity.explaining.deciding.verdict import Chosen
+from lockstep.parity.explaining.deciding.two_roundings import heard_together, makes_noise
+from lockstep.parity.explaining.deciding.verdict import Chosen, Key
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
@@ -63,6 +63,15 @@ def quiet_beside(case: Case, ballot: Ballot) -> Quiet:
         for one, votes, voters in (*led, *won)
     ]
     return found, farther
+
+
+def withdraw_noise(chosen: dict[Key, Chosen], quiet: Collection[tuple[Chosen, Votes]]) -> None:
+    """Take out the conventions that only make noise, where quiet bugs account for every bit."""
+    voters = [{piece.target for piece in bug.pieces} for bug, _ in quiet]
+    heard = set().union(*voters)
+    for key, bug in [*chosen.items()]:
+        if makes_noise(bug.hypothesis) and all(piece.target in heard for piece in bug.pieces):
+            del chosen[key]
 
 
 def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:

@@ -109,7 +109,12 @@ class Ballot:
                 self.conventions[key] = max(self.conventions[key], other, key=lambda one: one[1])
         return self.conventions[key]
 
-    def take(self, hypothesis: Hypothesis, piece: Piece) -> None:
+    def faithful(self, piece: Piece) -> float:
+        """Return the share of a piece's bits that what is known gives, as its kind rounds."""
+        run, _ = self.convention(piece, None)
+        return agreement(run, self.trial, [(piece, self.calls(piece) or {})])
+
+    def take(self, hypothesis: Hypothesis | None, piece: Piece) -> None:
         """Take a bug for granted in a piece; how pieces of its kind round is found out anew."""
         known = self.named.get(piece.target, frozenset())
         self.named[piece.target] = known | {*atoms(hypothesis, piece)}

@@ -138,17 +138,18 @@ class Seen:
         return [one for group in groups.values() for one in picked(group)]
 
     def alike(self, atoms: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
-        """Return the bugs that do what one of a set does, as far as sums of squares can tell.
+        """Return the bugs that may stand where one of a set does, as far as a quick look tells.
 
-        They do so alone, or beside another bug of the same calls, which may hide what tells them
-        apart.
+        They do the same alone, or leave about as little in its calls: where that is noise, only all
+        numbers together tell them apart, or a bug beside them hides what does. What rounds coarsely
+        leaves about as little as what does so elsewhere.
         """
         alone, rest = self.alone(atom), atoms - {atom}
-        beside = any(one.calls == atom.calls for one in rest)
-        same = [one for one in others if beside and one.calls == atom.calls and one not in atoms]
+        same = [one for one in others if one not in atoms and may_stand_for(one, atom)]
         self.look_at((rest | {one} for one in same), None)
         found = [one for one in others if self.like(self.alone(one), alone)]
-        return [*dict.fromkeys(found + [one for one in same if self.like(rest | {one}, atoms)])]
+        near = (one for one in same if self.fit(rest | {one})[0] <= self.close)
+        return [*dict.fromkeys((*found, *near))]
 
     def like(self, one: Atoms, other: Atoms) -> bool:
         looks = self.look(one, None), self.look(other, None)
@@ -172,3 +173,10 @@ class Seen:
     def acausal(self, known: list[Atoms], shown: Sequence[Atom]) -> list[Atoms]:
         some = [frozenset([atom]) for atom in shown if atom.hypothesis.fault.acausal]
         return [atoms | one for atoms in known for one in some]
+
+
+def may_stand_for(one: Atom, other: Atom) -> bool:
+    """Say whether two bugs change the same calls, or make noise, each in its own."""
+    return one.calls == other.calls or (
+        one.hypothesis.fault.coarse and other.hypothesis.fault.coarse
+    )

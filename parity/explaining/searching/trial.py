@@ -16,7 +16,7 @@ from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.judging.judge import LIMITS, Judgement, judge, row_noise
+from lockstep.parity.judging.judge import LIMITS, Judgement, finite, judge, row_noise
 from lockstep.parity.judging.metrics import difference, rms
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
@@ -125,10 +125,32 @@ class Trial:
         if coarse:
             turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
             unsure = turned if unsure is None else unsure | turned
+        if (lost := self.no_numbers(piece, centre)) is not None:
+            unsure = lost if unsure is None else unsure | lost
         judged = self.judge_sure(piece, centre, spread, unsure)
         if not calls:
             self.remember(piece, judged, centre)
         return judged
+
+    def no_numbers(self, piece: Piece, centre: np.ndarray) -> np.ndarray | None:
+        """Return the tokens (B, L) that are NaN in the port as in `centre`, and that a bug made so,
+        or another value of the dump; None if those are none, or most of all.
+        """
+        if not np.isnan(centre).any():
+            return None
+        port, right = self.port(piece.target), self.centre(None).target(piece.target)
+        reason = np.isfinite(right) | (not all(map(self.finite, self.taken(piece))))
+        made = np.isnan(centre) & reason, np.isnan(centre) == np.isnan(port)
+        axis = self.graph.token_axes[piece.target][0]
+        tokens = (np.moveaxis(one, axis, 1) for one in made)
+        lost, same = (one.reshape(*one.shape[:2], -1) for one in tokens)
+        found = lost.any(axis=-1) & same.all(axis=-1)
+        return np.asarray(found) if 0 < found.mean() <= MOST_UNSURE else None
+
+    def taken(self, piece: Piece) -> set[int]:
+        """Return the dumped values that a piece is computed from."""
+        sources = map(self.graph.sources, piece.calls)
+        return {number for some in sources for number in some if number in self.dumped}
 
     def remember(self, piece: Piece, judged: Judgement, centre: np.ndarray) -> None:
         """Keep the noise of a piece as it should be, and no values if it is: few ask for them."""
@@ -222,7 +244,7 @@ class Trial:
         axis = self.graph.token_axes[piece.target][0]
 
         def of_tokens(error: np.ndarray) -> np.ndarray:
-            tokens = np.moveaxis(error, axis, 1)
+            tokens = np.moveaxis(finite(error), axis, 1)
             return np.sqrt(np.square(tokens).mean(axis=tuple(range(2, tokens.ndim))))
 
         own_of, noise = of_tokens(own), np.max([of_tokens(error) for error in spread], axis=0)
@@ -268,6 +290,8 @@ class Trial:
             mark = self.marked(piece.target, right)
             port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
+        if (numbers := numbers_in(port)) is not None:
+            port, wrong, right = (np.where(numbers, value, 0.0) for value in (port, wrong, right))
         return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
 
     @np.errstate(all="ignore")
@@ -315,7 +339,7 @@ class Trial:
         """Return the noise of the right computation, relative to what it gives."""
         key = piece.target, rows
         if key not in self.usual:
-            centre = self.centre(rows).target(piece.target)
+            centre = finite(self.centre(rows).target(piece.target))
             spread = [way.target(piece.target) for way in self.ways(rows)]
             errors = [np.nan_to_num(difference(way, centre)) for way in spread]
             noise = row_noise(errors, centre, self.dtype)
@@ -326,3 +350,12 @@ class Trial:
     @property
     def limit(self) -> float:
         return LIMITS[self.dtype.name].whole
+
+
+def numbers_in(port: np.ndarray) -> np.ndarray | None:
+    """Return the tokens (T, 1) of (T, N) that are numbers; None if all are, or too few.
+
+    What is no number is as far from any hypothesis as from any other: the others tell them apart.
+    """
+    kept = np.isfinite(port).all(axis=-1, keepdims=True)
+    return None if kept.all() or kept.mean() < MOST_UNSURE else np.asarray(kept)

@@ -72,3 +72,8 @@ def test_where_the_right_side_is_replayed_it_alone_decides():
     assert dtype_of(half, exact, replayed=True)[0] == "float64"
     assert dtype_of(exact, half, replayed=True)[0] == "float16"
     assert dtype_of(half, whole, replayed=True)[0] == "float16"
+
+
+def test_no_numbers_show_no_precision():
+    """Every NaN is one of half precision too."""
+    assert narrower(np.full((4, 32), np.nan, np.float32)) is None

@@ -17,8 +17,8 @@ from tests.proof.run.case import Case
 from tests.proof.run.memory import forget_worst, megabytes
 from tests.proof.run.places import Places
 from tests.proof.run.planted import at, dump
-from tests.proof.run.score import Scored, score
-from tests.proof.run.seen import is_seen
+from tests.proof.run.score import Scored, count_shared_names, score
+from tests.proof.run.seen import first_seen, is_seen
 
 Outcome = dict[str, Any]
 
@@ -93,6 +93,7 @@ def explained(
     else:
         alike = partial(are_alike, case, granularity=granularity, places=places)
         scored = score(ids, diagnosis, lambda bug, id: alike(bug, id))
+        count_shared_names(scored, diagnosis, alike, partial(first_seen, case, granularity, places))
     return {
         "verdict": diagnosis.verdict,
         "status": scored.status,

@@ -5,7 +5,7 @@ Each bug gets one status:
 - `named`: its id, alone;
 - `tie`: its id in a set of at most four that nothing is said to tell apart; `false tie` if some
   member of the set gives other numbers in the port, and it is no true tie of another bug;
-- `equal`: the id of another bug that gives the same numbers in this port;
+- `equal`: the id of another bug that gives the same numbers in this port, where this one shows;
 - `unknown`: something is said to be wrong there, without a name;
 - `wrong`: names were given that are not in the port;
 - `missed`: nothing at all.
@@ -51,6 +51,19 @@ def score(bugs: dict[str, str], diagnosis: Any, alike: Alike) -> Scored:
     for bug in bugs:
         result.status.setdefault(bug, rest)
     return result
+
+
+def count_shared_names(
+    scored: Scored, diagnosis: Any, alike: Alike, first: Callable[[str], str | None]
+) -> None:
+    """Mark bugs that were missed as equal to one that is named where they show `first`.
+
+    A name that stands for another bug elsewhere says this one too, if it is the same there.
+    """
+    for bug in [one for one, status in scored.status.items() if status == "missed"]:
+        tap = first(bug)
+        if any(tap in one.taps and alike(bug, one.id) for one in diagnosis.faults):
+            scored.status[bug] = "equal"
 
 
 def taken_by_others(

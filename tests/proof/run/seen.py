@@ -47,6 +47,16 @@ def is_seen(case: Case, bug: str, places: Places, *more: str) -> dict[str, bool]
     }
 
 
+def first_seen(case: Case, granularity: str, places: Places, bug: str) -> str | None:
+    """Return the first tap, in float32, that a bug changes beside the others of its case."""
+    others = [name for name in case.bugs if name != bug]
+    found, right = (
+        at(dump(case, places, some, dtype="float32"), granularity) for some in (case.bugs, others)
+    )
+    parted = (tap for tap, value in found.items() if not same({tap: value}, {tap: right[tap]}))
+    return next(parted, None)
+
+
 def differ(case: Case, found: Dump, right: Dump) -> dict[str, bool]:
     """Say at each granularity whether any bit of two dumps differs."""
     return {one: not same(at(found, one), at(right, one)) for one in case.granularities}

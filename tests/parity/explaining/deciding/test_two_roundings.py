@@ -1,10 +1,18 @@
 """Two bugs below a rounding that hide each other's votes are heard together. By witness."""
 
+import numpy as np
 import pytest
 
+from lockstep.parity.explaining.deciding.subtle import withdraw_noise
 from lockstep.parity.explaining.deciding.two_roundings import heard_together
-from lockstep.parity.explaining.deciding.votes import Ballot
-from tests.parity.explaining.ports import explained, port
+from lockstep.parity.explaining.deciding.verdict import Chosen
+from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms
+from lockstep.parity.explaining.searching.hypothesis import Hypothesis, hypotheses
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.faults import catalogue
+from lockstep.parity.graph.graph import Piece
+from tests.parity.explaining.ports import explained, graph_of, model_of, port
 
 NAME = "models/sliding_bfloat16"
 TWO = {
@@ -25,14 +33,49 @@ def test_both_are_named_whatever_else_is_heard(more):
 
 def test_nobody_is_asked_where_right_calls_give_the_ports_bits(monkeypatch):
     """By hand: of a piece that is heard no two bugs are thought of."""
-    trial = type("Trial", (), {"graph": type("Of", (), {"several": lambda self, piece: False})()})()
-    ballot = Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
+    graph = type("Of", (), {"several": lambda self, piece: False, "kind": lambda self, piece: ""})()
+    trial = type("Trial", (), {"graph": graph})()
+    piece = Piece(7, ())
+    ballot = Ballot(trial, [piece], {})  # pyright: ignore[reportArgumentType]
     asked = []
     module = "lockstep.parity.explaining.deciding.two_roundings"
     monkeypatch.setattr(f"{module}.atoms", lambda one, piece: [one])
     monkeypatch.setattr(f"{module}.likely", lambda *given: asked.append(given) or [])
     for share in (0.95, 0.5):
-        monkeypatch.setattr(ballot, "convention", lambda piece, more, s=share: (None, s))
-        ballot.kinds = {("attention",): ["piece"]}  # pyright: ignore[reportAttributeAccessIssue]
+        monkeypatch.setattr(ballot, "faithful", lambda piece, s=share: s)
         assert heard_together(ballot, ["one", "other"]) == []  # pyright: ignore[reportArgumentType]
         assert len(asked) == (share < 0.9)
+
+
+def noise_for_two(level: str = "layers") -> tuple[Ballot, list[Hypothesis]]:
+    """Return a ballot in which a convention that makes noise stands for the two bugs of a port."""
+    name, two = "models/untied_float32", ("softmax-low-precision", "sdpa-scale-folded-half")
+    model, graph = model_of(name), graph_of(name)
+    taps = port(name, [f"{id}[in bfloat16]" for id in two], dtype="float16", level=level)
+    values = {graph.taps[tap]: value for tap, value in taps.items()}
+    trial = Trial(graph, model.ops, np.dtype(np.float16), values, Tensors(model.checkpoint))
+    every = {(one.id, one.variant): one for one in hypotheses(catalogue(), graph)}
+    noise = every["keys-and-values-in-half", "keys alone, in bfloat16"]
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    ballot = Ballot(trial, [piece], {piece.target: frozenset(atoms(noise, piece))})
+    return ballot, [every[id, "in bfloat16"] for id in two]
+
+
+def test_two_bugs_that_noise_stood_for_are_heard():
+    """By witness: keys in half precision passed the gate in their place."""
+    ballot, two = noise_for_two()
+    found = heard_together(ballot, two)
+    assert {one.id for one, _, _ in found} == {one.id for one in two}
+    assert all(votes.fault > 100 * votes.right for _, votes, _ in found)
+
+
+def test_a_convention_that_noise_was_taken_for_is_withdrawn():
+    """By hand: where quiet bugs account for every bit, and nowhere else."""
+    ballot, (bug, _) = noise_for_two()
+    (atom,) = next(iter(ballot.named.values()))
+    one, other = Piece(1, ()), Piece(2, ())
+    quiet = [(Chosen(bug, [one]), Votes())]
+    for pieces, left in (([one], []), ([one, other], ["noise"])):
+        chosen = {("noise", ""): Chosen(atom.hypothesis, pieces)}
+        withdraw_noise(chosen, quiet)
+        assert [id for id, _ in chosen] == left

@@ -1,0 +1,35 @@
+"""How a port rounds is found one operation after another, until nothing more is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.conventions import rounding
+from lockstep.parity.explaining.conventions.rounding import convention_of
+
+ONE: Any = ({"norm": 0}, {"norm": 1})
+OTHER: Any = ({"rope": 0}, {"rope": 1})
+
+
+@pytest.mark.parametrize(
+    ("shares", "best"),
+    [
+        ({(0, 0): 0.5, (1, 0): 0.4, (0, 1): 0.6, (1, 1): 0.9}, (1, 1)),  # one beside the other
+        ({(0, 0): 0.5, (1, 0): 0.6, (0, 1): 0.4, (1, 1): 0.5}, (1, 0)),
+        ({(0, 0): 1.0}, (0, 0)),  # nothing better can be found, and nothing is tried
+    ],
+)
+def test_what_shows_beside_another_choice_alone_is_found(monkeypatch, shares, best):
+    """By hand: two operations that round in two ways each."""
+
+    def evaluator(trial: Any, taken: Any) -> tuple[int, int]:
+        return taken[0]["norm"], taken[1]["rope"]
+
+    monkeypatch.setattr(rounding, "choices", lambda dtype: (ONE, OTHER))
+    monkeypatch.setattr(rounding, "concerns", lambda *given: True)
+    monkeypatch.setattr(rounding, "evaluator", evaluator)
+    monkeypatch.setattr(rounding, "agreement", lambda run, trial, pieces: shares[run])
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16))
+    assert convention_of(trial, []) == (best, shares[best])

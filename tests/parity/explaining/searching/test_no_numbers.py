@@ -1,0 +1,39 @@
+"""A port that has no number for some tokens is explained by the others, and by what makes NaN."""
+
+import numpy as np
+import pytest
+
+from tests.parity.explaining.ports import explained, ids, port
+
+NAME = "models/untied_float32"
+MADE = ["mask-polarity-inverted", "softmax-low-precision[in bfloat16]"]
+
+
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_bugs_that_together_make_no_numbers_are_named(level):
+    """By law: the last query sees nothing, and bfloat16 has no number as low as float32 has."""
+    dump = port(NAME, MADE, level=level)
+    first = next(
+        tap for tap in dump if tap.startswith("model.layers.0") and np.isnan(dump[tap]).any()
+    )
+    lost = np.isnan(dump[first]).any(axis=-1)[0]
+    assert lost[-1] and not lost[:-1].any()
+    found = explained(NAME, dump)
+    assert ids(found) == {bug.partition("[")[0] for bug in MADE}
+
+
+def test_no_numbers_that_no_bug_makes_are_not_explained_by_the_others():
+    """By hand: the inverted mask alone gives numbers for every token."""
+    dump = port(NAME, MADE[:1])
+    dump["model.layers.0.self_attn.o_proj"][:, -1] = np.nan
+    found = explained(NAME, dump)
+    assert "model.layers.0.self_attn.o_proj" in {one.tap for one in found.unexplained}
+
+
+def test_what_is_computed_from_no_numbers_is_judged_by_the_others():
+    """By law: a wrong activation behind an attention that has no number for one token."""
+    (other,) = ["act-silu-vs-gelu[gelu (tanh) for silu]"]
+    found = explained(NAME, port(NAME, [*MADE, other]))
+    here = {one.id: one.layers for one in found.faults}
+    assert here.keys() == {bug.partition("[")[0] for bug in (*MADE, other)}
+    assert here["act-silu-vs-gelu"] == [0]  # behind it no token has any number
