@@ -21,6 +21,7 @@ from lockstep.parity.explaining.conventions.port_dtype import port_dtype
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
+from lockstep.parity.explaining.conventions.square import read_turned
 from lockstep.parity.explaining.deciding.at_its_end import keep_ended
 from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
@@ -33,6 +34,7 @@ from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.verdict import decide
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
+from lockstep.parity.explaining.room import seem_moved, with_room
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
 from lockstep.parity.explaining.said.naming import named, named_by_vote
@@ -120,6 +122,8 @@ def inside(
             result.dtype, found_out = WIDE, []
             sides.moved.clear()
             case = Case(model, graph, sides, WIDE, known)
+        if (roomy := with_room(model)) is not None and seem_moved(case):
+            case = Case(roomy, *read_passes(roomy, dump, tokens, names), result.dtype, known)
         diagnose(case, result, progress)
     else:
         case = SomeCase(model, read, result.dtype, known)
@@ -154,6 +158,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
         case.cached = read_caches(case)
     later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
+    result.conventions += read_turned(case.trial)
     case.sort(progress)
     result.conventions += sort_as_stored(case, progress)
     random = list(untrained(case))

@@ -23,6 +23,11 @@ class Adapter(NamedTuple):
     scale: float
     magnitude: Constant | None
 
+    @property
+    def is_room(self) -> bool:
+        """Whether it only keeps a place for another one: no trained one is of noughts alone."""
+        return not (self.a.value.any() or self.b.value.any())
+
 
 Placed = dict[tuple[str, int], Adapter]
 
@@ -72,10 +77,10 @@ def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
         own = adapters.get((call.place, call.layer))
         if (own is None) == (call.op != "linear") or not adapters:
             return None
-        layers = {layer for _, layer in adapters}
+        layers = {layer for (_, layer), one in adapters.items() if not one.is_room}
         wanted = source(call.layer, graph.config.num_hidden_layers, layers)
-        other = adapters.get((call.place, wanted))
-        if other is own or not (other is None or fits(call, graph, other)):
+        other = trained(adapters.get((call.place, wanted)))
+        if other is trained(own) or not (other is None or fits(call, graph, other)):
             return None
         if call.op == "linear":
             return None if other is None else call.replaced(adapted(other))
@@ -84,6 +89,10 @@ def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
         return by_adapter(call, own, other)
 
     return rewritten
+
+
+def trained(adapter: Adapter | None) -> Adapter | None:
+    return None if adapter is None or adapter.is_room else adapter
 
 
 def unadapted(call: Call) -> Call:
@@ -95,12 +104,14 @@ def by_adapter(call: Call, own: Adapter, other: Adapter) -> Call | None:
     """Return what adds an adapter, or gives rows their lengths, with another one.
 
     One without lengths leaves rows as they are. None if it has some, and nothing gives them here.
+    Whoever scales them wrongly scales whatever comes here so.
     """
     if call.op == "add_lora" and own.magnitude is None and other.magnitude is not None:
         return None
     if call.op == "dora_rescale" and other.magnitude is None:
         return call.replaced(without_length)
-    new = call.with_options(scale=other.scale)
+    share = call.options["scale"] / own.scale if own.scale else 1.0
+    new = call.with_options(scale=other.scale * share)
     for index, factor in zip(FACTORS[call.op], (other.a, other.b), strict=True):
         new = new.with_input(index, rerooted(new.inputs[index], factor))
     if other.magnitude is None or call.op == "add_lora":

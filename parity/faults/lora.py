@@ -65,9 +65,15 @@ def not_applied(call: Call, graph: Graph) -> Call | None:
     if call.op == "dora_rescale":
         base = graph.source(call, 0).inputs[0]
         return call.with_changed(0, lambda ops, y, base: base, base).replaced(without_length)
-    if call.op not in FACTORS or has_lengths(call, graph):
+    if call.op not in FACTORS or has_lengths(call, graph) or adds_nothing(call):
         return None
     return call.with_options(scale=0.0)
+
+
+def adds_nothing(call: Call) -> bool:
+    """Say whether an adapter is of noughts alone, as none is that was trained, or is to be."""
+    factors = (factor_of(call.inputs[index]) for index in FACTORS[call.op])
+    return not any(one.value.any() for one in factors)
 
 
 def without_factors(call: Call, graph: Graph) -> Call | None:
@@ -95,6 +101,8 @@ def merged(
             return None
         if has_lengths(call, graph):
             return None
+        if adds_nothing(call):
+            return call.with_options()  # nothing to merge, unless a bug brings an adapter here
         held = dtype_named(factors)
         change = partial(with_update, pack, held, call.options["scale"], stored)
         matrix = Derived(change, (projection.inputs[1], *call.inputs[2:4]))

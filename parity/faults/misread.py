@@ -18,7 +18,17 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 # Where codes of 4 bits begin in a block, and how many bytes hold two runs of them.
 NIBBLES = {"Q4_0": (2, 16), "Q4_1": (4, 16), "IQ4_NL": (2, 16), "MXFP4": (1, 16), "Q4_K": (16, 32)}
-TOP_BITS = {"Q5_0": slice(2, 6), "Q5_1": slice(4, 8), "Q5_K": slice(16, 48)}
+TOP_BITS = {
+    "Q5_0": slice(2, 6),
+    "Q5_1": slice(4, 8),
+    "Q5_K": slice(16, 48),
+    "Q6_K": slice(128, 192),
+}
+# The byte where the step of a block begins.
+STEPS = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "Q4_K", "Q5_K"), 0),
+    **{"Q2_K": 80, "Q3_K": 108, "Q6_K": 208},
+}
 MINIMA = {
     "Q4_1": 2,
     "Q5_1": 2,
@@ -106,6 +116,13 @@ def one_step(sign: int) -> Callable[[Any, QuantizedTensor], QuantizedTensor]:
     return moved
 
 
+def biased(times: int) -> Callable[[Any, QuantizedTensor], QuantizedTensor]:
+    """Add the bias of every group so many times."""
+    return lambda ops, weight: replace(
+        weight, biases=weight.biases * weight.biases.dtype.type(times)
+    )
+
+
 def in_sequence(blocks: np.ndarray, kind: str) -> np.ndarray:
     """Give both halves of a byte to neighbours."""
     where, run = nibbles_of(blocks, kind)
@@ -114,6 +131,19 @@ def in_sequence(blocks: np.ndarray, kind: str) -> np.ndarray:
     new = blocks.copy()
     new[:, where] = (codes[:, :, 0] | codes[:, :, 1] << 4).reshape(octets.shape)
     return new
+
+
+def by_runs(run: int) -> Callable[[np.ndarray, str], np.ndarray]:
+    """Take the low halves of so many bytes for codes in a row, and then their high halves."""
+
+    def changed(blocks: np.ndarray, kind: str) -> np.ndarray:
+        where, right = nibbles_of(blocks, kind)
+        codes = planes(blocks[:, where], run=run, bits=4).reshape(len(blocks), -1, 2, right)
+        new = blocks.copy()
+        new[:, where] = (codes[:, :, 0] | codes[:, :, 1] << 4).reshape(len(blocks), -1)
+        return new
+
+    return changed
 
 
 def high_first(blocks: np.ndarray, kind: str) -> np.ndarray:
@@ -162,14 +192,86 @@ def unsigned_q4(ops: Any, weight: BlockTensor) -> QuantizedTensor:
     return as_affine(codes, halves(blocks[:, :2], np.dtype(np.float32)), len(weight.blocks), 4)
 
 
-def bfloat16_step(ops: Any, weight: BlockTensor) -> QuantizedTensor:
-    """Take the bits of each block's step, a float16, for a bfloat16."""
+def q8_less_128(ops: Any, weight: BlockTensor) -> QuantizedTensor:
+    """Take the bytes for 0 to 255, and 128 off."""
+    read = unsigned_q8(ops, weight)
+    return replace(read, biases=-read.scales * np.float32(128))
+
+
+def q4_around(nought: int) -> Callable[[Any, BlockTensor], QuantizedTensor]:
+    """Take another code than 8 for nought."""
+
+    def moved(ops: Any, weight: BlockTensor) -> QuantizedTensor:
+        read = unsigned_q4(ops, weight)
+        return replace(read, biases=-read.scales * np.float32(nought))
+
+    return moved
+
+
+def q6_moved(sign: int) -> Callable[[Any, BlockTensor], np.ndarray]:
+    """Move the nought of Q6_K, 32, by one code: what a code of 33 is worth is one step."""
+
+    def moved(ops: Any, weight: BlockTensor) -> np.ndarray:
+        blocks = blocks_of(weight).copy()
+        blocks[:, :128], blocks[:, 128:192] = 0x11, 0b10101010
+        return dense(ops, weight) + np.float32(sign) * dense(ops, of_blocks(weight, blocks))
+
+    return moved
+
+
+def q6_unsigned_scales(ops: Any, weight: BlockTensor) -> np.ndarray:
+    """Take the scales of groups for 0 to 255: those below nought are 256, four times 64, more."""
+    blocks = blocks_of(weight).copy()
+    blocks[:, 192:208] = blocks[:, 192:208] >> 7 << 6
+    return dense(ops, weight) + np.float32(4) * dense(ops, of_blocks(weight, blocks))
+
+
+def scales_for_minima(blocks: np.ndarray, kind: str) -> np.ndarray:
+    """Exchange the scales and the minima of groups, of 6 bits each."""
+    new = blocks.copy()
+    new[:, 4:8], new[:, 8:12] = blocks[:, 8:12], blocks[:, 4:8]
+    new[:, 12:16] = blocks[:, 12:16] >> 4 | blocks[:, 12:16] << 4
+    return new
+
+
+def blocks_of(weight: BlockTensor) -> np.ndarray:
+    """Return the bytes of a matrix, a block a row."""
+    return np.ascontiguousarray(weight.blocks).reshape(-1, BLOCKS[weight.format][1])
+
+
+def of_blocks(weight: BlockTensor, blocks: np.ndarray) -> BlockTensor:
+    return replace(weight, blocks=blocks.reshape(weight.blocks.shape))
+
+
+def as_bfloat16(octets: np.ndarray) -> np.ndarray:
+    return (octets.copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def bfloat16_step(ops: Any, weight: BlockTensor) -> QuantizedTensor | np.ndarray:
+    """Take the bits of each block's step, a float16, for a bfloat16; of its minimum too."""
+    if weight.format not in ("Q4_0", "Q8_0"):
+        return bfloat16_parts(ops, weight)
     bits = {"Q4_0": 4, "Q8_0": 8}[weight.format]
-    blocks = np.ascontiguousarray(weight.blocks).reshape(-1, BLOCKS[weight.format][1])
-    steps = (blocks[:, :2].copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
+    blocks = blocks_of(weight)
+    steps = as_bfloat16(blocks[:, :2])
     codes = planes(blocks[:, 2:], run=16, bits=4) if bits == 4 else blocks[:, 2:] ^ 0x80
     read = as_affine(codes, steps, len(weight.blocks), bits)
     return replace(read, biases=-read.scales * np.float32(1 << (bits - 1)))
+
+
+def bfloat16_parts(ops: Any, weight: BlockTensor) -> np.ndarray:
+    """The same of any form: a weight is a sum of what is in proportion to each float of a block."""
+    blocks, kind = blocks_of(weight), weight.format
+    places = [STEPS[kind], *([MINIMA[kind]] if kind in MINIMA else [])]
+    total = np.zeros(weight.shape, np.float32)
+    for place in places:
+        alone = blocks.copy()
+        for other in places:
+            alone[:, other : other + 2] = 0
+        alone[:, place : place + 2] = np.array([1], "<f2").view(np.uint8)
+        part = dense(ops, of_blocks(weight, alone)).reshape(len(blocks), -1)
+        total += (part * as_bfloat16(blocks[:, place : place + 2])).reshape(weight.shape)
+    return total
 
 
 def other_sign(blocks: np.ndarray, kind: str) -> np.ndarray:

@@ -143,6 +143,13 @@ def tokens_first(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return np.swapaxes(x, 0, 1)
 
 
+def tokens_last(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, H, D, L), as keys are multiplied by, against (B, H, L, D)."""
+    if x.ndim != 4:
+        raise ValueError("no batch, heads, numbers of a head and tokens")
+    return np.swapaxes(x, -1, -2)
+
+
 def rows_parted(x: np.ndarray, wanted: Shape) -> np.ndarray:
     """(B*L, D) against (B, L, D): routers and experts see all tokens of a batch as one list."""
     if len(wanted) < 3 or (x.shape[:1], x.shape[1:]) != ((wanted[0] * wanted[1],), wanted[2:]):
@@ -159,6 +166,7 @@ def last_row(x: np.ndarray, wanted: Shape) -> np.ndarray:
 
 BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "heads and tokens swapped": heads_swapped,
+    "tokens brought before a head's numbers": tokens_last,
     "heads merged or split": heads_merged,
     "heads and tokens swapped, heads merged": heads_swapped_and_merged,
 }

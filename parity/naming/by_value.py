@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -153,6 +154,8 @@ class Streams:
         next_ones = [*taps.items()][1 : 2 + len(before)]  # as far as layer 1
         if not all(self.goes_on(number, tap) for number, tap in next_ones):
             return {}
+        if self.leaves_one_out(taps):
+            return {}
         return {self.glued[self.family.names[number]]: tap for number, tap in taps.items()}
 
     def wanted(self, part: str, before: Sequence[str]) -> list[str]:
@@ -169,6 +172,20 @@ class Streams:
             return []
         all_of_them = [*before, *(self.first.layer(n) + part for n in range(layers))]
         return [*all_of_them[: count - normed], *[self.first.norm] * normed]
+
+    def leaves_one_out(self, taps: Mapping[int, str]) -> bool:
+        """Say whether one of some streams is that behind the layer after its own.
+
+        Where the last layer has none they may be what enters layers, or an earlier one is missing.
+        """
+        numbers = {tap: number for number, tap in taps.items()}
+        if self.first.behind not in numbers or self.first.layer(self.first.layers - 1) in numbers:
+            return False
+        for (tap, truth), (behind, later) in pairwise(self.first.streams()):
+            there = {tap: truth, behind: later}
+            if tap in numbers and self.seen(numbers[tap], there).same == behind:
+                return True
+        return False
 
     def goes_on(self, number: int, tap: str) -> bool:
         """Say whether a later one is the tap that is wanted, or may be with a bug."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,7 @@ class FirstLayer:
     there are so many: so what stands second in a list is known as well, and what was left out of
     it. `before` names the stream that enters layer 0, `behind` the one that leaves it. `norm` is
     the tap of the last norm, `gain` (E,) and `bias` (E,) its weights; a norm without a mean has no
-    bias.
+    bias. `streams` yields what is before the layers and behind each of them, as it is made.
     """
 
     taps: Mapping[str, np.ndarray]
@@ -30,6 +31,7 @@ class FirstLayer:
     norm: str
     gain: np.ndarray
     bias: np.ndarray | None
+    streams: Callable[[], Iterator[tuple[str, np.ndarray]]]
 
     def layer(self, number: int) -> str:
         """Return the tap of the stream behind a layer."""
@@ -71,7 +73,13 @@ def first_layer(model: Model, tokens: np.ndarray) -> FirstLayer:
     bias = weight(model, f"{norm}.bias") if checkpoint.has(f"{norm}.bias") else None
     inside = f"{behind.removesuffix('0')}{STAGES - 2}."
     taps = {tap: value for tap, value in taps.items() if not tap.startswith(inside)}
-    return FirstLayer(taps, before, behind, layers, norm, weight(model, f"{norm}.weight"), bias)
+    gain, every = weight(model, f"{norm}.weight"), partial(streams, model, tokens)
+    return FirstLayer(taps, before, behind, layers, norm, gain, bias, every)
+
+
+def streams(model: Model, tokens: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the streams before all layers and behind each, one after another."""
+    return islice(model.stages(tokens), model.checkpoint.config.num_hidden_layers + 1)
 
 
 def weight(model: Model, name: str) -> np.ndarray:

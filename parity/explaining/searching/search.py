@@ -16,6 +16,7 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
+from lockstep.parity.explaining.searching.brought import beside_what_is_brought
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
@@ -89,6 +90,7 @@ class Search(Settling):
         visible = [atom for atom in self.atoms if self.possible(atom)]
         blind = self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
+        found = found or beside_what_is_brought(self)
         found = found or self.of_known(known, taught)
         found = found or (self.beside_known(known, visible) if blind else [])
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]

@@ -16,7 +16,14 @@ from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.judging.judge import LIMITS, Judgement, finite, judge, row_noise
+from lockstep.parity.judging.judge import (
+    EPSILONS,
+    LIMITS,
+    Judgement,
+    finite,
+    judge,
+    row_noise,
+)
 from lockstep.parity.judging.metrics import difference, rms
 from lockstep.parity.noise import ways
 from lockstep.parity.noise.exact import FLOAT64, exact
@@ -24,6 +31,14 @@ from lockstep.parity.noise.exact import FLOAT64, exact
 Rewritten = Mapping[int, Call]
 MOST_UNSURE = 0.5  # of the tokens, that are left out; if more are unsure, choices are looked for
 NOT_COMPARED = Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
+STEPS = 64  # of the least number above nought, that rounding may take a sum next to nought
+# The least number above nought.
+SUBNORMAL = {
+    "float64": 2.0**-1074,
+    "float32": 2.0**-149,
+    "bfloat16": 2.0**-133,
+    "float16": 2.0**-24,
+}
 TURNED = 0.2  # of the tokens, that a coarse grid may have rounded to its other side
 
 
@@ -44,6 +59,7 @@ class Trial:
     centres: dict[int | None, Evaluator] = field(default_factory=dict)
     rounding: dict[int | None, list[Evaluator]] = field(default_factory=dict)
     usual: dict[tuple[int, int | None], float] = field(default_factory=dict)
+    faint: dict[int, float] = field(default_factory=dict)
     routers: dict[int, list[Call]] = field(default_factory=dict)
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
@@ -82,7 +98,7 @@ class Trial:
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
-        for known in (self.centres, self.rounding, self.usual):
+        for known in (self.centres, self.rounding, self.usual, self.faint):
             known.clear()
 
     def finite(self, target: int) -> bool:
@@ -292,6 +308,8 @@ class Trial:
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
         if (numbers := numbers_in(port)) is not None:
             port, wrong, right = (np.where(numbers, value, 0.0) for value in (port, wrong, right))
+        if least := self.least_step(piece.target):
+            port = np.where(np.abs(port - wrong) <= STEPS * least, wrong, port)
         return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
 
     @np.errstate(all="ignore")
@@ -328,6 +346,18 @@ class Trial:
         shape = [1] * value.ndim
         shape[0], shape[axis] = len(unseen), value.shape[axis]
         return unseen[:, : value.shape[axis]].reshape(shape)
+
+    def least_step(self, target: int) -> float:
+        """Return the least difference of two of the port's numbers, where all of them are too small
+        to be held with all their bits; 0 if any is larger.
+
+        What is within a few is in the noise, but the quick measure has that as a share of a value.
+        """
+        if target not in self.faint:
+            least, epsilon = SUBNORMAL[self.dtype.name], EPSILONS[self.dtype.name]
+            largest = float(np.max(np.abs(self.port(target)), initial=0.0))
+            self.faint[target] = least if largest < least / epsilon else 0.0
+        return self.faint[target]
 
     def tokens(self, value: np.ndarray, target: int) -> np.ndarray:
         """Return the values of each token in a row, in float64."""

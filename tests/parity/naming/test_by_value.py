@@ -42,25 +42,34 @@ def port(request):
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A model of four layers, of those of another whose rows are mixed, as `port` gives one."""
-    folder, source = tmp_path_factory.mktemp("deep"), WITNESSES / MODELS["llama"]
+    return of_layers(4, tmp_path_factory.mktemp("deep"))
+
+
+@pytest.fixture(scope="module")
+def deeper(tmp_path_factory):
+    return of_layers(6, tmp_path_factory.mktemp("deeper"))
+
+
+def of_layers(count: int, folder: Path):
+    """A model of many layers, of those of another whose rows are mixed, as `port` gives one."""
+    source = WITNESSES / MODELS["llama"]
     config = json.loads((source / "config.json").read_text())
-    kinds = {"layer_types": ["full_attention"] * 4} if "layer_types" in config else {}
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4} | kinds))
+    kinds = {"layer_types": ["full_attention"] * count} if "layer_types" in config else {}
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": count} | kinds))
     shards = [load_file(shard) for shard in sorted(source.glob("*.safetensors"))]
     tensors = {name: x for shard in shards for name, x in shard.items()}
-    save_file(dict(deepened(tensors)), folder / "model.safetensors")
+    save_file(dict(deepened(tensors, count)), folder / "model.safetensors")
     model, taps = reference.load(folder), dict[str, np.ndarray]()
     model.forward(TOKENS, trace=taps.__setitem__)
     return "llama", first_layer(model, TOKENS), taps
 
 
-def deepened(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+def deepened(tensors: dict[str, np.ndarray], count: int) -> Iterator[tuple[str, np.ndarray]]:
     random = np.random.default_rng(1)
     for name, x in tensors.items():
         if ".layers." not in name:
             yield name, x
-        for layer in range(4) if ".layers.0." in name else ():
+        for layer in range(count) if ".layers.0." in name else ():
             yield name.replace(".0.", f".{layer}."), random.permutation(x)
 
 
@@ -207,6 +216,25 @@ def test_other_lists_of_a_right_port_are_left(deep, taps):
     """Two norms of one layer, some layers, two values of each: none of them is one a layer."""
     for name in ("t{}", "hidden_states.{}", "resid.{}"):
         assert recovered(deep, {name.format(n): deep[2][tap] for n, tap in enumerate(taps)}) == {}
+
+
+@pytest.mark.parametrize("left_out", [2, 3, 4])
+@pytest.mark.parametrize("around", [([START], []), ([START], [END]), ([], [END])])
+def test_a_list_that_lacks_a_later_layer_is_left(deeper, left_out, around):
+    """As many as there may be, but from some layer on each is that behind the next one."""
+    before, after = around
+    wanted = [*before, *behind_layers(*(n for n in range(6) if n != left_out)), *after]
+    assert recovered(deeper, {f"h.{n}": deeper[2][tap] for n, tap in enumerate(wanted)}) == {}
+
+
+@pytest.mark.parametrize("around", [([START], []), ([START], [END]), ([], [END])])
+def test_a_bug_in_a_later_layer_changes_no_names(deeper, around):
+    before, after = around
+    wanted = [*before, *behind_layers(0, 1, 2, 3, 4), *after]
+    values = {f"h.{n}": deeper[2][tap] for n, tap in enumerate(wanted)}
+    noise, late = np.random.default_rng(1), f"h.{len(before) + 3}"
+    values[late] = values[late] + 0.3 * values[late].std() * noise.normal(size=values[late].shape)
+    assert recovered(deeper, values) == dict(zip(values, wanted, strict=True))
 
 
 @pytest.mark.parametrize("begin", [0, 1])
