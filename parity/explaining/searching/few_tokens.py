@@ -211,19 +211,29 @@ class FewTokens:
         self, calls: Calls, group: list[tuple[int, np.ndarray]]
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what the last span makes of what the one before it did, under its place."""
-        before, span = self.spans[0], self.spans[-1]
-        if before is span:
+        span = self.spans[-1]
+        if span is self.spans[0]:
             yield from group
             return
-        if calls and not self.agrees(span, calls):
-            return
-        taken = {n: self.cut(self.right(n), axis) for n, axis in span.axes.items()}
         for part in parts(group, self.room(span)):
-            stack = np.stack([middle for _, middle in part])
-            spread = {n: self.stacked(n, [value] * len(part)) for n, value in taken.items()}
-            ends = self.run(span, spread | {before.end: stack}, calls)
-            if ends is not None and ends.shape == (len(part), *self.ends.shape):
+            ends = self.continued(calls, np.stack([middle for _, middle in part]))
+            if ends is not None:
                 yield from ((place, end) for (place, _), end in zip(part, ends, strict=True))
+
+    def continued(self, calls: Calls, stack: np.ndarray) -> np.ndarray | None:
+        """Return what the last span makes of many values (M, S, N) of the sum before it, with some
+        calls rewritten; None if tokens do not go their own ways there.
+        """
+        span = self.spans[-1]
+        if calls and not self.agrees(span, calls):
+            return None
+        spread = {
+            n: self.stacked(n, [self.cut(self.right(n), axis)] * len(stack))
+            for n, axis in span.axes.items()
+        }
+        ends = self.run(span, spread | {self.spans[0].end: stack}, calls)
+        fits = ends is not None and ends.shape == (len(stack), *self.ends.shape)
+        return ends if fits else None
 
     def room(self, span: Span) -> int:
         """Return how many sets go into one stack."""

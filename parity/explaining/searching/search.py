@@ -16,6 +16,7 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
+from lockstep.parity.explaining.searching.both_ends import BothEnds
 from lockstep.parity.explaining.searching.brought import beside_what_is_brought
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
@@ -28,6 +29,7 @@ from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.judging.judge import Judgement
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
+SMALLER = 0.0075  # the same where many sets cost little: beside others a bug may show more
 BEAM = 8
 NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
 MOST_KNOWN = 10  # known bugs of which every subset is tried
@@ -275,10 +277,13 @@ class Search(Settling):
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets that come near to a few tokens; none if that is too much work."""
         shown = self.distinct(visible, 0, None)
-        least = SMALL * min(self.fit(frozenset()))
+        least = SMALLER * min(self.fit(frozenset()))
         wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None), self.effort)
+        if not wide.possible:
+            return []
         begun = [*known, *self.acausal(known, shown)]
-        return wide.nearest(begun, DEEPEST - 1) if wide.possible else []
+        begun += BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort).sets()
+        return wide.nearest(begun, DEEPEST - 1)
 
     def stage(
         self,

@@ -273,10 +273,14 @@ def order(one: Hypothesis) -> tuple[int, str]:
 
 @np.errstate(all="ignore")  # a broken port may hold anything
 def close_to(values: np.ndarray, port: np.ndarray, most: float) -> np.ndarray:
-    """Return the rows (N, ...) that are so near to a value, relative to their own size."""
+    """Return the rows (N, ...) that are so near to a value, relative to the smaller of both.
+
+    Relative to their own size rows of numbers without bound are near to anything.
+    """
     rows = values.reshape(len(values), math.prod(values.shape[1:]))
     off = np.sqrt(np.square(rows - port.reshape(1, -1)).mean(axis=1))
-    return np.flatnonzero(off <= most * np.sqrt(np.square(rows).mean(axis=1)))
+    sizes = np.minimum(np.square(rows).mean(axis=1), np.square(port).mean())
+    return np.flatnonzero(off <= most * np.sqrt(sizes))
 
 
 def bottlenecks(piece: Piece, graph: Graph, dumped: Collection[int]) -> list[int]:

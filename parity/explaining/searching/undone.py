@@ -6,6 +6,8 @@ way. So the rest can be undone, token by token: Newton's method, with the deriva
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -38,21 +40,30 @@ def undone(
         return None
     if (value.shape[-1] + 1) * value.nbytes > BYTES or not np.isfinite(port).all():
         return None
-    found = led_back(trial, piece, cut, value, port)
+    found = led_back(value, port, partial(continued, trial, piece, cut))
     return found if found is not None and found[1].mean() >= MOST else None
 
 
 def led_back(
-    trial: Trial, piece: Piece, cut: int, value: np.ndarray, port: np.ndarray
+    value: np.ndarray,
+    port: np.ndarray,
+    continued: Callable[[np.ndarray], np.ndarray | None],
+    near: float = NEAR,
+    steps: int = STEPS,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Go step by step from a value to one that leads to the port's; say which tokens arrived."""
-    for _ in range(STEPS):
+    """Go step by step from a value (1, T, N) to one that leads to the port's, of that shape too;
+    say which tokens (T,) arrived.
+
+    `continued` says what comes of many values (M, T, N), `near` what may be left of the port's
+    after so many `steps`.
+    """
+    for _ in range(steps):
         little = nudges(value)
-        ends = continued(trial, piece, cut, value + little)
+        ends = continued(value + little)
         if ends is None or not np.isfinite(ends).all():
             return None
         off = port[0] - ends[0]
-        arrived = np.sqrt(np.mean(off**2, axis=-1)) <= NEAR * np.sqrt(np.mean(port**2))
+        arrived = np.sqrt(np.mean(off**2, axis=-1)) <= near * np.sqrt(np.mean(port**2))
         if arrived.all():
             break
         slopes = np.moveaxis(ends[1:] - ends[0], 0, -1) / little.max()  # (T, N, N)
@@ -61,7 +72,7 @@ def led_back(
         except np.linalg.LinAlgError:
             return None
         ways = value + LENGTHS[:, None, None] * step
-        ends = continued(trial, piece, cut, ways)
+        ends = continued(ways)
         if ends is None:
             return None
         left = np.nan_to_num(np.square(ends - port).sum(-1), nan=np.inf)  # (lengths, T)

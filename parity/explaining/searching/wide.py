@@ -48,11 +48,7 @@ class Wide:
     def of(
         cls, trial: Trial, piece: Piece, candidates: Sequence[Atom], effort: float = 1.0
     ) -> Wide:
-        axis = trial.graph.token_axes[piece.target][0]
-        tokens = np.arange(trial.graph.shapes[piece.target][axis])
-        unseen = trial.unseen.get(piece.target)
-        tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
-        few = FewTokens(trial, piece, spread_out(tokens), candidates)
+        few = few_of(trial, piece, candidates, FEW)
         return cls(few, candidates, effort)
 
     @property
@@ -87,15 +83,15 @@ class Wide:
         self.measure(begun)
         beam, pace = self.best(begun, FIRST), Pace()
         for depth in range(deepest):
+            if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
+                break
             larger = dict.fromkeys(
                 atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
             )
             larger |= dict.fromkeys(less for atoms in beam for less in parts(atoms) if less)
             self.measure(larger)
             beam = self.best(larger, BEAM if depth else FIRST)
-            if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
-                break
-            if pace.stalls(*self.least(beam)):
+            if beam and pace.stalls(*self.least(beam)):
                 break
         self.measure(less for atoms in beam for less in parts(atoms) if less)
         near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
@@ -148,7 +144,16 @@ class Wide:
         return tuple(np.where(np.isfinite(one), np.sqrt(np.abs(one)), FAR) for one in found)
 
 
-def spread_out(tokens: np.ndarray) -> np.ndarray:
+def few_of(trial: Trial, piece: Piece, candidates: Sequence[Atom], count: int) -> FewTokens:
+    """Return so many tokens of a piece, of those that prove something."""
+    axis = trial.graph.token_axes[piece.target][0]
+    tokens = np.arange(trial.graph.shapes[piece.target][axis])
+    unseen = trial.unseen.get(piece.target)
+    tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
+    return FewTokens(trial, piece, spread_out(tokens, count), candidates)
+
+
+def spread_out(tokens: np.ndarray, few: int = FEW) -> np.ndarray:
     """Return a few tokens from the first to the last."""
-    places = np.linspace(0, len(tokens) - 1, FEW).round().astype(int)
+    places = np.linspace(0, len(tokens) - 1, few).round().astype(int)
     return np.unique(tokens[places]) if len(tokens) else tokens

@@ -172,6 +172,25 @@ def test_one_more_bug_beside_one_that_shows_the_first_token_all():
     assert {atom.hypothesis.id for one in found for atom in one.atoms} == {*bugs}
 
 
+def test_a_wide_search_begins_from_both_ends(monkeypatch: pytest.MonkeyPatch):
+    """By hand: with the bugs that alone show so much of what is wrong."""
+    bugs = ["mask-bool-added", "attn-scale-twice"]
+    search = search_of(bugs)
+    known = {atom.hypothesis.id: atom for atom in search.atoms if atom.hypothesis.id in bugs}
+    asked: list[Sequence[Atom]] = []
+
+    def of(trial: Trial, piece: Piece, candidates: Sequence[Atom], *rest: object):
+        asked.append(candidates)
+        return SimpleNamespace(sets=lambda: [frozenset(known.values())])
+
+    monkeypatch.setattr(narrow.BothEnds, "of", of)
+    assert search.near([frozenset()], search.atoms)[0] == frozenset(known.values())
+    monkeypatch.setattr(narrow, "SMALLER", 0.4)
+    search.near([frozenset()], search.atoms)
+    least = 0.4 * min(search.fit(frozenset()))
+    assert asked[1] == [one for one in asked[0] if search.effect(one, 0, None) >= least] != asked[0]
+
+
 def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.MonkeyPatch):
     """By hand: alone it comes nearest; beside the two that it stood for it is one too many."""
     decoy, one, two = (Atom(Hypothesis(None, id, "", 0, HERE), HERE) for id in "xab")  # pyright: ignore[reportArgumentType]

@@ -125,3 +125,9 @@ def test_values_that_cannot_be_squared_are_compared_silently():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert close_to(np.ones((2, 3)), np.full(3, 1e300), 0.1).tolist() == []
+
+
+def test_numbers_without_bound_are_near_to_nothing():
+    """By hand: of their own size, they are as far from a value as from nothing."""
+    rows = np.array([[1e200, -1e200], [np.inf, 1.0], [1.0, 2.0]])
+    assert close_to(rows, np.array([1.0, 2.001]), 0.1).tolist() == [2]
