@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.exponential import exp
@@ -40,7 +41,7 @@ def activated(x: Hidden, up: Hidden | None, *, gelu: bool) -> Hidden | None:
     given = alike(x, x if up is None else up)
     if given is None:
         return None
-    out, rows = np.empty(x.shape, x.dtype), x.size // x.shape[-1]
+    out, rows = empty(x.shape, x.dtype), x.size // x.shape[-1]
     flat = (array.reshape(rows, -1) for array in (*given, seen(out)))
     activate(COST * x.size, rows, form(gelu, up is not None), *flat)
     return out

@@ -5,6 +5,7 @@ Behind the last token there are zeros.
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.by_tiles import COLUMNS, COST, sizes
 from lockstep.fast.kernels.digits import TINY
 from lockstep.fast.kernels.kernel import kernel
@@ -26,7 +27,7 @@ def lay_queries(queries: Queries) -> Array | None:
     None if some are not finite. The last axis is contiguous, here as below.
     """
     batch, heads, length, width = queries.shape
-    cells = np.empty((batch, heads, -(-length // ROWS), 2 * ROWS * width), np.uint8)
+    cells = empty((batch, heads, -(-length // ROWS), 2 * ROWS * width), np.uint8)
     finite = np.empty(cells[..., 0].size, np.bool_)
     lay_query_block(COST * queries.size, len(finite), queries, cells, finite)
     return cells if finite.all() else None
@@ -41,8 +42,8 @@ def lay_keys(keys: Keys, values: Values) -> tuple[Array, Array] | None:
     """
     batch, groups, held, width = keys.shape
     blocks, parts = -(-held // ROWS), width // COLUMNS
-    rows = np.empty((batch, groups, blocks, parts, BOTH), np.uint8)
-    columns = np.empty((batch, groups, parts, blocks, BOTH), np.uint8)
+    rows = empty((batch, groups, blocks, parts, BOTH), np.uint8)
+    columns = empty((batch, groups, parts, blocks, BOTH), np.uint8)
     fit = np.empty(batch * groups * blocks, np.bool_)
     lay_key_block(2 * COST * keys.size, len(fit), keys, values, rows, columns, fit)
     return (rows, columns) if fit.all() else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty, zeros
 from lockstep.fast.kernels.attend import in_full, readable, start_of
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import kernel
@@ -63,7 +64,7 @@ class Averages:
         self.held, self.scale = held, np.float32(scale)
         every = (shape[0], shape[2], held)
         self.seen = in_full(mask.mask[:, 0], every) if mask.kind == "some" else NONE_TOLD
-        self.sums = np.zeros(shape, np.float32)
+        self.sums = zeros(shape, np.float32)
         self.known = np.zeros((*shape[:3], 2), np.float32)
         self.known[..., 0] = LEAST
 
@@ -96,7 +97,7 @@ class Averages:
         side by side, as they are merged.
         """
         batch, heads, length, width = self.sums.shape
-        out = np.empty((batch, length, heads, width), dtype)
+        out = empty((batch, length, heads, width), dtype)
         divide(2 * out.size, batch * length, self.sums, self.known, seen(out))
         return out.swapaxes(1, 2)
 

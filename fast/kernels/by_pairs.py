@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from lockstep.fast.kernels import by_tiles
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.by_digits import on_a_line
 from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.matmul import ROWS
@@ -35,7 +36,7 @@ def product_of_pairs(x: Array, weight: Weight) -> Array | None:
         return None
     if not (possible() and usable()):
         return None
-    out, octets = np.empty((len(x), len(weight)), BFLOAT16), halves(weight).view(np.uint8)
+    out, octets = empty((len(x), len(weight)), BFLOAT16), halves(weight).view(np.uint8)
     if by_tiles.fits(x.shape[1]):
         by_tiles.product_of_halves(halves(x), octets, halves(out))
         return out

@@ -7,6 +7,7 @@ of columns is the tokens, once for all rows.
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.by_digits import on_a_line
 from lockstep.fast.kernels.digits import HIGHEST, TINY
 from lockstep.fast.kernels.helpers import SETTINGS
@@ -14,12 +15,12 @@ from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, how_many, larger, largest, magnitude, splat
 from lockstep.fast.kernels.matmul import ROWS
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE, leave_tiles, possible
-from lockstep.fast.kernels.memory import floats, store
-from lockstep.fast.kernels.pair_rows import fill, write
+from lockstep.fast.kernels.memory import LINE, ask_for, floats, store
+from lockstep.fast.kernels.pair_rows import fill
 from lockstep.fast.kernels.pair_tiles import BOTH, TERMS, multiplying, store_terms, take_tiles
-from lockstep.fast.kernels.pairs import store_sums
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.tile import CELL, PAIR, turned
+from lockstep.fast.kernels.tile import CELL, PAIR
+from lockstep.fast.kernels.tile_sums import write_blocks
 from lockstep.fast.shapes import Array
 
 COLUMNS = WIDE // 2  # of a tile
@@ -73,7 +74,7 @@ def parts_of(tokens: int) -> list[slice]:
 
 def room_for(x: Array, terms: int) -> Array:
     """Return room for tokens (M, K) as they are laid out: (blocks of 32, terms, 32 K octets)."""
-    return np.empty((-(-len(x) // ROWS), terms, 2 * ROWS * x.shape[1]), np.uint8)
+    return empty((-(-len(x) // ROWS), terms, 2 * ROWS * x.shape[1]), np.uint8)
 
 
 def multiply(cells: Array, octets: Array, out: Array) -> None:
@@ -141,7 +142,7 @@ def multiply_tiles(place, wide, cells, rows, y):
         put_rows(rows, first + block * ROWS, panel.view(np.float32), block * steps * BOTH // CELL)
     sums, piece = on_a_line(blocks * ROWS * ROWS * 4), on_a_line(blocks * ROWS * ROWS * 4)
     out, more, room = sums.view(np.float32), piece.view(np.float32), on_a_line(ROWS * ROWS * 4)
-    written = room.view(np.float32)
+    pairs, written = on_a_line(ROWS * ROWS * 2).view(np.int32), room.view(np.float32)
     take_tiles()
     for some in range(len(cells)):
         few = len(y) - some * ROWS <= DEEP
@@ -150,7 +151,7 @@ def multiply_tiles(place, wide, cells, rows, y):
             put_piece(cells, some, few, panel, blocks, steps, begin, more)
             for index in range(0, len(out), WIDTH):
                 store(out, index, added(floats(out, index), floats(more, index)))
-        write_blocks(y, some * ROWS, first, blocks, sums, room, written)
+        write_blocks(y, some * ROWS, first, blocks, out, pairs, room, written)
     leave_tiles()
 
 
@@ -177,7 +178,15 @@ def put_piece(cells, some, few, panel, blocks, steps, begin, piece):
             fresh = term == 0 and step == begin
             for block in range(blocks):
                 row, to = (block * steps + step) * BOTH, block * ROWS * ROWS
+                ask_for_part(cells, at + terms * steps * BOTH, near * BOTH, block, blocks)
                 add_tiles(fresh, few, panel, row, cells, at, near, piece, to)
+
+
+@inlined
+def ask_for_part(cells, start, size, part, parts):
+    """Ask for a part of the next tokens' bytes, while these tokens are multiplied."""
+    for at in range(start + size * part // parts, start + size * (part + 1) // parts, LINE):
+        ask_for(cells, at)
 
 
 @inlined
@@ -191,26 +200,3 @@ def add_tiles(fresh, few, panel, row, cells, at, near, piece, to):
         begin_many(panel, row, cells, at, 0, near, piece, to)
     else:
         more_of_many(panel, row, cells, at, 0, near, piece, to)
-
-
-@inlined
-def write_blocks(y, start, first, blocks, sums, room, written):
-    """Write blocks of 32 rows' sums for 32 tokens to y (M, N), as far as that reaches.
-
-    `room` is for one of them with its tokens in the rows; `written` is the same in floats. All is
-    done here, since a call counts who uses an array, and with it cores would wait for each other.
-    """
-    rows, tokens = y.shape[1], min(ROWS, len(y) - start)
-    for block in range(blocks):
-        for half in range(PAIR):
-            for token in range(0, tokens, CELL):
-                at = (block * ROWS + half * DEEP) * ROWS * 4 + token * 4
-                turned(sums, at, ROWS * 4, room, token * ROWS * 4 + half * WIDE)
-        row = first + block * ROWS
-        if row + ROWS <= rows:
-            for token in range(tokens):
-                to = (start + token) * rows + row
-                store_sums(y, to, floats(written, token * ROWS))
-                store_sums(y, to + WIDTH, floats(written, token * ROWS + WIDTH))
-        else:
-            write(y, start, tokens, row, written)

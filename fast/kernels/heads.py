@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
+from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, splat
+from lockstep.fast.kernels.memory import seen
 from lockstep.fast.kernels.normalize import gained, unit_scale
+from lockstep.fast.kernels.pairs import rounded_like
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.rows import BYTES, fitting
 from lockstep.fast.kernels.turn import turns_at, write_pair
 from lockstep.fast.shapes import Frequencies, Gain, Heads, Keys, Positions, Queries
 
@@ -27,19 +30,20 @@ def normalized_and_turned(
 ) -> tuple[Queries, Keys] | None:
     """Apply the norms of queries (B, L, H, D) and keys (B, L, G, D), each with its gain, and rope.
 
-    They come back as (B, H, L, D) and (B, G, L, D). None if D / 2 is not float32 in whole lanes.
+    They come back as (B, H, L, D) and (B, G, L, D). None if D / 2 is not in whole lanes, or all are
+    neither float32 nor bfloat16, which is rounded between the two as well.
     """
     batch, length, heads, width = queries.shape
     fits = width % (2 * WIDTH) == 0 and len(positions) == batch
-    if not fits or not fitting(queries, keys, *gains):
+    given = alike(queries, keys, *gains) if fits else None
+    if given is None:
         return None
     groups = keys.shape[2]
-    out = np.empty((batch, heads, length, width), np.float32)
-    other = np.empty((batch, groups, length, width), np.float32)
-    given = queries, keys, *gains, np.float32(eps), turns_at(positions, frequencies, factor)
-    normalize_and_turn(
-        COST * (queries.size + keys.size), batch * length * (heads + groups), *given, out, other
-    )
+    out = empty((batch, heads, length, width), queries.dtype)
+    other = empty((batch, groups, length, width), queries.dtype)
+    given += [np.float32(eps), turns_at(positions, frequencies, factor), seen(out), seen(other)]
+    products = COST * (queries.size + keys.size)
+    normalize_and_turn(products, batch * length * (heads + groups), *given)
     return out, other
 
 
@@ -61,10 +65,10 @@ def normalize_and_turn(place, queries, keys, first, second, eps, turns, out, oth
 def write_head(token, head, x, gain, eps, turns, out):
     length, heads, width = x.shape[1:]
     half, row, place = width // 2, token // length, token % length
-    start = (row * x.strides[0] + place * x.strides[1] + head * x.strides[2]) // BYTES
+    start = (row * x.strides[0] + place * x.strides[1] + head * x.strides[2]) // x.itemsize
     to = ((row * heads + head) * length + place) * width
     scale = splat(unit_scale(x, start, width, eps))
     for index in range(0, half, WIDTH):
-        low = gained(x, start, index, scale, gain)
-        high = gained(x, start, half + index, scale, gain)
+        low = rounded_like(x, gained(x, start, index, scale, gain))
+        high = rounded_like(x, gained(x, start, half + index, scale, gain))
         write_pair(low, high, turns, token * half + index, out, to + index, half)

@@ -13,6 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.np.arrayobj import make_array
 
+from lockstep.fast.kernels.again import LEAST, LINE, empty
 from lockstep.fast.kernels.lanes import (
     FLOAT,
     HALF,
@@ -29,7 +30,6 @@ from lockstep.fast.kernels.lanes import (
     vector,
 )
 
-LINE = 64  # bytes that memory gives at a time
 AHEAD = 4096  # bytes: how far in front of itself a row asks for memory
 FIRST, SECOND = 3, 2  # what LLVM calls the caches
 
@@ -83,6 +83,8 @@ def seen(array: np.ndarray) -> np.ndarray:
 def empty_on_a_line(rows: int, columns: int, kind: Any) -> np.ndarray:
     """Make room that begins where a line of the cache does: a vector on two lines costs twice."""
     size = np.dtype(kind).itemsize
+    if rows * columns * size >= LEAST:
+        return empty((rows, columns), kind)
     room = np.empty(rows * columns + LINE // size, kind)
     begin = -room.ctypes.data % LINE // size
     return room[begin : begin + rows * columns].reshape(rows, columns)
@@ -228,15 +230,32 @@ def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = address(context, builder, signature.args[1], I8, *arguments[1:])
-        kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
-        name = "llvm.prefetch.p0"
-        ask = cgutils.get_or_insert_function(builder.module, kind, name)
-        how = [ir.Constant(I32, number) for number in (0, cache, 1)]  # to read, to where, data
         for more in range(0, count * array.dtype.bitwidth // 8, LINE):
-            builder.call(ask, [builder.gep(place, [ir.Constant(I32, AHEAD + more)]), *how])
+            ask(builder, builder.gep(place, [ir.Constant(I32, AHEAD + more)]), cache)
         return context.get_dummy_value()
 
     return types.void(of, array, types.intp), generate
+
+
+@instruction
+def ask_for(_: Any, array: Any, at: Any) -> Any:
+    """Ask for the line of memory that an element of an array lies on, to the second cache.
+
+    Behind the array's end it does no harm.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        ask(builder, address(context, builder, signature.args[0], I8, *arguments), SECOND)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+def ask(builder: Any, place: Any, cache: int) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [place.type, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    how = [ir.Constant(I32, number) for number in (0, cache, 1)]  # to read, to where, data
+    builder.call(function, [place, *how])
 
 
 @instruction

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, fma, multiplied, splat, total
@@ -24,7 +25,7 @@ def normalized(x: Hidden, gain: Gain, *, eps: float) -> Hidden | None:
         return None
     shape, width, size = x.shape, x.shape[-1], x.size
     heads = x.shape[-2] if x.ndim > 3 else 1
-    out = np.empty((size // (heads * width), heads, width), x.dtype)
+    out = empty((size // (heads * width), heads, width), x.dtype)
     normalize(
         size, size // width, given[0].reshape(out.shape), given[1], np.float32(eps), seen(out)
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added
@@ -18,7 +19,7 @@ def summed(x: Hidden, y: Hidden) -> Hidden | None:
     given = alike(x, y) if x.dtype != np.float32 else None
     if given is None:
         return None
-    out, rows = np.empty(x.shape, x.dtype), x.size // x.shape[-1]
+    out, rows = empty(x.shape, x.dtype), x.size // x.shape[-1]
     add_halves(x.size, rows, *(array.reshape(rows, -1) for array in (*given, seen(out))))
     return out
 

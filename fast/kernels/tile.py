@@ -112,7 +112,8 @@ def from_digits(builder: Any, sums: list[Any]) -> Any:
 def turned(_: Any, rows: Any, at: Any, apart: Any, panel: Any, to: Any) -> Any:
     """Turn sixteen columns of sixteen rows: lanes of four columns, a row each.
 
-    The rows lie `apart` bytes from each other; of 32 rows' lanes these take every other sixteen.
+    The rows lie `apart` elements of their array from each other; of 32 rows' lanes these take every
+    other sixteen.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

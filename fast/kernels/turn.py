@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.kernels.alike import alike
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, multiplied, subtracted
@@ -23,7 +24,7 @@ def turned(
     given = alike(x)
     if given is None or x.shape[-1] % (2 * WIDTH) or len(positions) != len(x):
         return None
-    out = np.empty(x.shape, x.dtype)
+    out = empty(x.shape, x.dtype)
     angles = turns_at(positions, frequencies, factor)
     turn(2 * x.size, x.size // x.shape[-1], *given, angles, seen(out))
     return out

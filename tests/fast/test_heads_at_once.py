@@ -15,9 +15,19 @@ from tests.tolerances import assert_same_bits
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen3_moe", "wedlm 8B"])
+EACH = [
+    ("qwen3", "float32"),
+    ("qwen3", "bfloat16"),
+    ("qwen3_moe", "float32"),
+    ("wedlm 8B", "float32"),
+]
+
+
+@pytest.fixture(scope="module", params=EACH, ids=" ".join)
 def model(tmp_path_factory, request):
-    return load(write(tmp_path_factory.mktemp("model") / "one", request.param), backend="cpu")
+    name, dtype = request.param
+    path = write(tmp_path_factory.mktemp("model") / "one", name)
+    return load(path, backend="cpu", dtype=dtype)
 
 
 @pytest.fixture

@@ -7,32 +7,36 @@ from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.heads import normalized_and_turned
 from lockstep.fast.kernels.normalize import normalized
 from lockstep.fast.kernels.turn import turned
-from tests.draws import normal, places
+from tests.draws import cast, normal, places
+from tests.ops_backends import DTYPES
 from tests.tolerances import assert_same_bits
 
 SPEEDS = 100.0 ** (-np.arange(16) / 16)
 GAINS = [normal(2, 32), normal(3, 32)]
+KINDS = [DTYPES["float32"], DTYPES["bfloat16"]]
 EPS, FACTOR = 1e-6, 1.2
 
 
 def apart(heads, gain, positions, speeds):
-    normed = normalized(heads, gain, eps=EPS)
+    normed = normalized(heads, cast(gain, heads.dtype), eps=EPS)
     assert normed is not None
     return turned(normed.swapaxes(1, 2), positions, speeds, factor=FACTOR)
 
 
 def together(queries, keys, positions, speeds=SPEEDS):
-    return normalized_and_turned(queries, keys, GAINS, positions, speeds, eps=EPS, factor=FACTOR)
+    gains = [cast(gain, keys.dtype) for gain in GAINS]
+    return normalized_and_turned(queries, keys, gains, positions, speeds, eps=EPS, factor=FACTOR)
 
 
 @pytest.mark.parametrize("small", [0, 2**62])
 @pytest.mark.parametrize("rows", ["alike", "each its own"])
-def test_the_parts_of_a_wider_product(rows, small, monkeypatch):
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_the_parts_of_a_wider_product(dtype, rows, small, monkeypatch):
     """By law: the same bits as one by one, of columns that a joined product leaves, on one core and
     on all.
     """
     monkeypatch.setattr(kernel, "SMALL", small)
-    wide, positions = normal(0, 2, 3, 7 * 32), places(0, 2, 3)
+    wide, positions = normal(0, 2, 3, 7 * 32, dtype=dtype), places(0, 2, 3)
     queries, keys = (wide[..., cut].reshape(2, 3, -1, 32) for cut in (np.s_[:128], np.s_[128:192]))
     speeds = SPEEDS if rows == "alike" else SPEEDS * np.float64([[1], [3]])
     found = together(queries, keys, positions, speeds)
