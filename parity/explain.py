@@ -178,8 +178,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
     withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
-    quiet, farther = subtle(case, chosen.values())
-    withdraw_noise(chosen, quiet)
+    quiet, farther, freed = subtle(case, chosen.values())
+    withdraw_noise(chosen, freed)
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += case.cached.bugs
     file(found + [named_by_vote(bug, votes, case) for bug, votes in quiet], case, result)

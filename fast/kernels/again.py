@@ -14,8 +14,8 @@ import numpy as np
 from lockstep.fast.shapes import Array
 
 LEAST = 1 << 18  # bytes: less is left to the C library, which does use it again
-MOST = 1 << 27  # bytes that lie idle
-SPARE = 2  # times as large a room may be as what is asked for
+MOST, ROOMS = 1 << 27, 64  # bytes that lie idle, and in how many rooms
+SPARE = 8  # a room may be larger than what is asked for by so small a part of it
 LINE = 64  # bytes of the cache's lines: a vector on two of them costs twice
 _idle: dict[int, Array] = {}  # by their ids, the one that has lain longest first
 _lent: dict[int, Any] = {}  # who has the others, by their ids
@@ -50,7 +50,8 @@ def taken(size: int) -> Array:
 
     Another thread may take it meanwhile, and then has it alone.
     """
-    fits = (block for block in _idle.copy().values() if size + LINE <= len(block) <= SPARE * size)
+    least, most = size + LINE, size + LINE + size // SPARE
+    fits = (block for block in _idle.copy().values() if least <= len(block) <= most)
     for block in sorted(fits, key=len):
         if _idle.pop(id(block), None) is not None:
             return block
@@ -60,14 +61,17 @@ def taken(size: int) -> Array:
 def give_back(block: Array) -> None:
     """Keep a room for whoever asks next, and free those that have lain longest if it is too much.
 
+    One that alone would be too much is freed itself.
     Nothing waits here: the last view may go while this thread is at `taken`.
     """
     _lent.pop(id(block), None)
+    if len(block) > MOST:
+        return
     _idle[id(block)] = block
     held = _idle.copy()
-    rest = sum(len(one) for one in held.values())
+    rest, rooms = sum(len(one) for one in held.values()), len(held)
     for key, one in held.items():
-        if rest <= MOST:
+        if rest <= MOST and rooms <= ROOMS:
             return
         _idle.pop(key, None)
-        rest -= len(one)
+        rest, rooms = rest - len(one), rooms - 1

@@ -205,12 +205,14 @@ def bits_at(_: Any, array: Any, at: Any, first: Any) -> Any:
 
 @instruction
 def store(_: Any, array: Any, at: Any, lanes: Any) -> Any:
-    """Write the lanes to neighbours of an array of float32."""
+    """Write the lanes to neighbours of an array of float32; to one of narrower elements their bits,
+    wherever such an element may lie.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, value = arguments
         place = address(context, builder, signature.args[0], vector(FLOAT), array, at)
-        builder.store(value, place, align=4)
+        builder.store(value, place, align=1)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, Floats), generate

@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.settling import PROMISING
 from lockstep.parity.graph.graph import Graph, Piece
 from lockstep.parity.graph.recording import LAYER
 from lockstep.reference.checkpoint.adapters import Adapter
@@ -67,10 +68,12 @@ def seem_moved(case: Case) -> bool:
 
 
 def mends(rule: Hypothesis, piece: Piece, case: Case) -> bool:
-    """Say whether a rule leaves nothing of a piece's error but noise."""
+    """Say whether a rule leaves nothing of a piece's error but noise: roughly first."""
     here = rule.calls & frozenset(piece.calls)
     calls = rewritten([Atom(rule, here)], case.graph) if here else None
-    return bool(calls) and case.trial.judge(piece, calls).passed
+    if not calls or case.trial.look(piece, calls).raw(0, None) > PROMISING:
+        return False
+    return case.trial.judge(piece, calls).passed
 
 
 def of_adapters(rule: Hypothesis, graph: Graph) -> bool:

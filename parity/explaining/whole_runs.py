@@ -13,6 +13,7 @@ from lockstep.parity.explaining.said.tap_figures import figures, own_figures
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.side_by_side import side_by_side
 from lockstep.parity.judging.result import Tap
+from lockstep.parity.noise import of_port
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -29,7 +30,8 @@ def whole_runs(case: Case, chosen: Mapping[Key, Chosen]) -> tuple[list[Tap], lis
     """
     if case.graph.targets is not None:
         return [own_figures(case, number) for number in sorted(case.judged)], []
-    run = Evaluator(case.graph, case.model.ops, FLOAT32, {}, case.read)
+    ops = of_port(case.model.ops, case.trial.dtype)
+    run = Evaluator(case.graph, ops, FLOAT32, {}, case.read)
     asked, last = fixes(chosen, case), case.graph.taps["logits"]
     planted, found, logits = [calls for _, calls in asked], list[Tap](), list[np.ndarray]()
     numbers = case.judged.keys() | ({last} if asked else set())

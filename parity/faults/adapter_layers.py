@@ -22,14 +22,21 @@ class Adapter(NamedTuple):
     b: Constant
     scale: float
     magnitude: Constant | None
+    is_room: bool  # it only keeps a place for another one: no trained one is of noughts alone
 
-    @property
-    def is_room(self) -> bool:
-        """Whether it only keeps a place for another one: no trained one is of noughts alone."""
-        return not (self.a.value.any() or self.b.value.any())
+    @classmethod
+    def of(cls, adds: Call, graph: Graph) -> Adapter:
+        """Return what a call of `add_lora` adapts a module by."""
+        a, b = (factor_of(adds.inputs[index]) for index in FACTORS["add_lora"])
+        is_room = not (a.value.any() or b.value.any())
+        return cls(a, b, adds.options["scale"], magnitude_of(adds, graph), is_room)
 
 
-Placed = dict[tuple[str, int], Adapter]
+class Placed(NamedTuple):
+    """The adapter of each adapted module, by its place and layer; the layers of trained ones."""
+
+    adapters: dict[tuple[str, int], Adapter]
+    layers: set[int]
 
 
 def factor_of(ref: Ref) -> Constant:
@@ -47,15 +54,13 @@ def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: 
 
 @once
 def placed_adapters(graph: Graph) -> Placed:
-    """Return the adapter of each adapted module, by its place and layer."""
-    return {
-        (call.place, call.layer): Adapter(
-            factor_of(call.inputs[2]), factor_of(call.inputs[3]), call.options["scale"],
-            magnitude_of(call, graph),
-        )
+    """Return the adapters of a graph; every factor is read through for that."""
+    adapters = {
+        (call.place, call.layer): Adapter.of(call, graph)
         for call in graph.calls
         if call.op == "add_lora" and call.layer is not None
-    }  # fmt: skip
+    }
+    return Placed(adapters, {layer for (_, layer), one in adapters.items() if not one.is_room})
 
 
 def magnitude_of(adds: Call, graph: Graph) -> Constant | None:
@@ -73,11 +78,10 @@ def of_layer(source: Callable[[int, int, set[int]], int]) -> Rewrite:
     def rewritten(call: Call, graph: Graph) -> Call | None:
         if call.layer is None or call.op not in ("linear", "add_lora", "dora_rescale"):
             return None
-        adapters = placed_adapters(graph)
+        adapters, layers = placed_adapters(graph)
         own = adapters.get((call.place, call.layer))
         if (own is None) == (call.op != "linear") or not adapters:
             return None
-        layers = {layer for (_, layer), one in adapters.items() if not one.is_room}
         wanted = source(call.layer, graph.config.num_hidden_layers, layers)
         other = trained(adapters.get((call.place, wanted)))
         if other is trained(own) or not (other is None or fits(call, graph, other)):
@@ -150,7 +154,7 @@ def brought_along(weights: Rewrite, other: Callable[[int, int], int]) -> Rewrite
         return found if 0 <= found < count else layer
 
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        if not placed_adapters(graph):
+        if not placed_adapters(graph).adapters:
             return None
         new = weights(call, graph)
         return of_layer(there)(new or call, graph) or new

@@ -109,8 +109,8 @@ def in_half(name: str) -> Callable[..., Any]:
             powers = step(np.exp(step(seen - seen.max(axis=-1, keepdims=True))))
             share = step(powers / step(powers.sum(axis=-1, keepdims=True)))
         blind = ~np.broadcast_to(mask, seen.shape).any(axis=-1, keepdims=True)
-        held = getattr(ops, "held", scores.dtype).name
-        row = masked_row if held == "float16" or held == name else "nan"
+        port = getattr(ops, "port_dtype", scores.dtype).name
+        row = masked_row if port in ("float16", name) else "nan"
         return np.where(blind, ops.softmax(scores, mask, masked_row=row), share).astype(
             scores.dtype
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.noise import float32, half
+from lockstep.parity.noise.exact import vars_of
 from lockstep.reference import ops
 
 Way = tuple[Any, np.dtype]
@@ -18,9 +19,17 @@ Way = tuple[Any, np.dtype]
 def ways(dtype: np.dtype) -> list[Way]:
     """Return the legal ways to compute in `dtype`, each a namespace and its dtype."""
     changes = {8: float32.ORDERS, 4: float32.WAYS}.get(dtype.itemsize, half.WAYS)
-    return [(namespace(change), dtype) for change in changes]
+    return [(of_port(namespace(change), dtype), dtype) for change in changes]
 
 
 def namespace(change: dict[str, Any]) -> Any:
     """Return the operations of the reference with some of them replaced."""
     return SimpleNamespace(**{name: getattr(ops, name) for name in ops.__all__} | change)
+
+
+def of_port(ops: Any, dtype: np.dtype) -> Any:
+    """Return operations, and the port's dtype beside them: some bugs are others in another dtype.
+
+    What they are computed in may be wider, or be another one.
+    """
+    return SimpleNamespace(**vars_of(ops) | {"port_dtype": dtype})

@@ -19,8 +19,8 @@ def exact(ops: Any, held: np.dtype) -> Any:
     """Return operations for float64 on dense weights that are rounded to `held`, the port's dtype.
 
     Which dtype a port keeps its weights in is its user's choice and no error. The scales of packed
-    weights are taken as stored: engines differ there, and the ways have both. `held` is beside the
-    operations, for bugs that are others in another dtype.
+    weights are taken as stored: engines differ there, and the ways have both. `port_dtype` is
+    beside the operations, as in `of_port`: it is `held` unless they say another one.
     """
 
     def linear(x: Any, weight: Any, bias: Any) -> np.ndarray:
@@ -65,9 +65,9 @@ def exact(ops: Any, held: np.dtype) -> Any:
     changed = {
         "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "embedding": embedding,
         "experts": experts, "dora_rescale": dora_rescale,
-        "geglu_experts": geglu_experts, "gain": gain, "scale": scale, "held": held,
+        "geglu_experts": geglu_experts, "gain": gain, "scale": scale,
     }  # fmt: skip
-    return SimpleNamespace(**vars_of(ops) | changed)
+    return SimpleNamespace(**{"port_dtype": held} | vars_of(ops) | changed)
 
 
 @dataclass(frozen=True)

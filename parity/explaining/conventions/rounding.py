@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.noise import namespace
+from lockstep.parity.noise import namespace, of_port
 from lockstep.parity.noise.conventions import SUMS, Choice, choices
 from lockstep.reference.precision import rounded
 
@@ -28,26 +29,29 @@ def convention_of(
 ) -> tuple[Evaluator, float]:
     """Return the convention that gives most of the port's bits in some like pieces, and how many.
 
-    Each operation's choice is settled in turn, so that the cost is that of their sum; and once more
-    after others were, since a choice may show beside another one alone.
+    Each operation's choice is settled in turn, so that the cost is that of their sum. Since a
+    choice may show beside another one alone, it goes round until none has changed since its last
+    turn, or every bit is the port's. What was tried once is not tried again.
     """
-    taken = [choice[0] for choice in choices(trial.dtype)]
-    best = evaluator(trial, taken)
-    share, before = agreement(best, trial, pieces), -1.0
-    open_to = [
-        (place, choice)
-        for place, choice in enumerate(choices(trial.dtype))
-        if concerns(choice, trial, pieces)
-    ]
-    while before < share < 1:
+    every = choices(trial.dtype)
+    open_to = [place for place, choice in enumerate(every) if concerns(choice, trial, pieces)]
+    taken = (0,) * len(every)
+    best = evaluator(trial, [choice[0] for choice in every])
+    share, settled = agreement(best, trial, pieces), 0
+    seen: set[tuple[int, ...]] = {taken}
+    for place in cycle(open_to):
+        if share >= 1 or settled == len(open_to):
+            break
         before = share
-        for place, choice in open_to:
-            for other in choice:
-                tried = [*taken[:place], other, *taken[place + 1 :]]
-                candidate = evaluator(trial, tried)
-                found = agreement(candidate, trial, pieces) if other is not taken[place] else share
-                if found > share:
-                    best, share, taken = candidate, found, tried
+        for other in range(len(every[place])):
+            tried = (*taken[:place], other, *taken[place + 1 :])
+            if tried in seen:
+                continue
+            seen.add(tried)
+            run = evaluator(trial, [choice[n] for choice, n in zip(every, tried, strict=True)])
+            if (found := agreement(run, trial, pieces)) > share:
+                best, share, taken = run, found, tried
+        settled = 1 if share > before else settled + 1
     return best, share
 
 
@@ -59,7 +63,7 @@ def concerns(choice: Choice, trial: Trial, pieces: Sequence[tuple[Piece, Rewritt
 
 def evaluator(trial: Trial, taken: Sequence[dict[str, Any]]) -> Evaluator:
     changed = SUMS | {name: op for part in taken for name, op in part.items()}
-    return trial.evaluator(namespace(changed), trial.dtype, None)
+    return trial.evaluator(of_port(namespace(changed), trial.dtype), trial.dtype, None)
 
 
 def agreement(run: Evaluator, trial: Trial, pieces: Sequence[tuple[Piece, Rewritten]]) -> float:

@@ -31,7 +31,11 @@ def keep_heard(explained: Sequence[Explained], trial: Trial) -> list[Explained]:
 
 
 def heard(piece: Piece, some: Sequence[Explanation], trial: Trial) -> list[Explanation]:
-    """Return the explanations that one with nearly all bits does not outvote; all if none has."""
+    """Return the explanations that one with nearly all bits does not outvote; all if none has.
+
+    One that has nearly all too, in the convention of rounding that is best for it, is kept: nobody
+    knows which of the two conventions the port follows.
+    """
     if len(some) < 2:
         return [*some]
     ordered = sorted(some, key=lambda one: one.judgement.ratio)
@@ -40,7 +44,11 @@ def heard(piece: Piece, some: Sequence[Explanation], trial: Trial) -> list[Expla
     if share < FAITHFUL:
         return [*some]
     pairs = zip(ordered, calls, strict=True)
-    lost = [one for one, other in pairs if votes(piece, run, calls[best], other, trial).decided]
+    lost = [
+        one for one, other in pairs
+        if votes(piece, run, calls[best], other, trial).decided
+        and convention_of(trial, [(piece, other)])[1] < FAITHFUL
+    ]  # fmt: skip
     return [one for one in some if all(one is not other for other in lost)]
 
 

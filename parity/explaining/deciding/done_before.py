@@ -25,7 +25,7 @@ CLOSE = 3  # times what all tokens may leave, of a few of them: their noise is u
 
 def withdraw_done_before(chosen: dict[Key, Chosen], case: Case) -> None:
     """Take out what may have been done before a value that has no explanation, wherever it is
-    missing; the pieces that it explained are open then.
+    missing. The pieces that it explained are open then, so no other bug is found there either.
     """
     taken = {
         key: bug.pieces for key, bug in chosen.items()
@@ -34,6 +34,10 @@ def withdraw_done_before(chosen: dict[Key, Chosen], case: Case) -> None:
     for key, pieces in taken.items():
         del chosen[key]
         case.open += [piece for piece in pieces if piece not in case.open]
+    if taken:
+        left = {key: bug.but_in(case.open) for key, bug in chosen.items()}
+        chosen.clear()
+        chosen.update({key: bug for key, bug in left.items() if bug.pieces})
     case.explained = [entry for entry in case.explained if entry[0] not in case.open]
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.deciding.other_readings import readings
-from lockstep.parity.explaining.deciding.two_roundings import heard_together, makes_noise
+from lockstep.parity.explaining.deciding.two_roundings import (
+    freed_of_noise,
+    heard_together,
+    makes_noise,
+)
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
@@ -14,11 +19,20 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, re
 from lockstep.parity.graph.graph import Piece
 
 QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
-Quiet = tuple[list[tuple[Chosen, Votes]], list[Piece]]
+
+
+class Quiet(NamedTuple):
+    """What bits decided: the bugs; the pieces whose bits go farther than any bug; and those whose
+    bits are the bugs', and no longer a convention's that only makes noise.
+    """
+
+    bugs: list[tuple[Chosen, Votes]]
+    farther: list[Piece]
+    freed: list[Piece]
 
 
 def subtle(case: Case, chosen: Collection[Chosen]) -> Quiet:
-    """Return these bugs with their votes, and the pieces whose bits none of them accounts for.
+    """Return what the bits of all pieces decide.
 
     Sums in float32 have too many legal orders for bits, and what was rounded when it was stored has
     those of no way of rounding.
@@ -27,11 +41,11 @@ def subtle(case: Case, chosen: Collection[Chosen]) -> Quiet:
     that in which most votes are won is believed.
     """
     if case.trial.dtype.itemsize > 2 or case.trial.also:
-        return [], []
+        return Quiet([], [], [])
     ballot = ballot_of(case, chosen)
     found = quiet_beside(case, ballot)
     rest = [quiet_beside(case, ballot_of(case, one)) for one in readings(case, chosen, ballot)]
-    return max([found, *rest], key=lambda one: sum(votes.fault for _, votes in one[0]))
+    return max([found, *rest], key=lambda one: sum(votes.fault for _, votes in one.bugs))
 
 
 def ballot_of(case: Case, chosen: Collection[Chosen]) -> Ballot:
@@ -48,29 +62,25 @@ def ballot_of(case: Case, chosen: Collection[Chosen]) -> Ballot:
 
 
 def quiet_beside(case: Case, ballot: Ballot) -> Quiet:
-    """Return the quiet bugs that win, beside what each piece is known to have, and the pieces whose
-    bits go farther than any that does.
-    """
+    """Let the quiet bugs vote, beside what each piece is known to have."""
     quiet = [one for one in case.hypotheses if is_quiet(one, case, ballot)]
     led = led_to(ballot, quiet)
     quiet = [one for one in quiet if all(one.id != other.id for other, _, _ in led)]
     won, farther = outvoted(ballot, quiet)
-    won += heard_together(
-        ballot, [one for one in quiet if all(one.id != bug.id for bug, _, _ in won)]
-    )
+    rest = [one for one in quiet if all(one.id != bug.id for bug, _, _ in won)]
+    together = heard_together(ballot, rest)
     found = [
         (Chosen(one, voters, [atom for piece in voters for atom in atoms(one, piece)]), votes)
-        for one, votes, voters in (*led, *won)
+        for one, votes, voters in (*led, *won, *together)
     ]
-    return found, farther
+    return Quiet(found, farther, freed_of_noise(ballot, together))
 
 
-def withdraw_noise(chosen: dict[Key, Chosen], quiet: Collection[tuple[Chosen, Votes]]) -> None:
-    """Take out the conventions that only make noise, where quiet bugs account for every bit."""
-    voters = [{piece.target for piece in bug.pieces} for bug, _ in quiet]
-    heard = set().union(*voters)
+def withdraw_noise(chosen: dict[Key, Chosen], freed: Collection[Piece]) -> None:
+    """Take out the conventions that only make noise, where quiet bugs give the bits without any."""
+    free = {piece.target for piece in freed}
     for key, bug in [*chosen.items()]:
-        if makes_noise(bug.hypothesis) and all(piece.target in heard for piece in bug.pieces):
+        if makes_noise(bug.hypothesis) and all(piece.target in free for piece in bug.pieces):
             del chosen[key]
 
 

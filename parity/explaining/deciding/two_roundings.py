@@ -31,7 +31,7 @@ def heard_together(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> list[Win
     """
     for pieces in ballot.kinds.values():
         here = [one for one in hypotheses if atoms(one, pieces[0])]
-        if len(here) < 2 or ballot.trial.graph.several(pieces[0]):
+        if not here or ballot.trial.graph.several(pieces[0]):
             continue
         unheard = [piece for piece in pieces[:SAMPLED] if ballot.faithful(piece) < LIKELY]
         if not unheard:
@@ -44,6 +44,22 @@ def heard_together(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> list[Win
         if found and all(votes.decided and votes.accounts for _, votes, _ in found):
             return found
     return []
+
+
+def freed_of_noise(ballot: Ballot, found: Sequence[Winner]) -> list[Piece]:
+    """Return the pieces in which a convention that only makes noise stood for what was heard
+    together: nearly every bit of them is the port's without it, and with these bugs.
+    """
+    noisy = [
+        piece for piece in every(ballot)
+        if any(makes_noise(atom.hypothesis) for atom in ballot.named.get(piece.target, ()))
+    ]  # fmt: skip
+    if not found or not noisy:
+        return []
+    quiet = without_noise(ballot, noisy)
+    for bug, _, _ in found:
+        quiet = given(quiet, bug, every(quiet))
+    return [piece for piece in noisy if quiet.faithful(piece) >= FAITHFUL]
 
 
 def without_noise(ballot: Ballot, unheard: Sequence[Piece]) -> Ballot:
@@ -83,13 +99,18 @@ def likely(ballot: Ballot, here: Sequence[Hypothesis], pieces: list[Piece]) -> l
 
 
 def winner(ballot: Ballot, one: Hypothesis, other: Hypothesis | None) -> Winner:
-    """Let the pieces vote on one bug, with the other taken for granted, as they round with both."""
+    """Let the pieces vote on one bug, with the other taken for granted, as they round with both.
+
+    Those vote, a few of each kind, of which both together give enough bits to be heard.
+    """
     beside = given(ballot, other, every(ballot))
     both = given(beside, one, every(ballot))
     total, voters = Votes(), list[Piece]()
-    for piece in every(ballot):
+    for piece in [piece for some in both.kinds.values() for piece in some[:SAMPLED]]:
         wrong, right = both.calls(piece), beside.calls(piece)
         if not atoms(one, piece) or wrong is None or right is None:
+            continue
+        if both.faithful(piece) < LIKELY:
             continue
         found = both.count(both.convention(piece, None)[0], piece, wrong, right)
         total += found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,6 +30,17 @@ class Chosen:
     def ties(self) -> set[Key]:
         """What fits in its place in every piece that it was found in."""
         return set.intersection(*self.rivals) if self.rivals else set()
+
+    def but_in(self, pieces: Collection[Piece]) -> Chosen:
+        """Return it as it was found in the other pieces."""
+        kept = [place for place, piece in enumerate(self.pieces) if piece not in pieces]
+        return Chosen(
+            self.hypothesis,
+            [self.pieces[place] for place in kept],
+            [self.atoms[place] for place in kept],
+            [self.rivals[place] for place in kept],
+            [self.complete[place] for place in kept],
+        )
 
 
 def key_of(atom: Atom) -> Key:

@@ -282,7 +282,9 @@ class Search(Settling):
         if not wide.possible:
             return []
         begun = [*known, *self.acausal(known, shown)]
-        begun += BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort).sets()
+        if not self.patient:  # every set of known bugs that show was tried: `among`
+            both = BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort)
+            begun += both.sets()
         return wide.nearest(begun, DEEPEST - 1)
 
     def stage(
@@ -379,4 +381,4 @@ class Search(Settling):
 
     @property
     def spent(self) -> bool:
-        return self.cleared is not None or self.trial.count - self.start > self.budget
+        return super().spent or self.trial.count - self.start > self.budget

@@ -18,6 +18,11 @@ COARSE = 100.0  # times as many, where a coarse grid turns single values
 class Settling(Weighed):
     """What is seen of a piece, and what `diff` would say of it."""
 
+    @property
+    def spent(self) -> bool:
+        """Whether no more is to be looked at: the piece is right, or a search used its work up."""
+        return self.cleared is not None
+
     def explains(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left: roughly first, then as `diff` judges.
 

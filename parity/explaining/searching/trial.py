@@ -25,7 +25,7 @@ from lockstep.parity.judging.judge import (
     row_noise,
 )
 from lockstep.parity.judging.metrics import difference, rms
-from lockstep.parity.noise import ways
+from lockstep.parity.noise import of_port, ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 Rewritten = Mapping[int, Call]
@@ -71,7 +71,8 @@ class Trial:
     def centre(self, rows: int | None) -> Evaluator:
         if rows not in self.centres:
             held = self.dtype if self.held is None else self.held
-            self.centres[rows] = self.evaluator(exact(self.ops, held), FLOAT64, rows)
+            ops = exact(of_port(self.ops, self.dtype), held)
+            self.centres[rows] = self.evaluator(ops, FLOAT64, rows)
         return self.centres[rows]
 
     def ways(self, rows: int | None) -> list[Evaluator]:

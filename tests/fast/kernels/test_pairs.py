@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from lockstep.fast.kernels.activate import activated
 from lockstep.fast.kernels.by_pairs import BFLOAT16
+from lockstep.fast.kernels.lanes import FLOAT, vector
+from lockstep.fast.kernels.pairs import some_tiny
 from lockstep.fast.kernels.plus import summed
 from tests.draws import cast, normal
 from tests.tolerances import assert_same_bits
@@ -34,3 +37,12 @@ def test_a_product_that_a_float32_only_holds_in_part(place):
     right = cast(alone.astype(np.float32) * up.astype(np.float32), BFLOAT16)
     assert found is not None and (right[:5, place] != 0).all()
     assert_same_bits(found, right)
+
+
+def test_tiny_numbers_are_found_without_an_instruction_of_their_own():
+    """By law: a processor may have AVX-512 BF16 and lack what tells of them (AVX-512 DQ)."""
+    module = ir.Module()
+    asked = ir.Function(module, ir.FunctionType(ir.IntType(1), [vector(FLOAT)]), "asked")
+    builder = ir.IRBuilder(asked.append_basic_block())
+    builder.ret(some_tiny(builder, *asked.args))
+    assert [function.name for function in module.functions] == ["asked"]

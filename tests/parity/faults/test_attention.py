@@ -1,14 +1,25 @@
 """Attention gone wrong: by hand, by loop, by index, and on small models."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.attention import FAULTS, over_queries, over_queries_masked_after
+from lockstep.parity.faults.attention import (
+    FAULTS,
+    in_half,
+    over_queries,
+    over_queries_masked_after,
+)
 from lockstep.parity.graph import Evaluator, Graph, Value
+from lockstep.parity.noise import namespace, of_port, ways
+from lockstep.parity.noise.conventions import EAGER, SDPA, WIDE
+from lockstep.parity.noise.exact import FLOAT64, exact
 from lockstep.reference import ops
+from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import graph_of as small_graph
 from tests.parity.explaining.ports import model_of
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
@@ -252,6 +263,34 @@ def test_a_softmax_in_half_is_off_by_a_few_roundings(name, eps):
     graph = softmax(np.zeros(0), given)
     error = np.abs(wrong(graph, variant("softmax-low-precision", name)) - value_of(graph, 2)).max()
     assert eps / 50 < error < 8 * eps
+
+
+def told_of(dtype: np.dtype) -> list[tuple[Any, np.dtype]]:
+    """Return all operations that replay a port of some dtype, and what each computes in."""
+    kept = [exact(of_port(ops, dtype), dtype_named(held)) for held in ("bfloat16", "float32")]
+    named = [of_port(namespace(one), dtype) for one in (EAGER, SDPA, WIDE)]
+    return [*ways(dtype), *((one, FLOAT64) for one in kept), *((one, dtype) for one in named)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "half", "lost"),
+    [
+        ("float32", "bfloat16", True), ("float32", "float16", True),
+        ("bfloat16", "bfloat16", False), ("bfloat16", "float16", True),
+        ("float16", "bfloat16", False), ("float16", "float16", False),
+    ],
+)  # fmt: skip
+def test_a_query_that_sees_nothing_is_lost_if_half_precision_lacks_the_ports_lowest_number(
+    kind, half, lost
+):
+    """By hand: in each way, whether it widens scores, and whatever the weights are kept in."""
+    given = RNG.standard_normal((1, 3, LENGTH, LENGTH)).astype(np.float32)
+    seen = np.tri(LENGTH, k=-1, dtype=bool)
+    for way, dtype in told_of(dtype_named(kind)):
+        for work in (dtype, np.dtype(np.float32)):
+            found = in_half(half)(way, given.astype(work), seen, masked_row="uniform")
+            assert np.isnan(found[..., 0, :].astype(np.float64)).all() == lost
+            assert np.isfinite(found[..., 1:, :].astype(np.float64)).all()
 
 
 def test_heads_merged_as_they_lie_by_index():

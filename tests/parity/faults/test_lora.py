@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.adapter_layers import from_the_first
+from lockstep.parity.faults.adapter_layers import COUNTED_OTHERWISE, from_the_first
 from lockstep.parity.faults.loading import exchanged_by
 from lockstep.parity.faults.lora import FAULTS, the_other_way
 from lockstep.parity.graph import Call, Constant, Graph, Tensor, Value
@@ -152,6 +152,32 @@ def assert_adapted(fault, name, factors):
 def test_layers_by_hand(name, factors):
     """Layer n is adapted by n times A: what each layer gives says whose adapter it has."""
     assert_adapted("lora-layer-offset", name, factors)
+
+
+class Counted(np.ndarray):
+    """An array that counts how often it is looked through for anything but noughts."""
+
+    asked = 0
+
+    def any(self, *words, **options):
+        self.asked += 1
+        return super().any(*words, **options)
+
+
+def test_each_factor_is_read_through_once_however_many_layers_there_are():
+    count, calls = 6, [call(0, "scale", X, by=1.0)]
+    factors = [(A.copy().view(Counted), B.copy().view(Counted)) for _ in range(count)]
+    for layer, made in enumerate(factors):
+        place = {"place": "mlp.up_proj", "layer": layer}
+        calls.append(call(len(calls), "linear", Value(0), W, BIAS, **place))
+        calls.append(call(len(calls), "add_lora", Value(len(calls) - 1), Value(0), *made,
+                          scale=SCALE, **place))  # fmt: skip
+    graph = graph_of(*calls, num_hidden_layers=count)
+    for a, b in factors:
+        a.asked = b.asked = 0
+    changed = [rule(one, graph) for rule in COUNTED_OTHERWISE.values() for one in graph.calls]
+    assert any(changed)
+    assert all(a.asked + b.asked <= 2 for a, b in factors)
 
 
 @pytest.mark.parametrize(

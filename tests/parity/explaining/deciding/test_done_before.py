@@ -1,10 +1,16 @@
 """What is left out behind a value without a name may have been done before it. By law."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.deciding import done_before as module
+from lockstep.parity.explaining.deciding.verdict import Chosen
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, ids, port
 
 NAME = "gemma4/dense"
@@ -60,3 +66,25 @@ def test_a_norm_that_was_done_before_its_heads_are_dumped_is_not_missing():
         taps[heads] = taps[tap].reshape(taps[heads].shape)
     found = explained(NORMED, taps, known)
     assert found.faults == [] and len(found.unexplained) == 8
+
+
+def chosen_in(id, places):
+    atoms = [Atom(Hypothesis(None, id, "", 0, frozenset([1])), frozenset([1])) for _ in places]  # pyright: ignore[reportArgumentType]
+    return Chosen(
+        atoms[0].hypothesis, places, atoms, [set() for _ in places], [True for _ in places]
+    )
+
+
+def test_what_is_open_then_is_no_other_bug_s_piece_either(monkeypatch):
+    """By hand: a bug is withdrawn from two pieces; others have one of these, or no other one."""
+    one, two, three, other = (Piece(number, (number,)) for number in range(4))
+    bugs = {"still": [one, two], "some": [two, three], "none": [one]}
+    chosen = {(id, ""): chosen_in(id, places) for id, places in bugs.items()}
+    case = SimpleNamespace(open=[other], explained=[(piece, []) for piece in (one, two, three)])
+    monkeypatch.setattr(
+        module, "done_before", lambda atom, piece, case: atom.hypothesis.id == "still"
+    )
+    module.withdraw_done_before(chosen, case)  # pyright: ignore[reportArgumentType]
+    assert {key[0]: bug.pieces for key, bug in chosen.items()} == {"some": [three]}
+    assert len(chosen["some", ""].atoms) == len(chosen["some", ""].rivals) == 1
+    assert case.open == [other, one, two] and case.explained == [(three, [])]

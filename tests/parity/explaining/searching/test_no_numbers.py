@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
 
 NAME = "models/untied_float32"
 MADE = ["mask-polarity-inverted", "softmax-low-precision[in bfloat16]"]
+
+
+def named(bugs):
+    return {bug.partition("[")[0] for bug in bugs}
 
 
 @pytest.mark.parametrize("level", ["modules", "layers"])
@@ -19,7 +24,17 @@ def test_bugs_that_together_make_no_numbers_are_named(level):
     lost = np.isnan(dump[first]).any(axis=-1)[0]
     assert lost[-1] and not lost[:-1].any()
     found = explained(NAME, dump)
-    assert ids(found) == {bug.partition("[")[0] for bug in MADE}
+    assert ids(found) == named(MADE)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_bugs_that_together_make_numbers_in_half_precision_make_them_in_float32_too(dtype):
+    """By law: the port's lowest number is masked with, whatever a replay computes in."""
+    dump = port(NAME, MADE, dtype=dtype)
+    assert all(np.isfinite(value.astype(np.float32)).all() for value in dump.values())
+    found = explained(NAME, dump, [one for one in catalogue() if one.id in named(MADE)])
+    assert ids(found) == named(MADE) and found.unexplained == []
+    assert found.counterfactual[-1]["logits_error"] < 0.05
 
 
 def test_no_numbers_that_no_bug_makes_are_not_explained_by_the_others():
@@ -35,5 +50,5 @@ def test_what_is_computed_from_no_numbers_is_judged_by_the_others():
     (other,) = ["act-silu-vs-gelu[gelu (tanh) for silu]"]
     found = explained(NAME, port(NAME, [*MADE, other]))
     here = {one.id: one.layers for one in found.faults}
-    assert here.keys() == {bug.partition("[")[0] for bug in (*MADE, other)}
+    assert here.keys() == named([*MADE, other])
     assert here["act-silu-vs-gelu"] == [0]  # behind it no token has any number
