@@ -6,7 +6,7 @@ import pytest
 from lockstep.parity.explaining.deciding.subtle import withdraw_noise
 from lockstep.parity.explaining.deciding.two_roundings import heard_together
 from lockstep.parity.explaining.deciding.verdict import Chosen
-from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms
+from lockstep.parity.explaining.deciding.votes import Ballot, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, hypotheses
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
