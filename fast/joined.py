@@ -32,7 +32,7 @@ class Joined:
         for name, part in self.parts:  # for each token: a generator would take twice as long
             if weights.get(name) is not part:
                 return False
-        return not adapters or all(adapters.get(path) is None for path in self.paths)
+        return all(adapters.get(path) is None for path in self.paths)
 
 
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:
