@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from lockstep.fast.kernels import matrix_unit
+from lockstep.fast.kernels.again import empty_on_a_line
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
@@ -31,7 +32,7 @@ from lockstep.fast.kernels.lanes import (
     to_ints,
 )
 from lockstep.fast.kernels.matrix_unit import DEEP, WIDE
-from lockstep.fast.kernels.memory import empty_on_a_line, floats, signed_octets, store_octets
+from lockstep.fast.kernels.memory import floats, signed_octets, store_octets
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.shapes import Array
 

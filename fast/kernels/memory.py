@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.np.arrayobj import make_array
 
-from lockstep.fast.kernels.again import LEAST, LINE, empty
+from lockstep.fast.kernels.again import LINE
 from lockstep.fast.kernels.lanes import (
     FLOAT,
     HALF,
@@ -78,16 +78,6 @@ def seen(array: np.ndarray) -> np.ndarray:
     """Return an array as kernels take it."""
     kind = SEEN_AS.get(array.dtype)
     return array if kind is None else array.view(kind)
-
-
-def empty_on_a_line(rows: int, columns: int, kind: Any) -> np.ndarray:
-    """Make room that begins where a line of the cache does: a vector on two lines costs twice."""
-    size = np.dtype(kind).itemsize
-    if rows * columns * size >= LEAST:
-        return empty((rows, columns), kind)
-    room = np.empty(rows * columns + LINE // size, kind)
-    begin = -room.ctypes.data % LINE // size
-    return room[begin : begin + rows * columns].reshape(rows, columns)
 
 
 def reader(widened: Callable[[Any], Any], result: types.Type, *, many: bool) -> Any:

@@ -92,27 +92,16 @@ def of_a_tile(tokens: int, context: Any, builder: Any, signature: Any, values: A
 @instruction
 def store_sums(_: Any, array: Any, at: Any, lanes: Any) -> Any:
     """Do what `store_rounded` does with sums of which none lies below 2**-126, but for 0."""
-    wide, there = array.dtype == types.float32, possible()
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, at, lanes = arguments
-        narrow = by_instruction if there else to_bfloat16
-        result = lanes if wide else narrow(builder, lanes)
-        place = address(context, builder, signature.args[0], result.type, array, at)
-        builder.store(result, place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, lanes), generate
+    return storing(array, lanes, of_sums())
 
 
 @instruction
 def store_both(_: Any, cells: Any, at: Any, low: Any, high: Any) -> Any:
     """Do it with two numbers a lane, which stand side by side: sixteen cells of 32 bits."""
-    there = possible()
+    narrow = of_sums()
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         cells, at, *both = arguments
-        narrow = by_instruction if there else to_bfloat16
         low, high = (widened_bits(builder, narrow(builder, lanes)) for lanes in both)
         cell = builder.or_(low, builder.shl(high, constant([16] * WIDTH)))
         place = address(context, builder, signature.args[0], cell.type, cells, at)
@@ -135,11 +124,21 @@ def by_instruction(builder: Any, lanes: Any) -> Any:
 @instruction
 def store_rounded(_: Any, array: Any, at: Any, lanes: Any) -> Any:
     """Write the lanes to neighbours of an array: as they are to float32, else as bfloat16."""
+    return storing(array, lanes, to_bfloat16)
+
+
+def of_sums() -> Callable[..., Any]:
+    """Return what rounds sums, of which none lies below 2**-126, but for 0."""
+    return by_instruction if possible() else to_bfloat16
+
+
+def storing(array: Any, lanes: Any, narrow: Callable[..., Any]) -> Any:
+    """Return what writes lanes to neighbours of an array, made `narrow` if it is not of float32."""
     wide = array.dtype == types.float32
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, lanes = arguments
-        result = lanes if wide else to_bfloat16(builder, lanes)
+        result = lanes if wide else narrow(builder, lanes)
         place = address(context, builder, signature.args[0], result.type, array, at)
         builder.store(result, place, align=1)
         return context.get_dummy_value()

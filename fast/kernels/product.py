@@ -7,6 +7,7 @@ from weakref import ref
 import numpy as np
 
 from lockstep.fast.kernels import by_tiles
+from lockstep.fast.kernels.again import empty_on_a_line
 from lockstep.fast.kernels.by_digits import multiply_digits, rows_of
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
@@ -15,7 +16,7 @@ from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
-from lockstep.fast.kernels.memory import LINE, SEEN_AS, empty_on_a_line, seen
+from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed

@@ -62,7 +62,8 @@ def fits(path: str, adapter: Adapter, checkpoint: Checkpoint) -> bool:
 def seem_moved(case: Case) -> bool:
     """Say whether a wrong piece is right as soon as all adapters are on other layers."""
     rules = [one for one in case.hypotheses if one.throughout and of_adapters(one, case.graph)]
-    pieces = case.graph.pieces(case.dumped) if rules else []
+    moved = frozenset[int]().union(*(rule.calls for rule in rules))
+    pieces = [one for one in case.graph.pieces(case.dumped) if not moved.isdisjoint(one.calls)]
     wrong = [one for one in pieces if not case.trial.judge(one).passed]
     return any(mends(rule, piece, case) for rule in rules for piece in wrong)
 

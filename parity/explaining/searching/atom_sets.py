@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
+from typing import Any, Protocol
 
 from lockstep.parity.explaining.searching.hypothesis import Atom
 
@@ -74,6 +75,27 @@ def in_rows(atoms: Atoms, last: int | None) -> int | None:
 def acausal(atoms: Atoms) -> bool:
     """Say whether some bug lets a token see later ones."""
     return any(atom.hypothesis.fault.acausal for atom in atoms)
+
+
+class Measuring(Protocol):
+    """A search that measures sets, and counts how many."""
+
+    count: int
+
+    @property
+    def errors(self) -> Mapping[Atoms, Any]: ...
+
+    @property
+    def spent(self) -> bool: ...
+
+
+def unmeasured(search: Measuring, some: Iterable[Atoms], size: int) -> Iterator[list[Atoms]]:
+    """Yield the sets that were not measured yet, so many at a time, until the search is spent."""
+    for part in in_parts((atoms for atoms in some if atoms not in search.errors), size):
+        if search.spent:
+            return
+        search.count += len(part)
+        yield part
 
 
 def in_parts(some: Iterable[Atoms], size: int) -> Iterator[list[Atoms]]:

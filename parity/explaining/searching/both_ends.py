@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, in_parts
+from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, unmeasured
 from lockstep.parity.explaining.searching.few_tokens import Calls, FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
@@ -162,11 +162,7 @@ class BothEnds:
     @np.errstate(all="ignore")  # a broken port may hold anything
     def measure(self, some: Iterable[Atoms]) -> None:
         """Measure how far some sets before the sum are from each of the ends."""
-        new = (atoms for atoms in some if atoms not in self.errors)
-        for part in in_parts(new, TOGETHER):
-            if self.spent:
-                return
-            self.count += len(part)
+        for part in unmeasured(self, some, TOGETHER):
             calls = [rewritten(atoms, self.few.trial.graph) for atoms in part]
             known = [(a, c) for a, c in zip(part, calls, strict=True) if c is not None]
             values = self.few.middles([one for _, one in known])

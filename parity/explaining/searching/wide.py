@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, in_parts
+from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, unmeasured
 from lockstep.parity.explaining.searching.earned import parts
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom
@@ -111,11 +111,7 @@ class Wide:
         return list(found)
 
     def measure(self, some: Iterable[Atoms]) -> None:
-        new = (atoms for atoms in some if atoms not in self.errors)
-        for part in in_parts(new, TOGETHER):
-            if self.spent:
-                return
-            self.count += len(part)
+        for part in unmeasured(self, some, TOGETHER):
             values = self.few.values(part)
             known = [(a, v) for a, v in zip(part, values, strict=True) if v is not None]
             if known:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.fast.kernels import again, by_tiles, memory
+from lockstep.fast.kernels import again, by_tiles
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +15,7 @@ def filled_rooms(monkeypatch):
         return room
 
     monkeypatch.setattr(again, "taken", taken)
-    for module in (again, memory):
-        monkeypatch.setattr(module, "LEAST", 1)
+    monkeypatch.setattr(again, "LEAST", 1)
 
 
 @pytest.fixture(params=["without", "unit"])

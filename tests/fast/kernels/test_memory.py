@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from lockstep.fast.kernels.again import empty
+from lockstep.fast.kernels.again import empty, empty_on_a_line
 from lockstep.fast.kernels.lanes import splat
-from lockstep.fast.kernels.memory import empty_on_a_line, scalar, seen, store
+from lockstep.fast.kernels.memory import scalar, seen, store
 
 
 @njit
