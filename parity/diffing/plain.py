@@ -101,6 +101,8 @@ def first_place(port: Tensor, truth: Tensor, limit: float) -> str:
     if first is None:
         return f"no single value stands out{count}"
     index = [int(i) for i in np.unravel_index(first[0], port.shape)]
+    if np.isnan(first[1:]).all():
+        return f"first at {index}: nan on both sides{count}"
     return f"first at {index}: {first[1]:.6g}, but should be {first[2]:.6g}{count}"
 
 

@@ -6,7 +6,7 @@ import textwrap
 from math import prod
 from pathlib import Path
 
-from lockstep.parity.cli.output import counted, printable, table
+from lockstep.parity.cli.output import counted, folded, printable, table
 from lockstep.parity.diffing.plain import rounding
 from lockstep.parity.explaining.said import report as explained
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
@@ -105,6 +105,10 @@ def of_golden(result: Result, dtype: str, how: str) -> str:
     return printable("\n".join(lines))
 
 
+def fixes(found: Diagnosis) -> str:
+    return "\n".join(folded(line, WIDTH) for line in explained.fixes(found).splitlines())
+
+
 def unknowns(found: Diagnosis) -> str:
     """List what is wrong and has no name, the first of many."""
     head, *lines = explained.unknowns(found).split("\n")
@@ -116,7 +120,7 @@ def of_diagnosis(found: Diagnosis, first: Tap | None, whole: Result | None, dtyp
     """Return the text of a port that is not clean: its bugs with their fixes, then the figures."""
     rows = [("first wrong", named(first.name)), *about(first, dtype)] if first else []
     rows += around(first, whole)[:1] if first and whole else []
-    parts = [explained.headline(found), explained.files(found), explained.fixes(found)]
+    parts = [explained.headline(found), explained.files(found), fixes(found)]
     parts += [unknowns(found), laid_out(rows)]
     again = f"lockstep explain {escape(found.model)} {clip_end(escape(found.dump), 200)}"
     parts.append(f"more: {again}" if found.dump and "/" in found.dump else "")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.explaining.said.diagnosis import IDS, STAGES, Diagnosis, Named, Unexplained
+from lockstep.parity.reports.summary import layers
+from lockstep.parity.reports.terminal import grouped
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
 LISTED, LINES = 4, 12
-WIDTH = 96
 
 
 def report(found: Diagnosis) -> str:
@@ -58,23 +57,16 @@ def files(found: Diagnosis) -> str:
 
 
 def fixes(found: Diagnosis) -> str:
-    """Return the list that a porter works through."""
+    """Return the list that a porter works through, a line a bug: who prints it, folds it."""
     lines = [
-        textwrap.fill(
-            f"{fault.id}{layers_of(fault)}: {escape(fault.fix)}", WIDTH,
-            initial_indent=f"  {number}. ", subsequent_indent="     ",
-        )
+        f"  {number}. {fault.id}{layers_of(fault)}: {escape(fault.fix)}"
         for number, fault in enumerate(found.faults, 1)
-    ]  # fmt: skip
+    ]
     return "\n".join(["fix:", *lines]) if lines else ""
 
 
 def layers_of(fault: Named) -> str:
-    if not fault.layers:
-        return ""
-    shown = ", ".join(map(str, fault.layers[:LISTED]))
-    more = f" and {len(fault.layers) - LISTED} more" if len(fault.layers) > LISTED else ""
-    return f" (layer{'s' if len(fault.layers) > 1 else ''} {shown}{more})"
+    return f" ({layers(fault.layers)})" if fault.layers else ""
 
 
 def remark(one: Named) -> str:
@@ -101,7 +93,7 @@ def detail(fault: Named) -> str:
     rows = [
         ("the port", escape(fault.wrong) + (f"   [{fault.variant}]" if fault.variant else "")),
         ("should be", escape(fault.right)),
-        ("seen at", listed(fault.taps)),
+        ("seen at", grouped(fault.taps)),
         *([("tokens", fault.where)] if fault.where else []),
         ("counted" if fault.seen else "own error", escape(judged)),
     ]  # fmt: skip

@@ -164,6 +164,9 @@ def test_the_first_bad_place_is_told():
     assert place.startswith("first at [0, 3, 1]: 9, but should be ")
     port[0, 4] = np.nan
     assert "; 32 of 160 are not finite" in diff(dump(), dump(logits=port)).first_divergence.place
+    port[0, 3] = np.nan
+    place = diff(dump(logits=port), dump(logits=port)).first_divergence.place
+    assert place.startswith("first at [0, 3, 0]: nan on both sides; ")
 
 
 def test_layouts_are_aligned_and_the_plan_is_told():

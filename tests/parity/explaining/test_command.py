@@ -48,7 +48,7 @@ def test_a_bug_exits_with_1_and_says_what_to_fix(lockstep, wrong):
     assert (said.code, said.err) == (1, "")
     headline, count, *rest = said.out.splitlines()
     assert headline.startswith("FAULTS  ") and count.startswith("1 bug named; 29 taps compared")
-    assert rest[1] == "fix:" and rest[2].startswith(f"  1. {BUG} (layers 0, 1): ")
+    assert rest[1] == "fix:" and rest[2].startswith(f"  1. {BUG} (layers 0-1): ")
 
 
 def test_what_has_no_name_exits_with_1(lockstep, tmp_path):

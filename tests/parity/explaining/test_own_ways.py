@@ -117,7 +117,7 @@ def test_a_cache_in_half_precision_is_a_convention(half, form):
     assert found.verdict == "clean"
     (line,) = found.conventions
     assert line.startswith("keys-and-values-in-half: ")
-    assert line.endswith(f" [{form}in {half}] (layers 0, 1)")
+    assert line.endswith(f" [{form}in {half}] (layers 0-1)")
 
 
 def test_a_cache_in_half_precision_of_one_layer_says_which():
@@ -143,7 +143,7 @@ def test_all_that_is_kept_in_half_precision_is_told(name, form, level):
     found = explained(name, port(name, [f"port-quantised-bfloat16[{form}]"], level=level))
     assert found.faults == [] == found.unexplained == found.conventions
     (line,) = found.weights
-    assert line.startswith("port-quantised-bfloat16: ") and f" [{form}] (layers 0, 1); " in line
+    assert line.startswith("port-quantised-bfloat16: ") and f" [{form}] (layers 0-1); " in line
 
 
 def test_weights_in_half_precision_in_one_place_are_told_there():

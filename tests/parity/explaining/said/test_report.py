@@ -1,6 +1,6 @@
 """A diagnosis as a person reads it. By hand."""
 
-from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.report import report
 
 
@@ -21,3 +21,12 @@ def test_of_few_all_are_listed():
     assert "1 wrong tap unexplained" in unknown(1)
     text = unknown(12)
     assert "model.layers.11  " in text and "more" not in text
+
+
+def test_a_fix_is_one_line_and_a_long_list_of_layers_is_said_in_ranges():
+    layers, fix = [*range(28), 40], "word " * 30
+    taps = [f"model.layers.{at}.mlp" for at in reversed(layers)]
+    bug = Named("a-bug", None, taps, layers, 0.99, 0.5, 0.0, 1e-7, None, [], fix.strip())
+    lines = report(Diagnosis(dump="port", model="model", faults=[bug])).splitlines()
+    assert lines[4] == f"  1. a-bug (layers 0-27, 40): {fix.strip()}"
+    assert "seen at     model.layers.*.mlp (29)" in lines
