@@ -1,6 +1,7 @@
 """List the porting bugs that Lockstep knows; of one, its maths, its evidence, and a run of it.
 
 The run plants the bug in the demo's checkpoint, or in --model, and says how far the logits move.
+A word in the place of an ID lists the bugs of that family, or whose ID has it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from lockstep.parity.cli.arguments import add_ignore_config
-from lockstep.parity.cli.output import emit, table
+from lockstep.parity.cli.output import counted, emit, table
 
 if TYPE_CHECKING:
     from lockstep.parity.faults import Fault
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from lockstep.parity.planting.in_model import Planted
 
 HELP = "the catalogue of porting bugs; of one, a run of it"
-EXAMPLE = "  lockstep faults rope-theta-default"
+EXAMPLE = """\
+  lockstep faults rope
+  lockstep faults rope-theta-default"""
 DEMO = "the demo's checkpoint"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", help="a bug of the catalogue")
+    parser.add_argument("id", metavar="ID", nargs="?", help="a bug of the catalogue, or a word")
     parser.add_argument("--model", metavar="MODEL", help="plant it in this checkpoint")
     add_ignore_config(parser)
 
@@ -30,14 +33,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from lockstep.parity.faults.left_out import left_out
 
-    if options.id is None:
-        emit(options, everything, listed)
-    elif options.id in left_out():
-        reason = left_out()[options.id]
+    word = options.id or ""
+    if not is_id(word) and about(word):
+        emit(options, lambda: everything(word), lambda: listed(word))
+    elif word in left_out():
+        reason = left_out()[word]
         emit(
             options,
-            lambda: {"id": options.id, "executable": False, "reason": reason},
-            lambda: f"{options.id}\n\nnot executable: {reason}",
+            lambda: {"id": word, "executable": False, "reason": reason},
+            lambda: f"{word}\n\nnot executable: {reason}",
         )
     else:
         show_one(options)
@@ -92,7 +96,7 @@ def wanted(id: str) -> Fault | Mistake:
     if id in faults:
         return faults[id]
     known = [*faults, *left_out()]
-    near = get_close_matches(id, known, n=3) or [one for one in known if id in one][:3]
+    near = get_close_matches(id, known, n=3) or [one for one in left_out() if id in one][:3]
     hint = f"near it: {', '.join(near)}" if near else "`lockstep faults` lists them"
     raise InputError("faults", f"no class of bugs is called {show(id)}; {hint}")
 
@@ -103,6 +107,17 @@ def entries() -> list[Any]:
     from lockstep.parity.faults.around import mistakes
 
     return [*catalogue(), *mistakes()]
+
+
+def is_id(word: str) -> bool:
+    from lockstep.parity.faults.left_out import left_out
+
+    return word in left_out() or any(word == one.id for one in entries())
+
+
+def about(word: str) -> list[Any]:
+    """Return the entries of this family, or whose id has the word; all of them for none."""
+    return [one for one in entries() if word == one.family or word in one.id]
 
 
 def model_of(options: Namespace) -> Any:
@@ -116,16 +131,17 @@ def model_of(options: Namespace) -> Any:
     return load(path, ignore_config=options.ignore_config)
 
 
-def everything() -> dict[str, Any]:
-    """Return the whole catalogue, with what is left out."""
+def everything(word: str = "") -> dict[str, Any]:
+    """Return the catalogue, with what is left out; of a word, what that is about."""
     from lockstep.parity.faults.left_out import LEFT_OUT
 
     return {
-        "faults": [entry(fault) for fault in entries()],
+        "faults": [entry(fault) for fault in about(word)],
         "left_out": [
             {"id": id, "family": family, "reason": reason}
             for family, some in LEFT_OUT.items()
             for id, reason in some.items()
+            if word == family or word in id
         ],
     }
 
@@ -142,17 +158,15 @@ def entry(fault: Fault | Mistake) -> dict[str, Any]:
     }
 
 
-def listed() -> str:
-    """List every entry by family: what is wrong, in a line."""
+def listed(word: str = "") -> str:
+    """List entries by family: what is wrong, in a line."""
     from lockstep.parity.faults.left_out import left_out
 
     rows = [("family", "id", "wrong")]
-    rows += [(fault.family, fault.id, fault.wrong) for fault in entries()]
-    count = len(rows) - 1
-    return (
-        f"{table(rows)}\n\n{count} classes can be planted, {len(left_out())} are known besides; "
-        "`lockstep faults ID` tells of either"
-    )
+    rows += [(fault.family, fault.id, fault.wrong) for fault in about(word)]
+    classes = counted(len(rows) - 1, "class", "classes")
+    besides = "" if word else f", {len(left_out())} are known besides"
+    return f"{table(rows)}\n\n{classes} can be planted{besides}; `lockstep faults ID` tells of one"
 
 
 def described(fault: Fault | Mistake) -> str:

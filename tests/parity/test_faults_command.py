@@ -81,8 +81,19 @@ def test_an_entry_around_the_model_is_made_with_the_demo(id, variants, lockstep)
 def test_an_id_that_is_not_there_is_refused(refuses):
     line = refuses("no class of bugs is called 'qk-norm-mising'", "faults", "qk-norm-mising")
     assert "near it: qk-norm-missing" in line
-    assert "near it: qk-norm-" in refuses("is called 'qk-norm'", "faults", "qk-norm")
+    assert "near it: gumbel-half-precision" in refuses("is called 'gumbel'", "faults", "gumbel")
     assert "`lockstep faults` lists them" in refuses("is called 'zzz'", "faults", "zzz")
+
+
+def test_a_word_lists_what_is_about_it(lockstep):
+    """By hand, of the catalogue: a part of ids, and a family, whose ids need not have its name."""
+    said = lockstep("faults", "qk-norm")
+    _, *rows, _, count = said.out.splitlines()
+    assert said.code == 0 and all(" qk-norm-" in row for row in rows)
+    assert count.startswith(f"{len(rows)} classes can be planted; ")
+    found = json.loads(lockstep("faults", "activation", "--json", "-").out)["faults"]
+    assert {"act-silu-vs-gelu", "gelu-quick"} <= {one["id"] for one in found}
+    assert all(one["family"] == "activation" or "activation" in one["id"] for one in found)
 
 
 def test_a_model_that_is_not_there_is_refused(refuses):
