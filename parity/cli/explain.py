@@ -48,6 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from lockstep.parity.before.other_model import other_model
     from lockstep.parity.cli.loading import load
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.explain import explain
@@ -59,7 +60,12 @@ def run(options: Namespace) -> int:
     ranks = dumps_of_ranks(options, options.dump)
     dump = ranks[0] if ranks else check_whole(open_dump(options.dump, words=True))
     require_reference(options.model, "explain", "diff LEFT DUMP --model does not")
-    model = load(options, "reference", "float32")
+
+    def doubt(checkpoint: Any) -> list[str]:
+        named = options.map is None and not ranks
+        return other_model(dump.shapes, checkpoint) if named else []
+
+    model = load(options, "reference", "float32", doubt=doubt)
     told: dict[str, Any] = {
         "tokens": options.tokens,
         "prompt": options.prompt,

@@ -51,6 +51,15 @@ def test_a_bug_exits_with_1_and_says_what_to_fix(lockstep, wrong):
     assert rest[1] == "fix:" and rest[2].startswith(f"  1. {BUG} (layers 0-1): ")
 
 
+def test_a_dump_of_another_checkpoint_is_doubted_in_a_line(lockstep, tmp_path):
+    taps = port(NAME)
+    some = {"model.embed_tokens": taps["model.embed_tokens"]}
+    some |= {name: taps[name][..., :-1] for name in ("lm_head", "logits")}
+    said = lockstep("explain", MODEL, saved(tmp_path / "port.safetensors", some))
+    assert said.err.startswith("lockstep: warning: 2 of 3 taps of the dump are none of ")
+    assert said.err.count("\n") == 1 and said.code == 1
+
+
 def test_what_has_no_name_exits_with_1(lockstep, tmp_path):
     taps = port(NAME)
     taps["logits"] = taps["lm_head"] = taps["logits"] + np.float32(0.1)
