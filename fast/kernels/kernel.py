@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from lockstep.fast.kernels.compiling import by_one, uncollected
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.helpers import SETTINGS, helpers
 from lockstep.fast.kernels.sharing import BEFORE, BODIES, KEPT, play, run, serve
@@ -135,7 +136,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     before = SETTINGS.CACHE_DIR
     try:
         SETTINGS.CACHE_DIR = str(folder)
-        return named_apart(njit(cache=True, **OPTIONS)(function))
+        dispatcher = uncollected(njit(cache=True, **OPTIONS)(function))
+        return by_one(named_apart(dispatcher), folder)
     finally:
         SETTINGS.CACHE_DIR = before
 
@@ -153,7 +155,7 @@ def named_apart(dispatcher: Any) -> Any:
 
 def unkept(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile for this processor and this process."""
-    return njit(**OPTIONS)(function)
+    return uncollected(njit(**OPTIONS)(function))
 
 
 @functools.cache

@@ -11,8 +11,8 @@ from lockstep.parity.chain.choosing import judge_choices
 from lockstep.parity.chain.said import PLACE, said_by
 from lockstep.parity.chain.tokenizing import judge_tokens
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.fed import steps_in
 from lockstep.parity.explaining.said.diagnosis import IDS, Diagnosis
-from lockstep.parity.explaining.steps.steps import steps_in
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.parity.naming.mapping import read_map

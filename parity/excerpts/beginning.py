@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.fed import told_apart
 from lockstep.parity.dumps.parts import Parts, held
 from lockstep.parity.excerpts.dumped import excerpt_in
 from lockstep.parity.excerpts.excerpt import Excerpt, Shape
 from lockstep.parity.excerpts.last_token import with_last_told
-from lockstep.parity.explaining.steps.steps import told_apart
 from lockstep.parity.judging.padding import OVER_KEYS
 from lockstep.parity.naming.names import CACHED, step_of, tap_named
 from lockstep.reference.checkpoint.errors import InputError

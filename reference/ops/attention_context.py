@@ -18,13 +18,13 @@ def attention_context(probs: Scores, values: Values, mask: Mask) -> Queries:
     work = accumulator(probs.dtype)
     shared = np.repeat(values.astype(work, copy=False), probs.shape[1] // values.shape[1], axis=1)
     wide = probs.astype(work, copy=False)
-    out = wide @ shared if np.isfinite(shared).all() else select_sum(wide, shared, mask)
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = wide @ shared if np.isfinite(shared).all() else select_sum(wide, shared, mask)
     return rounded(out, probs.dtype)
 
 
 def select_sum(probs: Array, values: Array, mask: Mask) -> Array:
     """Sum only over the seen keys: slow, for the rare values that are not finite."""
     mask = mask | ~mask.any(axis=-1, keepdims=True)  # a row that sees no key keeps its policy
-    with np.errstate(invalid="ignore"):
-        terms = probs[..., None] * values[:, :, None]  # (B, H, L, S, D)
+    terms = probs[..., None] * values[:, :, None]  # (B, H, L, S, D)
     return np.where(mask[..., None], terms, 0).sum(axis=-2)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.fed import steps_in, told_apart
 from lockstep.parity.explaining.caches.taps import with_caches
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
@@ -108,24 +109,6 @@ def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
         np.array([[*said, *(one for step in later for one in step)]]),
         (len(said), *map(len, later)),
     )
-
-
-def told_apart(dump: Dump, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the ids of a prompt, and what was fed behind it if the dump does not say that."""
-    count = steps_in(dump)
-    end = len(tokens) - count if count < len(tokens) and not dump.fed else len(tokens)
-    return [*tokens[:end]], [*tokens[end:]]
-
-
-def steps_in(dump: Dump) -> int:
-    """Return how many steps a dump holds. Raises: InputError if one is left out."""
-    numbers = {step_of(name) for name in dump.shapes} - {0}
-    missing = next((one for one in range(1, max(numbers, default=0)) if one not in numbers), None)
-    if missing is not None:
-        raise InputError(
-            dump.path, f"step.{missing}/ is missing, but there is step.{max(numbers)}/"
-        )
-    return len(numbers)
 
 
 @dataclass(frozen=True)

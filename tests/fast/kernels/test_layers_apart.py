@@ -16,16 +16,16 @@ LAYERS = range(usual.WIDE["num_hidden_layers"])
 
 
 def mixed(folder, name, wide):
-    """Write a checkpoint in 4 bits, of which some projections have 8."""
+    """Write a checkpoint in codes, of which some projections have 3 bits."""
     usual.written(folder, name, "float32")
     tensors = load(folder, backend="cpu").weights
     paths = [f"model.layers.{layer}.{one}" for layer in LAYERS for one in wide]
-    few, more = packed(tensors, 4), packed(tensors, 8)
-    eight = tuple(f"{path}." for path in paths)
+    usually, three = packed(tensors, usual.AS_THEY_LIE), packed(tensors, 3)
+    some = tuple(f"{path}." for path in paths)
     told = json.loads((folder / "config.json").read_text())
-    told["quantization"] = {"group_size": 32, "bits": 4}
-    told["quantization"] |= {path: {"group_size": 32, "bits": 8} for path in paths}
-    both = {name: (more if name.startswith(eight) else few)[name] for name in few}
+    told["quantization"] = {"group_size": 32, "bits": usual.AS_THEY_LIE}
+    told["quantization"] |= {path: {"group_size": 32, "bits": 3} for path in paths}
+    both = {name: (three if name.startswith(some) else usually)[name] for name in usually}
     (folder / "config.json").write_text(json.dumps(told))
     (folder / "model.safetensors").write_bytes(safetensors(both))
     return folder
