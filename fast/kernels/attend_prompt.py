@@ -18,25 +18,28 @@ from lockstep.fast.kernels.lanes import (
     WIDTH,
     added,
     divided,
-    fma,
     larger,
     multiplied,
     splat,
     subtracted,
 )
-from lockstep.fast.kernels.memory import floats, scalar, seen, store
+from lockstep.fast.kernels.memory import floats, seen, store
 from lockstep.fast.kernels.online import LEAST, bounds, keep, shared, state_of
 from lockstep.fast.kernels.pairs import store_rounded
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.kernels.rows import BYTES
+from lockstep.fast.kernels.scalar_sums import MANY, summing
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
-FOUR = 4  # keys, or numbers of a head, that one look at the queries or weights serves
+FOUR = 4  # numbers, of which heads have whole ones
 # Keys that pass by at a time, counted from the first: so chunks of two tokens and more, over
 # floats, change no bit.
 BLOCK = 512
+NEAR = 32  # values that are averaged at a time
 NONE_TOLD = np.zeros((0, 0, 0), bool)
+begin_sums, begin_sum = summing(MANY, fresh=True), summing(1, fresh=True)
+more_sums, more_sum = summing(MANY, fresh=False), summing(1, fresh=False)
 
 
 def attended(
@@ -165,27 +168,14 @@ def put(heads, row, head, first, many, scale, columns):
 @inlined
 def scored(queries, keys, row, group, begin, scores):
     """Write the products of sixteen queries, which stand in columns, with the keys from `begin`."""
-    stride, whole = keys.strides[2] // BYTES, len(scores) // FOUR * FOUR
+    stride, whole = keys.strides[2] // BYTES, len(scores) // MANY * MANY
     start = start_of(keys, row, group) + begin * stride
-    for key in range(0, whole, FOUR):
+    for key in range(0, whole, MANY):
         at = start + key * stride
-        a = b = c = d = splat(np.float32(0))
-        for index in range(len(queries)):
-            query = floats(queries, index * WIDTH)
-            a = fma(query, splat(scalar(keys, at + index)), a)
-            b = fma(query, splat(scalar(keys, at + stride + index)), b)
-            c = fma(query, splat(scalar(keys, at + 2 * stride + index)), c)
-            d = fma(query, splat(scalar(keys, at + 3 * stride + index)), d)
-        store(scores, key * WIDTH, a)
-        store(scores, (key + 1) * WIDTH, b)
-        store(scores, (key + 2) * WIDTH, c)
-        store(scores, (key + 3) * WIDTH, d)
+        begin_sums(queries, len(queries), keys, at, 1, stride, scores, key * WIDTH)
     for key in range(whole, len(scores)):
-        lanes = splat(np.float32(0))
-        for index in range(len(queries)):
-            number = scalar(keys, start + key * stride + index)
-            lanes = fma(floats(queries, index * WIDTH), splat(number), lanes)
-        store(scores, key * WIDTH, lanes)
+        at = start + key * stride
+        begin_sum(queries, len(queries), keys, at, 1, stride, scores, key * WIDTH)
 
 
 @inlined
@@ -239,19 +229,15 @@ def weighed(scores, known, row, head, first, many, columns):
 
 @inlined
 def averaged(probs, values, row, group, begin, out):
-    """Add the values from `begin`, weighed by `probs`, to a column for each query."""
-    stride = values.strides[2] // BYTES
+    """Add the values from `begin`, weighed by `probs`, to a column for each query.
+
+    Some values are added to all columns before the next come: so they stay in the first cache.
+    """
+    stride, whole = values.strides[2] // BYTES, len(out) // MANY * MANY
     start = start_of(values, row, group) + begin * stride
-    for index in range(0, len(out), FOUR):
-        a, b = floats(out, index * WIDTH), floats(out, (index + 1) * WIDTH)
-        c, d = floats(out, (index + 2) * WIDTH), floats(out, (index + 3) * WIDTH)
-        for key in range(len(probs)):
-            prob, at = floats(probs, key * WIDTH), start + key * stride + index
-            a = fma(prob, splat(scalar(values, at)), a)
-            b = fma(prob, splat(scalar(values, at + 1)), b)
-            c = fma(prob, splat(scalar(values, at + 2)), c)
-            d = fma(prob, splat(scalar(values, at + 3)), d)
-        store(out, index * WIDTH, a)
-        store(out, (index + 1) * WIDTH, b)
-        store(out, (index + 2) * WIDTH, c)
-        store(out, (index + 3) * WIDTH, d)
+    for key in range(0, len(probs), NEAR):
+        some, many, at = probs[key:], min(NEAR, len(probs) - key), start + key * stride
+        for index in range(0, whole, MANY):
+            more_sums(some, many, values, at + index, stride, 1, out, index * WIDTH)
+        for index in range(whole, len(out)):
+            more_sum(some, many, values, at + index, stride, 1, out, index * WIDTH)

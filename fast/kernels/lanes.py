@@ -50,8 +50,9 @@ def constant(values: list[int]) -> ir.Constant:
 
 def called(builder: Any, name: str, *values: Any) -> Any:
     """Call one of LLVM's functions of vectors of floats."""
-    kind = ir.FunctionType(vector(FLOAT), [vector(FLOAT)] * len(values))
-    name = f"llvm.{name}.v{WIDTH}f32"
+    lanes = values[0].type
+    kind = ir.FunctionType(lanes, [lanes] * len(values))
+    name = f"llvm.{name}.v{lanes.count}f32"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
 
 

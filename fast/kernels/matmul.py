@@ -6,6 +6,7 @@ part in each step, with four rows that are unpacked into the first cache once fo
 
 import numpy as np
 
+from lockstep.fast.kernels.float_tile import FOUR, put_sixteen
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import WIDTH, added, fma, multiplied, splat, total
 from lockstep.fast.kernels.memory import floats, prefetch, store
@@ -14,7 +15,6 @@ from lockstep.fast.kernels.weights import weights
 
 ROWS = 32  # of the matrix that a core takes at a time
 TOKENS = 32  # whose activations stay in the second cache while rows go by
-FOUR = 4  # tokens, and rows, that a step takes once there are as many
 COLUMNS = 1024  # of which four rows stay in the first cache: a multiple of every group
 
 
@@ -62,7 +62,7 @@ def fours(of, x, matrix, y, first, last, start, stop):
 
     Of rows too long for the first cache a piece is done at a time.
     """
-    tile = np.empty((FOUR, COLUMNS), np.float32)
+    tile, sums = np.empty((FOUR, COLUMNS), np.float32), np.empty((FOUR, FOUR), np.float32)
     whole = first + (last - first) // FOUR * FOUR
     for begin in range(0, x.shape[1], COLUMNS):
         end = min(begin + COLUMNS, x.shape[1])
@@ -70,7 +70,7 @@ def fours(of, x, matrix, y, first, last, start, stop):
             for within in range(FOUR):
                 unpack(of, matrix, row + within, begin, end, tile, within)
             for token in range(start, stop, FOUR):
-                sixteen(tile, x, begin, end, token, y, row)
+                sixteen(tile, x, begin, end, token, y, row, sums)
     for row in range(whole, last):
         for token in range(start, stop):
             y[token, row] = dot(of, x, matrix, row, token)
@@ -85,35 +85,11 @@ def unpack(of, matrix, row, begin, end, tile, to):
 
 
 @inlined
-def sixteen(tile, x, begin, end, token, y, row):
-    """Add four tokens' products with four rows: eight loads serve sixteen products."""
+def sixteen(tile, x, begin, end, token, y, row, sums):
+    """Add four tokens' products with four rows, which are made in `sums`."""
     columns = x.shape[1]
-    zero = splat(np.float32(0))
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
-    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
-    for column in range(0, end - begin, WIDTH):
-        w0, w1 = floats(tile, column), floats(tile, COLUMNS + column)
-        w2, w3 = floats(tile, 2 * COLUMNS + column), floats(tile, 3 * COLUMNS + column)
-        at = token * columns + begin + column
-        one = floats(x, at)
-        a0, a1, a2, a3 = fma(one, w0, a0), fma(one, w1, a1), fma(one, w2, a2), fma(one, w3, a3)
-        one = floats(x, at + columns)
-        b0, b1, b2, b3 = fma(one, w0, b0), fma(one, w1, b1), fma(one, w2, b2), fma(one, w3, b3)
-        one = floats(x, at + 2 * columns)
-        c0, c1, c2, c3 = fma(one, w0, c0), fma(one, w1, c1), fma(one, w2, c2), fma(one, w3, c3)
-        one = floats(x, at + 3 * columns)
-        d0, d1, d2, d3 = fma(one, w0, d0), fma(one, w1, d1), fma(one, w2, d2), fma(one, w3, d3)
-    add_four(y, token, row, begin, a0, a1, a2, a3)
-    add_four(y, token + 1, row, begin, b0, b1, b2, b3)
-    add_four(y, token + 2, row, begin, c0, c1, c2, c3)
-    add_four(y, token + 3, row, begin, d0, d1, d2, d3)
-
-
-@inlined
-def add_four(y, token, row, begin, first, second, third, fourth):
-    if begin == 0:
-        y[token, row], y[token, row + 1], y[token, row + 2], y[token, row + 3] = 0, 0, 0, 0
-    y[token, row] += total(first)
-    y[token, row + 1] += total(second)
-    y[token, row + 2] += total(third)
-    y[token, row + 3] += total(fourth)
+    put_sixteen(tile, COLUMNS, x, token * columns + begin, columns, end - begin, sums)
+    for one in range(FOUR):
+        for other in range(FOUR):
+            before = y[token + one, row + other] if begin else np.float32(0)
+            y[token + one, row + other] = before + sums[one, other]

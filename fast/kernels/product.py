@@ -12,10 +12,11 @@ from lockstep.fast.kernels.by_digits import multiply_digits, rows_of
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
 from lockstep.fast.kernels.few import few_of, fits, multiply_few
+from lockstep.fast.kernels.float_tile import FOUR
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
-from lockstep.fast.kernels.matmul import FOUR, ROWS, multiply, multiply_alone
+from lockstep.fast.kernels.matmul import ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
 from lockstep.fast.kernels.tile import possible
 from lockstep.fast.shapes import Array, Weight
