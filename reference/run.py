@@ -103,7 +103,7 @@ class Run:
         if name in self.replaced:
             matrix = self.replaced[name]
         else:  # not `weight`: an embedding that was replaced is not the head's
-            matrix = self.checkpoint.tensor(name if tied_to is None else f"{tied_to}.weight")
+            matrix = self.checkpoint.matrix(name if tied_to is None else f"{tied_to}.weight")
         return self.tap("lm_head", self.projected(x, matrix, None, "lm_head"))
 
     def rms_norm(self, x: Array, path: str) -> Array:

@@ -15,6 +15,7 @@ from lockstep.reference.checkpoint.architectures import Architecture
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.config import CONFIG, read_config
 from lockstep.reference.checkpoint.config_keys import names_of
+from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
@@ -28,6 +29,7 @@ from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
 from lockstep.reference.checkpoint.spans import Spans
 from lockstep.reference.checkpoint.stack import Stack
+from lockstep.reference.checkpoint.unread import Unread
 
 LAYER = re.compile(r"\.layers\.\d+\.")
 
@@ -134,6 +136,17 @@ class Checkpoint:
         """
         stored = self._stored(name)
         return _made(stored, lambda kind: stored.source.whole(self._reader(kind)))
+
+    def matrix(self, name: str) -> np.ndarray | Packed | Unread:
+        """Return a matrix that is read some rows at a time where it is dense and lies by rows.
+
+        Any other is read whole. Raises as `tensor` does, once rows are asked for.
+        """
+        stored, source = self.stored(name), self.source(name)
+        if stored.packed or source.transposed or source.stacked:
+            return self.tensor(name)
+        dtype = numpy_dtype(stored.dtype)
+        return Unread(stored.shape, dtype, lambda start, stop: self.tensor_rows(name, start, stop))
 
     def tensor_rows(self, name: str, start: int, stop: int) -> np.ndarray | Packed:
         """Read rows start to stop of one tensor, and no other bytes of it if it lies by rows."""

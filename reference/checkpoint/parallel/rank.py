@@ -76,6 +76,10 @@ class RankCheckpoint:
             return self._matrix(name, 0)
         return stacked([self._matrix(name, index) for index in range(shape[0])])
 
+    def matrix(self, name: str) -> np.ndarray | Packed:
+        """Read this rank's part of a matrix, which is small."""
+        return self.tensor(name)
+
     def stack(self, name: str) -> Stack:
         """Return a stack of matrices; this rank's part of each is read when it is asked for."""
         count, *shape = self.whole.stored(name).shape
