@@ -16,6 +16,7 @@ from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.ops.experts import experts
 from lockstep.reference.ops.geglu_experts import geglu_experts
 from lockstep.reference.ops.linear import linear
+from lockstep.reference.ops.softmax import MASKED_ROWS
 from lockstep.reference.ops.top_k_routing import top_k_routing
 from lockstep.reference.precision import rounded
 
@@ -72,7 +73,9 @@ def flash(dtype: np.dtype) -> dict[str, Any]:
         seen = np.where(mask, scores.astype(FLOAT32), -np.inf)
         with np.errstate(invalid="ignore"):
             powers = np.exp(seen - seen.max(axis=-1, keepdims=True))
-            return rounded(powers, dtype).astype(FLOAT32) / powers.sum(axis=-1, keepdims=True)
+            shares = rounded(powers, dtype).astype(FLOAT32) / powers.sum(axis=-1, keepdims=True)
+        blind = ~mask.any(axis=-1, keepdims=True)
+        return np.where(blind, FLOAT32.type(MASKED_ROWS[masked_row](scores.shape[-1])), shares)
 
     return SDPA | {"softmax": softmax}
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep.parity.explaining.conventions.rounding import agreement, bits, convention_of
+from lockstep.parity.explaining.conventions.rounding import (
+    Rewritten,
+    agreement,
+    bits,
+    convention_of,
+)
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
@@ -24,6 +29,7 @@ ROWS = 4  # in which a bug must have won
 MAJORITY = 5.0  # votes for a bug over those against it
 FAITHFUL = 0.98  # of the port's bits that its convention must give where nothing is in question
 LIKELY, CLOSED = 0.9, 0.4  # or of a bug's bits, if so small a share of what was wrong is left
+SCATTERED, HALVED = 0.5, 0.5  # of several layers: where right bits are few, and that share
 SAMPLED = 6  # pieces of one kind that vote
 Kind = tuple[str, ...]
 
@@ -134,8 +140,9 @@ class Ballot:
     def vote(self, hypothesis: Hypothesis, piece: Piece) -> Votes:
         """Count whose bits the port's are, if it is known how the port rounds.
 
-        A bug that turns nearly every bit hides that, so its own bits may show it too; not those of
-        several layers, where a single rounding turns the bits of all later tokens.
+        A bug that turns nearly every bit hides that, so its own bits may show it too. In several
+        layers a single rounding turns the bits of all later tokens: there it shows only where right
+        ones give few bits of any token, and with the bug half of the others are the port's.
         """
         here = atoms(hypothesis, piece)
         wrong, right = self.calls(piece, here), self.calls(piece)
@@ -143,9 +150,18 @@ class Ballot:
             return Votes()
         run, faithful = self.convention(piece, None)
         enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
-        if faithful < FAITHFUL and not self.trial.graph.several(piece):
+        if self.trial.graph.several(piece):
+            if faithful < SCATTERED and self.is_nearer(piece, wrong, right):
+                enough = 1 - HALVED * (1 - faithful)
+                run, faithful = self.convention(piece, hypothesis)
+        elif faithful < FAITHFUL:
             run, faithful = self.convention(piece, hypothesis)
         return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
+
+    def is_nearer(self, piece: Piece, wrong: Rewritten, right: Rewritten) -> bool:
+        """Say whether the port is nearer to a bug than to right arithmetic."""
+        left, had = (self.trial.look(piece, calls).raw(0, None) for calls in (wrong, right))
+        return left < had
 
     def between(self, one: Hypothesis, other: Hypothesis, piece: Piece) -> Votes:
         """Count whose bits the port's are, where two bugs give different ones."""
@@ -156,9 +172,7 @@ class Ballot:
         run, _ = max(known, key=lambda found: found[1])
         return self.count(run, piece, calls[0], calls[1])
 
-    def count(
-        self, run: Evaluator, piece: Piece, wrong: Mapping[int, Call], right: Mapping[int, Call]
-    ) -> Votes:
+    def count(self, run: Evaluator, piece: Piece, wrong: Rewritten, right: Rewritten) -> Votes:
         """Count whose bits the port's are, where the two differ.
 
         A token that only sees another one differ is no vote for the bug, but it is one against it.

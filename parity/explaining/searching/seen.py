@@ -8,7 +8,7 @@ from functools import cached_property
 from math import sqrt
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
-from lockstep.parity.explaining.searching.earned import earned
+from lockstep.parity.explaining.searching.earned import LESS, earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
 from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
@@ -142,14 +142,26 @@ class Seen:
 
         They do the same alone, or leave about as little in its calls: where that is noise, only all
         numbers together tell them apart, or a bug beside them hides what does. What rounds coarsely
-        leaves about as little as what does so elsewhere.
+        leaves about as little as what does so elsewhere, and may stand for what is truly nearer.
         """
         alone, rest = self.alone(atom), atoms - {atom}
         same = [one for one in others if one not in atoms and may_stand_for(one, atom)]
         self.look_at((rest | {one} for one in same), None)
         found = [one for one in others if self.like(self.alone(one), alone)]
         near = (one for one in same if self.fit(rest | {one})[0] <= self.close)
-        return [*dict.fromkeys((*found, *near))]
+        return [*dict.fromkeys((*found, *near, *self.nearer(rest, atom, others)))]
+
+    def nearer(self, rest: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that bring the port nearer than one does that only makes noise.
+
+        Noise lets a set pass that lacks a bug with a way of its own, which one measure shows.
+        """
+        if not atom.hypothesis.fault.coarse or atom.hypothesis in self.proven:
+            return []
+        some = [one for one in others if one not in rest]
+        self.look_at((rest | {one} for one in some), None)
+        least = LESS * min(self.fit(rest)[0], self.fit(rest | {atom})[0])
+        return [one for one in some if self.fit(rest | {one})[0] < least]
 
     def like(self, one: Atoms, other: Atoms) -> bool:
         looks = self.look(one, None), self.look(other, None)

@@ -58,3 +58,42 @@ def test_nothing_is_asked_of_what_was_rounded_when_stored():
     piece: Any = SimpleNamespace(target=0)
     some = [explanation("near", 0), explanation("true", 1)]
     assert keep_heard([(piece, some)], trial(np.float16, also=(None,))) == [(piece, some)]
+
+
+# Where bits depend on how a port rounds: the share of explanations' bits by two conventions.
+BY_CONVENTION = {
+    "a little": {"eager": 0.86, "fused": 0.8},
+    "fused": {"eager": 0.9, "fused": 1.0},
+    "eager": {"eager": 1.0, "fused": 0.9},
+}
+ANY_ORDER = RNG.permutation(PORT.size).reshape(PORT.shape)
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["a little", "fused"], ["fused"]),  # the nearest one's convention hides the true bits
+        (["eager", "fused"], ["eager", "fused"]),  # nobody knows which convention is the port's
+        (["eager", "a little"], ["eager"]),
+    ],
+)
+def test_each_explanation_is_asked_in_the_convention_that_is_best_for_it(monkeypatch, names, kept):
+    """By hand."""
+
+    def value(run: str, name: str) -> np.ndarray:
+        return PORT + (BY_CONVENTION[name][run] * PORT.size <= ANY_ORDER).astype(np.float16)
+
+    def share(run: str, trial: Any, pairs: Any) -> float:
+        return float(np.mean(value(run, pairs[0][1]) == PORT))
+
+    def best(trial: Any, pairs: Any) -> tuple[str, float]:
+        shares = {run: share(run, trial, pairs) for run in ("eager", "fused")}
+        return max(shares.items(), key=lambda entry: entry[1])
+
+    monkeypatch.setattr(by_bits, "bits", lambda run, piece, calls, dtype: value(run, calls))
+    monkeypatch.setattr(by_bits, "agreement", share)
+    monkeypatch.setattr(by_bits, "convention_of", best)
+    piece: Any = SimpleNamespace(target=0)
+    some = [explanation(name, place) for place, name in enumerate(names)]
+    ((_, left),) = keep_heard([(piece, some)], trial(np.float16))
+    assert [one.atoms for one in left] == kept

@@ -1,10 +1,12 @@
 """Two bugs below a rounding that hide each other's votes are heard together. By witness."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.deciding.subtle import withdraw_noise
-from lockstep.parity.explaining.deciding.two_roundings import heard_together
+from lockstep.parity.explaining.deciding.two_roundings import every, freed_of_noise, heard_together
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Ballot, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, hypotheses
@@ -47,34 +49,53 @@ def test_nobody_is_asked_where_right_calls_give_the_ports_bits(monkeypatch):
         assert len(asked) == (share < 0.9)
 
 
-def noise_for_two(level: str = "layers") -> tuple[Ballot, list[Hypothesis]]:
-    """Return a ballot in which a convention that makes noise stands for the two bugs of a port."""
-    name, two = "models/untied_float32", ("softmax-low-precision", "sdpa-scale-folded-half")
-    model, graph = model_of(name), graph_of(name)
-    taps = port(name, [f"{id}[in bfloat16]" for id in two], dtype="float16", level=level)
+UNTIED = "models/untied_float32"
+HIDDEN = ("softmax-low-precision", "sdpa-scale-folded-half")
+NOISE = ("keys-and-values-in-half", "keys alone, in bfloat16")
+NORM = ("norm-low-precision-accumulate", "each step in float16")
+
+
+@cache
+def every_bug() -> dict[tuple[str, str], Hypothesis]:
+    return {(one.id, one.variant): one for one in hypotheses(catalogue(), graph_of(UNTIED))}
+
+
+def behind_noise(*bugs: tuple[str, str]) -> Ballot:
+    """Return the ballot of the first layer of a port with bugs, where a convention that makes noise
+    is taken for granted.
+    """
+    model, graph = model_of(UNTIED), graph_of(UNTIED)
+    taps = port(UNTIED, [f"{id}[{how}]" for id, how in bugs], dtype="float16", level="layers")
     values = {graph.taps[tap]: value for tap, value in taps.items()}
     trial = Trial(graph, model.ops, np.dtype(np.float16), values, Tensors(model.checkpoint))
-    every = {(one.id, one.variant): one for one in hypotheses(catalogue(), graph)}
-    noise = every["keys-and-values-in-half", "keys alone, in bfloat16"]
     piece = graph.piece(graph.taps["model.layers.0"], values)
-    ballot = Ballot(trial, [piece], {piece.target: frozenset(atoms(noise, piece))})
-    return ballot, [every[id, "in bfloat16"] for id in two]
+    return Ballot(trial, [piece], {piece.target: frozenset(atoms(every_bug()[NOISE], piece))})
 
 
-def test_two_bugs_that_noise_stood_for_are_heard():
-    """By witness: keys in half precision passed the gate in their place."""
-    ballot, two = noise_for_two()
-    found = heard_together(ballot, two)
-    assert {one.id for one, _, _ in found} == {one.id for one in two}
+@pytest.mark.parametrize("hidden", [HIDDEN, HIDDEN[:1]])
+def test_what_noise_stood_for_is_heard_and_frees_its_pieces(hidden):
+    """By witness: keys in half precision passed the gate in the place of two bugs, or of one."""
+    ballot = behind_noise(*((id, "in bfloat16") for id in hidden))
+    found = heard_together(ballot, [every_bug()[id, "in bfloat16"] for id in HIDDEN])
+    assert {one.id for one, _, _ in found} == {*hidden}
     assert all(votes.fault > 100 * votes.right for _, votes, _ in found)
+    assert freed_of_noise(ballot, found) == every(ballot)
+
+
+def test_noise_that_is_there_stays_beside_a_bug_that_is_heard():
+    """By witness: without keys in bfloat16 the bug alone does not give the port's bits."""
+    ballot, bug = behind_noise(NOISE, NORM), every_bug()[NORM]
+    (piece,) = every(ballot)
+    votes = ballot.vote(bug, piece)
+    assert votes.decided
+    assert freed_of_noise(ballot, [(bug, votes, [piece])]) == []
 
 
 def test_a_convention_that_noise_was_taken_for_is_withdrawn():
     """By hand: where quiet bugs give the bits of each of its pieces without it."""
-    ballot, _ = noise_for_two()
-    (atom,) = next(iter(ballot.named.values()))
+    noise = every_bug()[NOISE]
     one, other = Piece(1, ()), Piece(2, ())
     for pieces, left in (([one], []), ([one, other], ["noise"])):
-        chosen = {("noise", ""): Chosen(atom.hypothesis, pieces)}
+        chosen = {("noise", ""): Chosen(noise, pieces)}
         withdraw_noise(chosen, [one])
         assert [id for id, _ in chosen] == left

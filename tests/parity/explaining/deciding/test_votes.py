@@ -129,6 +129,39 @@ def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them
     assert ballot.vote(bug, Piece(1, (0, 1))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(
+    ("right", "bug", "left", "voted"),
+    [
+        (0.14, 0.72, 0.9, True),
+        (0.14, 0.50, 0.9, False),  # more than half of what was wrong is left
+        (0.14, 0.72, 1.1, False),  # the port is nearer to right arithmetic
+        (0.60, 0.99, 0.9, False),  # one rounding may have turned all that
+    ],
+)
+def test_where_right_bits_are_few_a_bug_shows_them_in_several_layers(
+    monkeypatch, right, bug, left, voted
+):
+    """By hand."""
+    cast, trial = Votes(8, 0, 0, 8), SimpleNamespace()
+    trial.graph = SimpleNamespace(several=lambda piece: True)
+    trial.look = lambda piece, calls: SimpleNamespace(raw=lambda *rows: left if calls else 1.0)
+    ballot = Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(module, "atoms", lambda one, piece: ["bug"])
+    monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {3: None} if [*more] else {})
+    monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, bug if more else right))
+    monkeypatch.setattr(ballot, "count", lambda *given: cast)
+    assert ballot.vote("bug", Piece(3, (3,))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]
+
+
+def test_frequencies_in_half_precision_show_in_the_bits_of_the_logits_alone():
+    """By law: right arithmetic gives few bits of them, and the bug nearly all."""
+    name, bug = "models/untied_float32", "rope-inv-freq-half[frequencies in bfloat16]"
+    taps = port(name, [bug], dtype="bfloat16", level="logits", length=30)
+    (found,) = explained(name, taps, length=30).faults
+    assert (found.id, found.variant) == ("rope-inv-freq-half", "frequencies in bfloat16")
+    assert found.votes["fault"] > 1000 > 100 * found.votes["right"]
+
+
 def test_the_convention_of_right_calls_is_tried_with_a_bug(monkeypatch):
     """By hand: of a layer with the bug the search for one finds none that agrees."""
     agrees = {("right", False): 0.4, ("right", True): 1.0, ("stuck", True): 0.3}
