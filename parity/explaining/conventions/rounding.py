@@ -29,6 +29,20 @@ def convention_of(
 ) -> tuple[Evaluator, float]:
     """Return the convention that gives most of the port's bits in some like pieces, and how many.
 
+    Votes ask it of the same calls again and again, so that it is found out once.
+    """
+    key = tuple((piece.target, frozenset(map(id, calls.values()))) for piece, calls in pieces)
+    if key not in trial.followed:  # with the calls, so that no others get their identities
+        trial.followed[key] = *settled(trial, pieces), pieces
+    taken, share, _ = trial.followed[key]
+    return evaluator(trial, picked(trial, taken)), share
+
+
+def settled(
+    trial: Trial, pieces: Sequence[tuple[Piece, Rewritten]]
+) -> tuple[tuple[int, ...], float]:
+    """Return which choices give most of the port's bits, and how many.
+
     Each operation's choice is settled in turn, so that the cost is that of their sum. Since a
     choice may show beside another one alone, it goes round until none has changed since its last
     turn, or every bit is the port's. What was tried once is not tried again.
@@ -36,11 +50,10 @@ def convention_of(
     every = choices(trial.dtype)
     open_to = [place for place, choice in enumerate(every) if concerns(choice, trial, pieces)]
     taken = (0,) * len(every)
-    best = evaluator(trial, [choice[0] for choice in every])
-    share, settled = agreement(best, trial, pieces), 0
+    share, turns = agreement(evaluator(trial, picked(trial, taken)), trial, pieces), 0
     seen: set[tuple[int, ...]] = {taken}
     for place in cycle(open_to):
-        if share >= 1 or settled == len(open_to):
+        if share >= 1 or turns == len(open_to):
             break
         before = share
         for other in range(len(every[place])):
@@ -48,11 +61,15 @@ def convention_of(
             if tried in seen:
                 continue
             seen.add(tried)
-            run = evaluator(trial, [choice[n] for choice, n in zip(every, tried, strict=True)])
-            if (found := agreement(run, trial, pieces)) > share:
-                best, share, taken = run, found, tried
-        settled = 1 if share > before else settled + 1
-    return best, share
+            found = agreement(evaluator(trial, picked(trial, tried)), trial, pieces)
+            if found > share:
+                share, taken = found, tried
+        turns = 1 if share > before else turns + 1
+    return taken, share
+
+
+def picked(trial: Trial, taken: Sequence[int]) -> list[dict[str, Any]]:
+    return [choice[place] for choice, place in zip(choices(trial.dtype), taken, strict=True)]
 
 
 def concerns(choice: Choice, trial: Trial, pieces: Sequence[tuple[Piece, Rewritten]]) -> bool:

@@ -112,8 +112,8 @@ class FewTokens:
             there = self.run(span, values | {number: shaken}, {})
             if there is None or right is None:
                 return None
-            moved = np.abs(there - right).sum(axis=(0, *range(2, right.ndim)))
-            if np.flatnonzero(moved).tolist() == [1]:
+            moved = np.abs(there - right).max(axis=(0, *range(2, right.ndim)))
+            if np.flatnonzero(moved > CLOSE * np.abs(right).max()).tolist() == [1]:
                 return axis
         return None
 

@@ -16,24 +16,21 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
-from lockstep.parity.explaining.searching.both_ends import BothEnds
 from lockstep.parity.explaining.searching.brought import beside_what_is_brought
+from lockstep.parity.explaining.searching.by_few_tokens import DEEPEST, ByFewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
-from lockstep.parity.explaining.searching.settling import COARSE, Settling
+from lockstep.parity.explaining.searching.settling import COARSE
 from lockstep.parity.explaining.searching.stages import stages
-from lockstep.parity.explaining.searching.wide import Wide
 from lockstep.parity.judging.judge import Judgement
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
-SMALLER = 0.0075  # the same where many sets cost little: beside others a bug may show more
 BEAM = 8
 NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
 MOST_KNOWN = 10  # known bugs of which every subset is tried
-DEEPEST = 7  # bugs at once inside of one piece
 TOGETHER = 64  # sets that are looked at before the budget is asked again
 BUDGET = 8000  # computations of a value, until a piece is left unexplained
 IN_ONE_MODULE = 8000  # computations for bugs that are in one module of one layer
@@ -55,14 +52,12 @@ class Explanation:
 
 
 @dataclass
-class Search(Settling):
+class Search(ByFewTokens):
     """The search over one piece."""
 
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
     start: int = 0
-    effort: float = 1.0  # of the usual work: less where other pieces were searched in vain
     budget: int = BUDGET
-    patient: bool = False  # with bugs that nothing shows but others beside them
     brief: bool = False  # token by token alone, after like pieces were searched in vain
     alike_known: bool = False  # whether a like piece is explained already
 
@@ -198,10 +193,13 @@ class Search(Settling):
         takes several times as long. There one try of `staged` may take its budget twice: token by
         token, then without the first.
         """
+        begun = [atoms for starts in ways for atoms in starts]
+        if not self.brief and not self.patient:
+            yield self.from_sure, 1, [begun]
         yield self.staged, 1, ways
         if self.brief:
             return
-        near = self.near([atoms for starts in ways for atoms in starts], candidates)
+        near = self.near(begun, candidates)
         share = 1 if self.routed or self.alike_known else ALL_TOKENS
         rest = ways[:1] if self.alike_known else ways
         yield (self.from_near, 1, [near]) if near else (self.at_once, share, rest)
@@ -274,18 +272,15 @@ class Search(Settling):
         """Explain all tokens together, from the sets that come near to a few of them."""
         return self.stage(near, self.distinct(visible, 0, None), None, 0)
 
-    def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that come near to a few tokens; none if that is too much work."""
-        shown = self.distinct(visible, 0, None)
-        least = SMALLER * min(self.fit(frozenset()))
-        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None), self.effort)
-        if not wide.possible:
+    def from_sure(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Explain all tokens by sets that leave nothing of a few but noise: these take seconds.
+
+        Where one bug more explains the first token, the stages take less.
+        """
+        if self.stage(known, self.distinct(visible, 0, 1), 1, 0, deepest=1):
             return []
-        begun = [*known, *self.acausal(known, shown)]
-        if not self.patient:  # every set of known bugs that show was tried: `among`
-            both = BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort)
-            begun += both.sets()
-        return wide.nearest(begun, DEEPEST - 1)
+        sure = self.sure(known, visible)
+        return self.stage(sure, self.distinct(visible, 0, None), None, 0, deepest=0)
 
     def stage(
         self,
@@ -357,13 +352,6 @@ class Search(Settling):
             errors = {atoms: fits[atoms][measure] for atoms in possible}
             best |= dict.fromkeys(distinct(errors, keep))
         return list(best)
-
-    def large(
-        self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None
-    ) -> list[Atom]:
-        return [
-            atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
-        ]
 
     def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets, and those that do as well with one bug exchanged for another; in a

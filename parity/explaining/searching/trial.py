@@ -61,6 +61,7 @@ class Trial:
     usual: dict[tuple[int, int | None], float] = field(default_factory=dict)
     faint: dict[int, float] = field(default_factory=dict)
     routers: dict[int, list[Call]] = field(default_factory=dict)
+    followed: dict[Any, tuple[tuple[int, ...], float, Any]] = field(default_factory=dict)
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
@@ -99,7 +100,7 @@ class Trial:
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
-        for known in (self.centres, self.rounding, self.usual, self.faint):
+        for known in (self.centres, self.rounding, self.usual, self.faint, self.followed):
             known.clear()
 
     def finite(self, target: int) -> bool:

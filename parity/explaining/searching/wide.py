@@ -53,12 +53,7 @@ class Wide:
 
     @property
     def possible(self) -> bool:
-        """Say whether tokens of the piece go their own ways, and it is not too much work.
-
-        Behind a router each set takes its own experts, so that a stack of sets saves nothing.
-        """
-        if self.few.trial.routers_of(self.few.piece):
-            return False
+        """Say whether tokens of the piece go their own ways, and it is not too much work."""
         return self.most >= LEAST and len(self.few.tokens) > 0 and bool(self.few.spans)
 
     @cached_property
@@ -76,6 +71,11 @@ class Wide:
     def enough(self) -> float:
         """How near a set is that leaves no more to be found here: some noises."""
         return SURE * self.few.trial.relative_noise(self.few.piece, None)
+
+    def sure(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:
+        """Return of these the sets that leave nothing but noise."""
+        near = self.nearest(starts, deepest)
+        return [atoms for atoms in near if self.errors[atoms][0] <= self.enough]
 
     def nearest(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:
         """Return the sets that are near to what the port has, the nearest one first."""

@@ -31,5 +31,20 @@ def test_what_shows_beside_another_choice_alone_is_found(monkeypatch, shares, be
     monkeypatch.setattr(rounding, "concerns", lambda *given: True)
     monkeypatch.setattr(rounding, "evaluator", evaluator)
     monkeypatch.setattr(rounding, "agreement", lambda run, trial, pieces: shares[run])
-    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16))
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), followed={})
     assert convention_of(trial, []) == (best, shares[best])
+
+
+def test_what_was_found_out_of_the_same_calls_is_not_asked_again(monkeypatch):
+    """By hand: other calls are, and so is what has none."""
+    asked: list[Any] = []
+    monkeypatch.setattr(rounding, "agreement", lambda *given: asked.append(given) or 1.0)
+    monkeypatch.setattr(rounding, "evaluator", lambda trial, taken: taken)
+    monkeypatch.setattr(rounding, "concerns", lambda *given: True)
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), followed={})
+    piece: Any = SimpleNamespace(target=1)
+    for calls in ({5: ONE}, {5: OTHER}, {}):
+        before = len(asked)
+        found = convention_of(trial, [(piece, dict(calls))])
+        assert convention_of(trial, [(piece, dict(calls))]) == found
+        assert len(asked) == before + 1

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.searching import by_few_tokens
 from lockstep.parity.explaining.searching import search as narrow
 from lockstep.parity.explaining.searching import wide as module
 from lockstep.parity.explaining.searching.atom_sets import Atoms
@@ -24,6 +25,7 @@ from tests.parity.explaining.ports import graph_of, model_of, port
 
 MODEL = "models/untied_float32"
 LAYER, PROJECTION = "model.layers.0", "model.layers.0.self_attn.o_proj"
+ROUTED = "qwen3_moe/separate", "model.layers.1"  # its first layer has no router
 TOKENS = np.array([0, 7, 19])
 HERE = frozenset([1])
 SOME = (
@@ -38,13 +40,15 @@ SOME = (
 )
 
 
-def layer_of(name: str, bugs: Sequence[str] = (), length: int = 20) -> tuple[Trial, Piece]:
-    """Return the trial of a port's layers, and the first of them."""
+def layer_of(
+    name: str, bugs: Sequence[str] = (), length: int = 20, layer: str = LAYER
+) -> tuple[Trial, Piece]:
+    """Return the trial of a port's layers, and one of them."""
     model, graph = model_of(name), graph_of(name, length)
     taps = port(name, bugs, level="layers", length=length)
     values = {graph.taps[tap]: value for tap, value in taps.items()}
     trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
-    return trial, graph.piece(graph.taps[LAYER], values)
+    return trial, graph.piece(graph.taps[layer], values)
 
 
 def atoms_of(trial: Trial, piece: Piece, ids: Sequence[str]) -> list[Atom]:
@@ -55,7 +59,8 @@ def atoms_of(trial: Trial, piece: Piece, ids: Sequence[str]) -> list[Atom]:
 
 
 @pytest.mark.parametrize(
-    ("name", "tap"), [(MODEL, LAYER), ("gemma4/dense", LAYER), (MODEL, PROJECTION)]
+    ("name", "tap"),
+    [(MODEL, LAYER), ("gemma4/dense", LAYER), (MODEL, PROJECTION), ROUTED],
 )
 def test_tokens_of_each_pair_of_bugs_are_those_of_the_whole_computation(name: str, tap: str):
     """By law."""
@@ -183,9 +188,9 @@ def test_a_wide_search_begins_from_both_ends(monkeypatch: pytest.MonkeyPatch):
         asked.append(candidates)
         return SimpleNamespace(sets=lambda: [frozenset(known.values())])
 
-    monkeypatch.setattr(narrow.BothEnds, "of", of)
+    monkeypatch.setattr(by_few_tokens.BothEnds, "of", of)
     assert search.near([frozenset()], search.atoms)[0] == frozenset(known.values())
-    monkeypatch.setattr(narrow, "SMALLER", 0.4)
+    monkeypatch.setattr(by_few_tokens, "SMALLER", 0.4)
     search.near([frozenset()], search.atoms)
     least = 0.4 * min(search.fit(frozenset()))
     assert asked[1] == [one for one in asked[0] if search.effect(one, 0, None) >= least] != asked[0]
@@ -289,9 +294,27 @@ def test_a_model_of_real_size_is_left(monkeypatch: pytest.MonkeyPatch):
     assert not Wide.of(trial, piece, []).possible
 
 
-def test_a_layer_with_a_router_is_left():
-    trial, piece = layer_of("gemma4/sparse")
-    assert trial.routers_of(piece) and not Wide.of(trial, piece, []).possible
+@pytest.mark.parametrize(("name", "layer"), [(MODEL, LAYER), ROUTED])
+def test_what_leaves_nothing_of_a_few_tokens_needs_no_stages(
+    name: str, layer: str, monkeypatch: pytest.MonkeyPatch
+):
+    """By witness: behind a router too, where each set that is computed whole is dear."""
+    bugs = ["mask-bool-added", "attn-scale-twice", "rope-applied-to-v"]
+    trial, piece = layer_of(name, bugs, layer=layer)
+    assert bool(trial.routers_of(piece)) == (name != MODEL)
+    beside = ["norm-applied-twice", "gqa-tile-vs-repeat", "v-taken-from-k"]
+    search = Search(trial, piece, atoms_of(trial, piece, [*bugs, *beside]))
+    monkeypatch.setattr(Search, "staged", lambda *_: pytest.fail("not needed"))
+    assert found_by(search) == {*bugs}
+
+
+def test_a_layer_with_a_router_is_left_where_something_stays():
+    """By hand: what comes near may be so by the experts that were chosen."""
+    name, layer = ROUTED
+    trial, piece = layer_of(name, ["mask-bool-added", "attn-scale-twice"], layer=layer)
+    search = Search(trial, piece, atoms_of(trial, piece, ["mask-bool-added"]))
+    assert search.near([frozenset()], search.atoms) == []
+    assert search.from_sure([frozenset()], search.atoms) == []
 
 
 def test_distances_by_hand():

@@ -1,0 +1,55 @@
+"""What a look at a few tokens says of the sets of bugs of one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.both_ends import BothEnds
+from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.settling import Settling
+from lockstep.parity.explaining.searching.wide import Wide
+
+SMALLER = 0.0075  # of the error that is left: beside others a bug may show more
+DEEPEST = 7  # bugs at once inside of one piece
+
+
+@dataclass
+class ByFewTokens(Settling):
+    """The search over a few tokens of one piece, which takes seconds."""
+
+    effort: float = 1.0  # of the usual work: less where other pieces were searched in vain
+    patient: bool = False  # with bugs that nothing shows but others beside them
+
+    def sure(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that leave nothing of a few tokens but noise."""
+        wide, begun = self.wide(known, visible)
+        return wide.sure(begun, DEEPEST - 1) if wide.possible else []
+
+    def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Return the sets that come near to a few tokens; none if that is too much work.
+
+        None behind a router either: of six tokens one may have been sent elsewhere.
+        """
+        wide, begun = self.wide(known, visible)
+        if not wide.possible or self.routed:
+            return []
+        if not self.patient:  # every set of known bugs that show was tried: `among`
+            both = BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort)
+            begun += both.sets()
+        return wide.nearest(begun, DEEPEST - 1)
+
+    def wide(self, known: list[Atoms], visible: Sequence[Atom]) -> tuple[Wide, list[Atoms]]:
+        """Return the search over a few tokens, and the sets that it begins with."""
+        shown = self.distinct(visible, 0, None)
+        least = SMALLER * min(self.fit(frozenset()))
+        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None), self.effort)
+        return wide, [*known, *self.acausal(known, shown)]
+
+    def large(
+        self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None
+    ) -> list[Atom]:
+        return [
+            atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
+        ]
