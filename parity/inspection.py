@@ -15,6 +15,7 @@ LAYER = re.compile(r"\.[0-9]+\.")  # tensors of a layer have its number in their
 PROMPT = 128  # tokens of the run whose memory is estimated, or all that the context has
 FLOAT32 = 4
 HEAD = "lm_head.weight"
+HEADS = ("lm_head", "embed_tokens", "wte")
 # Of these the reference reads the rows of the tokens that it is given, and no others.
 TABLES = ("embed_tokens_per_layer", "wpe")
 OWN_INPUTS = 4  # copies of the inputs that layers of their own get, while they are worked out
@@ -72,8 +73,9 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     """Estimate bytes: the cache of a token, and the peak of a prompt in each package.
 
     The peak is in attention, in the feed-forward part or in the head. The reference holds one
-    matrix at a time, as stored and a tile of it widened, and of a table the rows that it looks up;
-    fast holds all weights, on MLX widened to float32 where they are not packed.
+    matrix at a time, as stored and a tile of it widened; of a dense head tiles alone, and of a
+    table the rows that it looks up. fast holds all weights, on MLX widened to float32 where they
+    are not packed.
     """
     alike = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     cache = getattr(config, "cached_per_token", alike) * FLOAT32
@@ -81,7 +83,7 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
     matrices = {name: t for name, t in stored.items() if len(t.shape) > 1}
     layer = max(unpacking(t) for name, t in matrices.items() if LAYER.search(name))
     outside = [name for name in matrices if not LAYER.search(name) and not looked_up(name, stored)]
-    head = max(unpacking(matrices[name]) for name in outside)
+    head = max(multiplied(name, matrices[name]) for name in outside)
     prompt = min(PROMPT, context_length(config))
     attention, feed_forward, logits = activations(config, prompt)
     own = config.num_hidden_layers * getattr(config, "hidden_size_per_layer_input", 0)
@@ -90,7 +92,7 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
         "tokens": prompt,
         "weights": weights,
         "cache_per_token": cache,
-        "reference": held + max(attention, layer + feed_forward, head + logits),
+        "reference": held + max(attention, layer + feed_forward, head + logits // 2, logits),
         "fast": held + wide + max(attention, feed_forward, logits),
         "cpu": held + held_by_cpu + max(attention, feed_forward, logits),
     }
@@ -99,7 +101,7 @@ def memory(config: Any, stored: dict[str, StoredFormat], weights: int) -> dict[s
 def looked_up(name: str, stored: Collection[str]) -> bool:
     """Tell whether a tensor is a table that nothing multiplies by."""
     module = name.removesuffix(".weight").rpartition(".")[2]
-    return module in TABLES or (HEAD in stored and module in ("embed_tokens", "wte"))
+    return module in TABLES or (HEAD in stored and module in HEADS[1:])
 
 
 def on_device(tensor: StoredFormat) -> int:
@@ -122,6 +124,16 @@ def unpacking(matrix: StoredFormat) -> int:
     """
     *stack, rows, columns = matrix.shape
     return matrix.nbytes // prod(stack) + min(2 * TILE, rows) * columns * FLOAT32
+
+
+def multiplied(name: str, matrix: StoredFormat) -> int:
+    """Return the bytes of what is multiplied outside of the layers; of a dense head tiles alone."""
+    module = name.removesuffix(".weight").rpartition(".")[2]
+    if matrix.packed or module not in HEADS:
+        return unpacking(matrix)
+    rows, columns = matrix.shape
+    stored = 0 if matrix.dtype == "F32" else matrix.nbytes // rows * min(TILE, rows)
+    return stored + min(2 * TILE, rows) * columns * FLOAT32
 
 
 def activations(config: Any, prompt: int) -> tuple[int, int, int]:

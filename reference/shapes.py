@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.stack import Stack
+from lockstep.reference.checkpoint.unread import Unread
 
 Tokens = Annotated[np.ndarray, "B L"]
 Positions = Annotated[np.ndarray, "B L"]
@@ -30,7 +31,7 @@ Scores = Annotated[np.ndarray, "B H L S"]
 Mask = Annotated[np.ndarray, "B 1 L S"]
 Frequencies = Annotated[np.ndarray, "D/2"]
 RowFrequencies = Annotated[np.ndarray, "B D/2"]
-Weight = Annotated[np.ndarray | Packed, "N K"]
+Weight = Annotated[np.ndarray | Packed | Unread, "N K"]
 LoraDown = Annotated[np.ndarray, "R K"]
 LoraUp = Annotated[np.ndarray, "N R"]
 TableDown = Annotated[np.ndarray, "R E"]

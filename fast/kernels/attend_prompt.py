@@ -32,7 +32,7 @@ from lockstep.fast.kernels.scalar_sums import MANY, summing
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
-FOUR = 4  # numbers, of which heads have whole ones
+FOUR = 4  # numbers: heads of no whole fours go another way
 # Keys that pass by at a time, counted from the first: so chunks of two tokens and more, over
 # floats, change no bit.
 BLOCK = 512

@@ -61,8 +61,13 @@ def alone(path: Path) -> Iterator[None]:
         with suppress(OSError):
             file = held.enter_context(path.open("wb"))
             if locked(file):  # let go by hand: a process that was forked off has the file too
-                held.callback(fcntl.flock, file, fcntl.LOCK_UN)
+                held.callback(let_go, file)
         yield
+
+
+def let_go(file: Any) -> None:
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def locked(file: Any) -> bool:

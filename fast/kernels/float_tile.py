@@ -33,6 +33,7 @@ def put_sixteen(
     """Write the products of four tokens with four rows to `out` (4, 4), over `count` columns.
 
     Rows begin with the tile, and lie `apart`; tokens begin at a place of x, and lie `far` apart.
+    All are float32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -43,25 +44,25 @@ def put_sixteen(
         first = Place(context, builder, kinds[0], tile, start)
         rows = [first.after(apart, row) for row in range(FOUR)]
         products = Place(context, builder, kinds[6], out, start)
-        for place, product in enumerate(multiplied(tokens, rows, count)):
+        for place, product in enumerate(products_of(tokens, rows, count)):
             builder.store(product, products.pointer(FLOAT, place))
         return context.get_dummy_value()
 
     return types.void(tile, types.intp, x, types.intp, types.intp, types.intp, out), generate
 
 
-def multiplied(tokens: list[Place], rows: list[Place], count: Any) -> list[Any]:
+def products_of(tokens: list[Place], rows: list[Place], count: Any) -> list[Any]:
     """Return each token's products with all rows, one token after another."""
     some, lanes = AT_ONCE
     products = []
     for token in range(0, FOUR, some):
         ours = tokens[token : token + some]
         parts = [summed(ours, rows, count, begin, lanes) for begin in range(0, WIDTH, lanes)]
-        products += [total(rows[0].builder, list(part)) for part in zip(*parts, strict=True)]
+        products += [of_all_lanes(rows[0].builder, list(part)) for part in zip(*parts, strict=True)]
     return products
 
 
-def total(builder: Any, parts: list[Any]) -> Any:
+def of_all_lanes(builder: Any, parts: list[Any]) -> Any:
     """Add up a product's sums, as `lanes.total` does."""
     return halves_added(builder, beside(builder, parts), builder.fadd)
 

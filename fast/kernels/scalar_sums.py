@@ -30,7 +30,7 @@ def summing(many: int, *, fresh: bool) -> Callable[..., Any]:
         """Write sums of `count` products, each sixteen neighbours of `out`, from a place on.
 
         The lanes of the products lie one behind another. Their scalars begin at a place, and lie
-        `along` behind each other; those of the next sum lie `apart`.
+        `along` behind each other; those of the next sum lie `apart`. All are float32.
         """
         given = (lanes, types.intp, scalars, *[types.intp] * 3, out, types.intp)
         return types.void(*given), partial(of_sums, many, fresh)

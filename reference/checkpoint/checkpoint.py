@@ -143,7 +143,8 @@ class Checkpoint:
         Any other is read whole. Raises as `tensor` does, once rows are asked for.
         """
         stored, source = self.stored(name), self.source(name)
-        if stored.packed or source.transposed or source.stacked:
+        by_rows = not (source.transposed or source.stacked or source.half is not None)
+        if stored.packed or not by_rows:
             return self.tensor(name)
         dtype = numpy_dtype(stored.dtype)
         return Unread(stored.shape, dtype, lambda start, stop: self.tensor_rows(name, start, stop))

@@ -13,8 +13,8 @@ import numpy as np
 class Unread:
     """A dense matrix (rows, columns), of which `matrix[4:8]` brings these rows and no others.
 
-    It stands where `linear` takes an array. Nothing is kept. NumPy's functions read it whole, as
-    does `astype`.
+    It stands where `linear` takes an array, and gives slices without a step. Nothing is kept.
+    NumPy's functions read it whole, as does `astype`.
     """
 
     shape: tuple[int, ...]

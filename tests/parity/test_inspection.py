@@ -64,7 +64,9 @@ def test_formats_are_told_by_tensor_and_by_kind(packed):
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[8192, 400], ids=["wide-head", "small-head"])
+@pytest.fixture(
+    scope="module", params=[40_000, 8192, 400], ids=["long-head", "wide-head", "small-head"]
+)
 def medium(request, tmp_path_factory) -> Path:
     """A random model of several million parameters in bfloat16."""
     checkpoint = open_checkpoint(MODELS / "untied_float32")

@@ -77,7 +77,7 @@ class RankCheckpoint:
         return stacked([self._matrix(name, index) for index in range(shape[0])])
 
     def matrix(self, name: str) -> np.ndarray | Packed:
-        """Read this rank's part of a matrix, which is small."""
+        """Read this rank's part of a matrix, all of it at once."""
         return self.tensor(name)
 
     def stack(self, name: str) -> Stack:
