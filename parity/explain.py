@@ -34,6 +34,7 @@ from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.verdict import decide
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
+from lockstep.parity.explaining.other_model import other_model
 from lockstep.parity.explaining.room import seem_moved, with_room
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.explaining.said.error_shape import shape_of_error
@@ -50,6 +51,7 @@ from lockstep.parity.graph.graph import Piece
 from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
+Doubt = Callable[[str], None]
 FARTHER = "below a rounding: bits that a known bug would turn are turned, but more than by any"
 
 
@@ -66,6 +68,7 @@ def explain(
     weights: str | Path | None = None,
     faults: Iterable[Fault | Mistake] | None = None,
     progress: Progress = lambda name: None,
+    doubt: Doubt = lambda line: None,
 ) -> Diagnosis:
     """Return every bug that a port has, from what it dumped in a prefill, and in steps after it.
 
@@ -74,7 +77,7 @@ def explain(
     `chat`), which those are judged by. `dtype` is what the port computed in where its values do not
     show it, `names` a map file for names of its own. `config` and `weights` are files of the port;
     they are compared before any activation is. `faults` are the bugs to think of, if not the whole
-    catalogue.
+    catalogue. `doubt` is called if the dump seems to be of another checkpoint, before the search.
     Raises: InputError if a file is bad, the prompt unknown, or nothing in it can be compared.
     """
     began = time.perf_counter()
@@ -89,7 +92,7 @@ def explain(
     chain = Chain(model, dump, tokens=tokens, prompt=prompt, chat=chat, names=names, known=known)
     chain.before(result)
     if dump.shapes:
-        inside(model, dump, tokens, dtype, names, known, result, progress, some)
+        inside(model, dump, tokens, dtype, names, known, result, progress, doubt, some)
     chain.behind(result)
     result.seconds = time.perf_counter() - began
     return result
@@ -104,6 +107,7 @@ def inside(
     faults: Iterable[Fault | Mistake] | None,
     result: Diagnosis,
     progress: Progress,
+    doubt: Doubt,
     some: Excerpt | None = None,
 ) -> None:
     """Judge the tensors of a dump; `some` says which tokens of the prompt it has, if not all."""
@@ -113,6 +117,9 @@ def inside(
         read = read_some(model, dump, some, tokens, names)
         graph, sides = read.graph, read.sides
     shapes = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
+    if some is None and names is None:
+        for line in other_model(sides, shapes, model.checkpoint.path.name):
+            doubt(line)
     result.dtype, found_out = (dtype, []) if dtype else port_dtype(sides, shapes)
     every = catalogue() if faults is None else faults
     known = ways_of(dump).ordered([one for one in every if isinstance(one, Fault)])

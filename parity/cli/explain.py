@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from lockstep.parity.cli.arguments import add_adapter, add_ignore_config, ids
-from lockstep.parity.cli.output import emit
+from lockstep.parity.cli.output import emit, warn
 from lockstep.parity.cli.ranks import add_dumps_of_ranks, dumps_of_ranks
 
 HELP = "name every bug of a port, from one dump"
@@ -48,7 +48,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from lockstep.parity.before.other_model import other_model
     from lockstep.parity.cli.loading import load
     from lockstep.parity.dumps.dump import open_dump
     from lockstep.parity.explain import explain
@@ -60,12 +59,7 @@ def run(options: Namespace) -> int:
     ranks = dumps_of_ranks(options, options.dump)
     dump = ranks[0] if ranks else check_whole(open_dump(options.dump, words=True))
     require_reference(options.model, "explain", "diff LEFT DUMP --model does not")
-
-    def doubt(checkpoint: Any) -> list[str]:
-        named = options.map is None and not ranks
-        return other_model(dump.shapes, checkpoint) if named else []
-
-    model = load(options, "reference", "float32", doubt=doubt)
+    model = load(options, "reference", "float32")
     told: dict[str, Any] = {
         "tokens": options.tokens,
         "prompt": options.prompt,
@@ -81,6 +75,7 @@ def run(options: Namespace) -> int:
 
             found = explain_ranks(model, ranks, path=options.dump, progress=progress, **told)
         else:
+            told["doubt"] = lambda line: warn([line])
             found = explain(model, dump, progress=progress, **told)
     emit(options, found.to_json, lambda: report(found))
     return 0 if found.verdict == "clean" else 1

@@ -1,7 +1,6 @@
 """From the arguments of a command to a model and its tokens."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from typing import Any
 
 from lockstep.parity.cli.output import counted, warn
@@ -10,14 +9,10 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
 
 
-def load(
-    options: Namespace, backend: str, dtype: str, checkpoint: Any = None,
-    *, doubt: Callable[[Any], list[str]] = lambda checkpoint: [],
-) -> Any:  # fmt: skip
-    """Load MODEL on a backend, and say once what its files made remarkable, in one line.
+def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -> Any:
+    """Load MODEL on a backend, and say once what its files made remarkable.
 
-    A `checkpoint` of it that is open already is taken as it is. What a command has to `doubt` of
-    it is said first.
+    A `checkpoint` of it that is open already is taken as it is.
     """
     from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
@@ -35,7 +30,7 @@ def load(
 
         chosen = backend_named(backend, dtype=dtype, device=None, activations=activations)
         model = load_fast(options, checkpoint, adapter, chosen, dtype)
-    doubts = doubt(model.checkpoint) + half_precision(model) + cache_doubts(options, model)
+    doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model
 

@@ -58,6 +58,9 @@ def test_a_dump_of_another_checkpoint_is_doubted_in_a_line(lockstep, tmp_path):
     said = lockstep("explain", MODEL, saved(tmp_path / "port.safetensors", some))
     assert said.err.startswith("lockstep: warning: 2 of 3 taps of the dump are none of ")
     assert said.err.count("\n") == 1 and said.code == 1
+    (tmp_path / "map").write_text("logits: logits\n")
+    mapped = lockstep("explain", MODEL, tmp_path / "port.safetensors", "--map", tmp_path / "map")
+    assert (mapped.err, mapped.code) == ("", 1)
 
 
 def test_what_has_no_name_exits_with_1(lockstep, tmp_path):

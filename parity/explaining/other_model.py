@@ -1,0 +1,38 @@
+"""Whether a dump seems to be of another model than the one that it is compared with."""
+
+from collections.abc import Mapping
+
+from lockstep.parity.explaining.steps.steps import Joined
+from lockstep.parity.naming.names import CACHED, is_tap
+
+Shape = tuple[int, ...]
+BY_LENGTH = (".scores", ".probs")  # whose last axis is no width
+
+
+def other_model(sides: Joined, wanted: Mapping[str, Shape], model: str) -> list[str]:
+    """Return a doubt if most taps that a dump is found to have are none of the model's, or too
+    wide; `wanted` has those of the model with their shapes.
+
+    A bug spoils some shapes; what fits in fewer than half of all is another checkpoint's. The
+    search for bugs would take long, and find none that are true. Where nothing fits there is
+    nothing to search.
+    """
+    found = {tap: sides.dump.shapes[name] for tap, name in sides.names.items() if is_tap(tap)}
+    wrong = [tap for tap in found if not fits(tap, sides, wanted)]
+    if not len(found) < 2 * len(wrong) < 2 * len(found):
+        return []
+    first = f"the first is {sides.names[wrong[0]]} {[*found[wrong[0]]]}"
+    return [
+        f"{len(wrong)} of {len(found)} taps of the dump are none of {model}, or of another width, "
+        f"{first}: is it the checkpoint that was ported?"
+    ]
+
+
+def fits(tap: str, sides: Joined, wanted: Mapping[str, Shape]) -> bool:
+    """Say whether a model has the tap in a shape that moves lead to, or a multiple of its width."""
+    if tap not in sides.parts:
+        return tap.endswith(CACHED)
+    if tap.endswith(BY_LENGTH) or sides.fits(tap, wanted[tap], 0):
+        return True
+    width = wanted[tap][-1]
+    return any(size and size % width == 0 for size in sides.dump.shapes[sides.names[tap]])

@@ -1,0 +1,100 @@
+"""A dump of another checkpoint is doubted before it is searched for bugs. By hand, and by law."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.other_model import other_model
+from lockstep.parity.explaining.steps.steps import read_passes
+from lockstep.parity.naming.llama_cpp import LAYER, PARTS, WHOLE
+from lockstep.parity.naming.plan import known_taps
+from tests.parity.explaining.ports import dumped, model_of
+from tests.parity.explaining.test_own_ways import in_nano_names
+
+MODELS = ("gemma4/sparse", "models/untied_float32", "gpt2/original", "qwen3_moe/fused")
+LLAMA, GPT2 = "models/untied_float32", "gpt2/original"
+
+
+def taps_of(name, length=20):
+    """Return taps of a model: their shapes are what is asked for, so they hold random numbers."""
+    draw = np.random.default_rng(0).standard_normal
+    shapes = known_taps(model_of(name).checkpoint, length=length)
+    return {tap: draw(shape, np.float32) for tap, shape in shapes.items()}
+
+
+def doubted(name, taps):
+    """Return the doubts of a dump, aligned with a model as `explain` does it."""
+    graph, sides = read_passes(model_of(name), dumped(taps, name), None, None)
+    wanted = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
+    return other_model(sides, wanted, name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_s_own_taps_are_not_doubted(name):
+    assert doubted(name, taps_of(name)) == []
+
+
+def test_a_right_port_under_the_names_of_llama_cpp_is_not_doubted():
+    """What `wqkv` and `inpL` mean, GPT-2's own table says; Llama's has other taps for some."""
+    taps, parts = taps_of(GPT2), {part: name for name, part in PARTS["gpt2"].items()}
+    named = {tap: taps[tap] for tap in WHOLE["gpt2"].values()}
+    theirs = {name: named[tap] for name, tap in WHOLE["gpt2"].items()}
+    for layer in range(model_of(GPT2).config.num_hidden_layers):
+        stem = f"{LAYER['gpt2']}.{layer}"
+        for part, name in parts.items():
+            theirs[f"{name}-{layer}"] = taps[f"{stem}.{part}".rstrip(".")]
+    assert doubted(GPT2, theirs) == []
+
+
+def test_a_fork_of_nanogpt_is_not_doubted():
+    assert doubted(LLAMA, in_nano_names(taps_of(LLAMA))) == []
+
+
+@pytest.mark.parametrize("layout", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=["B L H D", "B H L D"])
+def test_heads_that_were_split_are_not_doubted(layout):
+    """By hand: heads of 20, none of which is as wide as what they make up."""
+    taps = taps_of(LLAMA)
+    split = {
+        tap: value.reshape(*value.shape[:2], -1, 20).transpose(layout)
+        for tap, value in taps.items() if tap.endswith(("q_proj", "k_proj", "v_proj"))
+    }  # fmt: skip
+    assert doubted(LLAMA, split | {"logits": taps["logits"]}) == []
+
+
+@pytest.mark.parametrize("pair", [*pairwise(MODELS[:3])])
+def test_those_of_another_are(pair):
+    dumped, ported = pair
+    assert doubted(ported, taps_of(dumped))
+    assert doubted(dumped, taps_of(ported))
+
+
+def test_a_bug_that_spoils_shapes_is_no_other_model():
+    """Half of the heads, everywhere: all that is made of them is too narrow, the rest fits."""
+    narrow = {tap: value[..., : value.shape[-1] // 2 + 1] if "self_attn" in tap else value
+              for tap, value in taps_of(LLAMA).items()}  # fmt: skip
+    assert doubted(LLAMA, narrow) == []
+
+
+def narrow_ones(count, of):
+    """Return taps as wide as the stream, a few of them too narrow by one."""
+    wide = {tap: value for tap, value in taps_of(LLAMA).items() if value.shape[-1] == 48}
+    return {tap: value[..., :-1] if number < count else value
+            for number, (tap, value) in enumerate([*wide.items()][:of])}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "wrong"),
+    [(2, 4, False), (2, 5, False), (3, 5, True), (3, 6, False), (4, 6, True), (3, 3, False)],
+)
+def test_more_than_half_but_not_all_are_doubted(count, of, wrong):
+    assert bool(doubted(LLAMA, narrow_ones(count, of))) == wrong
+
+
+def test_the_doubt_says_how_many_and_which_first():
+    """By hand: of three taps two have no multiple of the width that they should have."""
+    taps = taps_of(LLAMA)
+    wrong = {tap: taps[tap][..., :-1] for tap in ("logits", "model.norm")}
+    (line,) = doubted(LLAMA, wrong | {"model.layers.0": taps["model.layers.0"]})
+    assert line.startswith(f"2 of 3 taps of the dump are none of {LLAMA}, or of another width, ")
+    assert f"the first is logits {[*wrong['logits'].shape]}: is it" in line
