@@ -33,9 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from lockstep.parity.faults.left_out import left_out
 
-    word = options.id or ""
-    if not is_id(word) and about(word):
-        emit(options, lambda: everything(word), lambda: listed(word))
+    word = options.id
+    if word is None or (word and about(word) and not is_id(word)):
+        list_those(options, word or "")
     elif word in left_out():
         reason = left_out()[word]
         emit(
@@ -46,6 +46,15 @@ def run(options: Namespace) -> int:
     else:
         show_one(options)
     return 0
+
+
+def list_those(options: Namespace, word: str) -> None:
+    """List the entries about a word. Raises: InputError if a model is named to plant them in."""
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.model is not None:
+        raise InputError("--model", "plants one bug: give its whole ID")
+    emit(options, lambda: everything(word), lambda: listed(word))
 
 
 def show_one(options: Namespace) -> None:
@@ -96,7 +105,7 @@ def wanted(id: str) -> Fault | Mistake:
     if id in faults:
         return faults[id]
     known = [*faults, *left_out()]
-    near = get_close_matches(id, known, n=3) or [one for one in left_out() if id in one][:3]
+    near = get_close_matches(id, known, n=3) or [*left_out_about(id)][:3] * bool(id)
     hint = f"near it: {', '.join(near)}" if near else "`lockstep faults` lists them"
     raise InputError("faults", f"no class of bugs is called {show(id)}; {hint}")
 
@@ -120,6 +129,18 @@ def about(word: str) -> list[Any]:
     return [one for one in entries() if word == one.family or word in one.id]
 
 
+def left_out_about(word: str) -> dict[str, tuple[str, str]]:
+    """Return family and reason of what is left out of it, or of the family, by id."""
+    from lockstep.parity.faults.left_out import LEFT_OUT
+
+    return {
+        id: (family, reason)
+        for family, some in LEFT_OUT.items()
+        for id, reason in some.items()
+        if word == family or word in id
+    }
+
+
 def model_of(options: Namespace) -> Any:
     """Load the model that a bug is planted in."""
     from pathlib import Path
@@ -133,15 +154,11 @@ def model_of(options: Namespace) -> Any:
 
 def everything(word: str = "") -> dict[str, Any]:
     """Return the catalogue, with what is left out; of a word, what that is about."""
-    from lockstep.parity.faults.left_out import LEFT_OUT
-
     return {
         "faults": [entry(fault) for fault in about(word)],
         "left_out": [
             {"id": id, "family": family, "reason": reason}
-            for family, some in LEFT_OUT.items()
-            for id, reason in some.items()
-            if word == family or word in id
+            for id, (family, reason) in left_out_about(word).items()
         ],
     }
 
@@ -160,12 +177,11 @@ def entry(fault: Fault | Mistake) -> dict[str, Any]:
 
 def listed(word: str = "") -> str:
     """List entries by family: what is wrong, in a line."""
-    from lockstep.parity.faults.left_out import left_out
-
     rows = [("family", "id", "wrong")]
     rows += [(fault.family, fault.id, fault.wrong) for fault in about(word)]
     classes = counted(len(rows) - 1, "class", "classes")
-    besides = "" if word else f", {len(left_out())} are known besides"
+    left = len(left_out_about(word))
+    besides = f", {left} {'is' if left == 1 else 'are'} known besides" if left else ""
     return f"{table(rows)}\n\n{classes} can be planted{besides}; `lockstep faults ID` tells of one"
 
 
