@@ -12,8 +12,9 @@ from lockstep.parity.explaining.said import report as explained
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.judging.judge import LIMITS
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.grouping import LAYER, grouped, named
 from lockstep.parity.plugin.shelf import shown
-from lockstep.parity.reports.terminal import LAYER, figure, grouped, named
+from lockstep.parity.reports.terminal import figure
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
 WIDTH = 96
@@ -105,7 +106,7 @@ def of_golden(result: Result, dtype: str, how: str) -> str:
     return printable("\n".join(lines))
 
 
-def fixes(found: Diagnosis) -> str:
+def folded_fixes(found: Diagnosis) -> str:
     return "\n".join(folded(line, WIDTH) for line in explained.fixes(found).splitlines())
 
 
@@ -120,7 +121,7 @@ def of_diagnosis(found: Diagnosis, first: Tap | None, whole: Result | None, dtyp
     """Return the text of a port that is not clean: its bugs with their fixes, then the figures."""
     rows = [("first wrong", named(first.name)), *about(first, dtype)] if first else []
     rows += around(first, whole)[:1] if first and whole else []
-    parts = [explained.headline(found), explained.files(found), fixes(found)]
+    parts = [explained.headline(found), explained.files(found), folded_fixes(found)]
     parts += [unknowns(found), laid_out(rows)]
     again = f"lockstep explain {escape(found.model)} {clip_end(escape(found.dump), 200)}"
     parts.append(f"more: {again}" if found.dump and "/" in found.dump else "")

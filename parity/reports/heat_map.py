@@ -9,10 +9,10 @@ from itertools import groupby
 
 from lockstep.parity.cli.output import counted
 from lockstep.parity.judging.result import Tap
+from lockstep.parity.naming.grouping import LAYER
 from lockstep.parity.naming.names import parted
 from lockstep.parity.reports.markup import Markup, join, tag
 from lockstep.parity.reports.summary import figure, plain
-from lockstep.parity.reports.terminal import LAYER
 
 MOST_COLUMNS, MOST_ROWS = 60, 600
 WRONG = ("diverged", "differs")

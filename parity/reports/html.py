@@ -11,12 +11,12 @@ import hashlib
 from pathlib import Path
 
 from lockstep.parity.cli.output import counted
+from lockstep.parity.naming.grouping import groups
 from lockstep.parity.reports.document import Document
 from lockstep.parity.reports.heat_map import Grid, Shade, accumulated, grids, heat_map, own
 from lockstep.parity.reports.markup import Markup, mono, prose, tag
 from lockstep.parity.reports.summary import Fix, figure, fixes, headline, sentence
 from lockstep.parity.reports.tap_cards import card
-from lockstep.parity.reports.terminal import groups
 
 MOST_CARDS, MOST_FIXES, MOST_LINES = 4000, 200, 400
 WRONG = ("diverged", "differs")

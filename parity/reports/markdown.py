@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from lockstep.parity.cli.output import printable
+from lockstep.parity.naming.grouping import groups
 from lockstep.parity.reports.document import Document
 from lockstep.parity.reports.summary import Fix, figure, fixes, headline, plain, sentence
-from lockstep.parity.reports.terminal import groups
 
 MOST_FIXES, MOST_ROWS, MOST_NAMES = 30, 40, 30
 MARKS = re.compile(r"([\`*{}\[\]<>!|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")

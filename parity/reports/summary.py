@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.said.diagnosis import STAGES, Named
 from lockstep.parity.judging.result import Tap
+from lockstep.parity.naming.grouping import LAYER, kind, layers_said
 from lockstep.parity.reports.document import Document
-from lockstep.parity.reports.terminal import LAYER, kind
 
 WRONG = ("diverged", "differs")
-LISTED = 8  # names in a sentence
 NO_ORACLE = "without --model, own and inherited error are not told apart: begin with the first"
 
 
@@ -85,7 +84,7 @@ def of_fault(fault: Named) -> Fix:
         why.append(("runner-up", f"{rival['id']}, which leaves {figure(rival['residual'])}"))
     if fault.also_fits:
         why.append(("fits as well", ", ".join(fault.also_fits)))
-    return Fix(fault.id, layers(fault.layers), fault.fix, tuple(row for row in why if row[1]),
+    return Fix(fault.id, layers_said(fault.layers), fault.fix, tuple(row for row in why if row[1]),
                tuple(fault.taps), fault.confidence)  # fmt: skip
 
 
@@ -122,7 +121,7 @@ def of_tap(taps: Sequence[Tap], text: str) -> Fix:
     if first.gain is not None and first.cosine is not None:
         why.append(("gain, cosine", f"{first.gain:.6g}, {first.cosine:.6g}"))
     title = first.name if len(taps) == 1 else kind(first.name)
-    return Fix(title, layers(sorted({*found})), text, tuple(row for row in why if row[1]),
+    return Fix(title, layers_said(sorted({*found})), text, tuple(row for row in why if row[1]),
                tuple(tap.name for tap in taps))  # fmt: skip
 
 
@@ -130,21 +129,6 @@ def layer_of(name: str) -> str | None:
     """Return the number of a tap's layer, at most nine digits of it."""
     found = LAYER.match(name)
     return found[1].rpartition(".")[2][:9] if found else None
-
-
-def layers(numbers: Sequence[int]) -> str:
-    """Return `layers 0-3, 7`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    if not runs:
-        return ""
-    text = ", ".join("-".join(map(str, run)) for run in runs[:LISTED])
-    more = f" and {len(runs) - LISTED} more" if len(runs) > LISTED else ""
-    return f"layer{'s' if len(numbers) > 1 else ''} {text}{more}"
 
 
 def figure(value: float | None) -> str:

@@ -1,16 +1,11 @@
 """A comparison as a person reads it: the verdict, where it parts, and a line a layer."""
 
-import re
-from collections.abc import Iterable
-
 from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.grouping import LAYER, grouped, named
 from lockstep.parity.naming.names import is_tap
-from lockstep.reference.checkpoint.errors import clip_end, escape
+from lockstep.reference.checkpoint.errors import escape
 
-PLACE = r"(?:model\.layers|transformer\.h)\.[0-9]+"  # of a layer among the modules
-LAYER = re.compile(rf"((?:step\.[0-9]+/)?{PLACE})(\.|$)")
-LISTED = 6  # names in a list
 LONGEST = 120  # lines of the table; beyond, only what is wrong is shown
 WRONG = ("diverged", "differs")
 
@@ -120,34 +115,6 @@ def unjudged(result: Result) -> list[str]:
         names, why = grouped([tap.name for tap in open_]), escape(open_[0].place or "")
         lines.append(f"{counted(open_, 'tap')} not judged: {names}: {why}")
     return lines
-
-
-def kind(name: str) -> str:
-    """Return a tap's name for all layers and steps: model.layers.*.mlp.act_fn."""
-    bare = re.sub(r"^step\.[0-9]+/", "", name)
-    return re.sub(rf"^{PLACE}", lambda found: found[0].rpartition(".")[0] + ".*", bare)
-
-
-def groups(names: Iterable[str]) -> list[tuple[str, int]]:
-    """Return names, those of all layers and steps together, with how many each stands for.
-
-    A name that is alone of its kind stays whole: it says which layer it is of.
-    """
-    kinds: dict[str, list[str]] = {}
-    for name in names:
-        kinds.setdefault(kind(name), []).append(name)
-    return [(name if len(of) > 1 else of[0], len(of)) for name, of in kinds.items()]
-
-
-def grouped(names: list[str]) -> str:
-    """Return names, those of all layers and steps together: model.layers.*.mlp.act_fn (4)."""
-    parts = [named(name) + f" ({count})" * (count > 1) for name, count in groups(names)]
-    more = len(parts) - LISTED
-    return ", ".join(parts[:LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def named(name: str) -> str:
-    return clip_end(escape(name[:200]), 80)
 
 
 def figure(value: float | None) -> str:

@@ -9,9 +9,10 @@ from lockstep import fast, reference
 from lockstep.parity.check import check
 from lockstep.parity.generating.generation import own_dtype
 from lockstep.parity.inspection import inspection
+from lockstep.parity.naming.grouping import kind
 from lockstep.parity.naming.names import is_tap, tap_named
 from lockstep.parity.replaying.taps import taps_of
-from lockstep.parity.reports.terminal import kind, report
+from lockstep.parity.reports.terminal import report
 
 WITNESSES = Path(__file__).parents[1] / "witnesses"
 FOLDERS = [

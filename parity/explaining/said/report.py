@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lockstep.parity.cli.output import counted, printable, table
 from lockstep.parity.explaining.said.diagnosis import IDS, STAGES, Diagnosis, Named, Unexplained
-from lockstep.parity.reports.summary import layers
-from lockstep.parity.reports.terminal import grouped
+from lockstep.parity.naming.grouping import grouped, layers_said
 from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
@@ -66,7 +65,7 @@ def fixes(found: Diagnosis) -> str:
 
 
 def layers_of(fault: Named) -> str:
-    return f" ({layers(fault.layers)})" if fault.layers else ""
+    return f" ({layers_said(fault.layers)})" if fault.layers else ""
 
 
 def remark(one: Named) -> str:

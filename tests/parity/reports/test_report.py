@@ -5,7 +5,8 @@ import re
 import pytest
 
 from lockstep.parity.judging.result import Result, Tap
-from lockstep.parity.reports.terminal import LONGEST, groups, report
+from lockstep.parity.naming.grouping import groups
+from lockstep.parity.reports.terminal import LONGEST, report
 
 HOSTILE = [
     "\x1b[2J\x1b[31mred",

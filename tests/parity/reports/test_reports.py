@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Named, Unexplained
 from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.naming.grouping import layers_said
 from lockstep.parity.reports import document, heat_map, summary
 from lockstep.parity.reports.fields import PROSE
 from lockstep.parity.reports.github import escaped
@@ -159,9 +160,9 @@ def test_every_heading_of_a_table_says_what_it_heads(diagnosed):
 
 
 def test_layers_in_runs():
-    assert summary.layers([]) == ""
-    assert summary.layers([7]) == "layer 7"
-    assert summary.layers([0, 1, 2, 5, 7, 8]) == "layers 0-2, 5, 7-8"
+    assert layers_said([]) == ""
+    assert layers_said([7]) == "layer 7"
+    assert layers_said([0, 1, 2, 5, 7, 8]) == "layers 0-2, 5, 7-8"
 
 
 @pytest.mark.parametrize(

@@ -30,3 +30,17 @@ def test_a_fix_is_one_line_and_a_long_list_of_layers_is_said_in_ranges():
     lines = report(Diagnosis(dump="port", model="model", faults=[bug])).splitlines()
     assert lines[4] == f"  1. a-bug (layers 0-27, 40): {fix.strip()}"
     assert "seen at     model.layers.*.mlp (29)" in lines
+
+
+def test_a_bug_of_steps_alone_is_not_said_to_be_the_prompt_s():
+    def seen_at(*taps):
+        bug = Named("a-bug", None, [*taps], [], 0.99, 0.5, 0.0, 1e-7, None, [], "")
+        lines = report(Diagnosis(dump="port", model="model", faults=[bug])).splitlines()
+        return next(line.split(maxsplit=2)[2] for line in lines if line.startswith("seen at"))
+
+    assert seen_at("step.1/logits", "step.2/logits") == "step.*/logits (2)"
+    assert seen_at("logits", "step.1/logits", "step.2/logits") == "logits (3)"
+    stem = "model.layers.{}.self_attn.o_proj"
+    same = [f"step.2/{stem.format(layer)}" for layer in (0, 1)]
+    assert seen_at(*same) == f"step.2/{stem.format('*')} (2)"
+    assert seen_at(same[0]) == same[0]
