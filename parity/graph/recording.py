@@ -34,7 +34,8 @@ class Named:
     def tensor(self, name: str) -> np.ndarray:
         return self.noted(blank(*self.checkpoint.stored(name).shape), Tensor(name))
 
-    matrix = tensor
+    def matrix(self, name: str) -> np.ndarray:
+        return self.tensor(name)
 
     def tensor_at(self, name: str, rows: list[int]) -> np.ndarray:
         shape = len(rows), *self.checkpoint.stored(name).shape[1:]

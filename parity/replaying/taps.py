@@ -50,7 +50,8 @@ class Shapes:
     def tensor(self, name: str) -> np.ndarray:
         return blank(*self.checkpoint.stored(name).shape)
 
-    matrix = tensor
+    def matrix(self, name: str) -> np.ndarray:
+        return self.tensor(name)
 
     def tensor_part(
         self, name: str, rows: Spans | None, columns: Spans | None, *, matrix: int = 0

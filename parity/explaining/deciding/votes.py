@@ -142,7 +142,7 @@ class Ballot:
 
         A bug that turns nearly every bit hides that, so its own bits may show it too. In several
         layers a single rounding turns the bits of all later tokens: there it shows only where right
-        ones give few bits of any token, and with the bug half of the others are the port's.
+        ones give few of all bits, and with the bug half of the others are the port's.
         """
         here = atoms(hypothesis, piece)
         wrong, right = self.calls(piece, here), self.calls(piece)
