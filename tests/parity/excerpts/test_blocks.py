@@ -70,7 +70,7 @@ def test_no_matrix_is_larger_than_a_block(dense, tmp_path, small):
     one, other = open_dump(tmp_path / "x"), open_dump(tmp_path / "y")
     for name in one.shapes:
         if not name.startswith("step"):
-            assert np.allclose(one.read(name), other.read(name), rtol=1e-5, atol=1e-6)
+            assert np.allclose(one.read(name), other.read(name), rtol=1e-5, atol=1e-5)
 
 
 def test_a_sketch_is_made_by_blocks_where_scores_are_left_out(dense, tmp_path, small):

@@ -97,8 +97,9 @@ def test_the_oracle_reads_one_expert_at_a_time(name, monkeypatch):
         return whole(self, path)
 
     def tensor_rows(self, path, start, stop):
-        assert stop == start + 1
-        seen.append((path, start))
+        if ".experts." in path:
+            assert stop == start + 1
+            seen.append((path, start))
         return rows(self, path, start, stop)
 
     monkeypatch.setattr(Checkpoint, "tensor", tensor)
