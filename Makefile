@@ -52,7 +52,7 @@ test: lint ## lint, then every test that needs no peer (under ten minutes)
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver
 	@tests/debian-packages.sh elixir g++ rustc
-	$(BIN)/python -m pytest tests/peers
+	$(BIN)/python -m pytest tests/peers -n auto --maxprocesses 4 --dist worksteal
 
 # The figures of docs/parity/proof.md. A run that was stopped goes on: it is in the file. A sample:
 # make proof PROOF='--minutes 20'
