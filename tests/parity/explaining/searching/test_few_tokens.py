@@ -196,6 +196,32 @@ def test_a_wide_search_begins_from_both_ends(monkeypatch: pytest.MonkeyPatch):
     assert asked[1] == [one for one in asked[0] if search.effect(one, 0, None) >= least] != asked[0]
 
 
+def test_what_comes_near_goes_on_from_what_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
+    """By law: both together look at no set twice, and at no more than one may."""
+    most, at_once = 1000, 100
+    for name, value in (("MOST", most), ("LEAST", 1), ("TOGETHER", at_once)):
+        monkeypatch.setattr(module, name, value)
+    search = search_of([])
+    size = search.trial.dumped[search.piece.target].shape
+    search.trial.dumped[search.piece.target] = np.random.default_rng(5).normal(size=size)
+    search.trial.forget()
+    asked: list[Atoms] = []
+    values = FewTokens.values
+
+    def asking(self: FewTokens, some: Sequence[Atoms]) -> list[np.ndarray | None]:
+        found = values(self, some)
+        asked.extend(one for one, value in zip(some, found, strict=True) if value is not None)
+        return found
+
+    monkeypatch.setattr(FewTokens, "values", asking)
+    assert search.sure([frozenset()], search.atoms) == []
+    assert module.BEFORE * most < len(asked) <= module.BEFORE * most + at_once
+    before = len(asked)
+    assert search.near([frozenset()], search.atoms) == []
+    assert not {*asked[:before]} & {*asked[before:]}
+    assert before < len(asked) <= most + at_once
+
+
 def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.MonkeyPatch):
     """By hand: alone it comes nearest; beside the two that it stood for it is one too many."""
     decoy, one, two = (Atom(Hypothesis(None, id, "", 0, HERE), HERE) for id in "xab")  # pyright: ignore[reportArgumentType]
@@ -308,13 +334,16 @@ def test_what_leaves_nothing_of_a_few_tokens_needs_no_stages(
     assert found_by(search) == {*bugs}
 
 
-def test_a_layer_with_a_router_is_left_where_something_stays():
+def test_a_layer_with_a_router_is_left_where_something_stays(monkeypatch: pytest.MonkeyPatch):
     """By hand: what comes near may be so by the experts that were chosen."""
     name, layer = ROUTED
     trial, piece = layer_of(name, ["mask-bool-added", "attn-scale-twice"], layer=layer)
     search = Search(trial, piece, atoms_of(trial, piece, ["mask-bool-added"]))
     assert search.near([frozenset()], search.atoms) == []
+    asked, sure = [], search.sure
+    monkeypatch.setattr(search, "sure", lambda *given: asked.append(given) or sure(*given))
     assert search.from_sure([frozenset()], search.atoms) == []
+    assert len(asked) == 1
 
 
 def test_distances_by_hand():
