@@ -91,6 +91,15 @@ def test_what_tokens_should_be_is_not_what_the_port_has():
     assert not np.allclose(few.ends, few.port, rtol=1e-4)
 
 
+def test_a_token_that_becomes_no_number_is_moved():
+    """By hand: each token hangs on its own, and the second of what is shaken is no number."""
+    right = np.ones((1, 3, 2))
+    graph = SimpleNamespace(token_axes={0: (1,)})
+    few = SimpleNamespace(trial=SimpleNamespace(graph=graph), right=lambda number: right)
+    few.run = lambda span, values, calls: np.where(values[0] == 1, 1.0, np.nan)
+    assert FewTokens.own_axis(few, 0, SimpleNamespace(axes={0: None})) == 1  # pyright: ignore[reportArgumentType]
+
+
 def test_calls_that_agree_alone_agree_together():
     """By law: it is asked of each call once, and not of every set of them."""
     trial, piece = layer_of(MODEL)
