@@ -364,3 +364,15 @@ def test_a_bug_that_leaves_all_tokens_the_same_beside_one_that_is_known():
     found = search.explanations(known, [], deep=True)
     told = [{f"{one.hypothesis.id}[{one.hypothesis.variant}]" for one in x.atoms} for x in found]
     assert {*bugs} in told and all(bugs[0] in some for some in told)
+
+
+def test_looks_at_what_is_nearer_than_noise_leave_the_search_its_own():
+    """By hand: a search that used its work up but for one look is as complete as it was."""
+    coarse, other = "softmax-low-precision", "act-silu-vs-gelu"
+    bugs = {coarse: "in bfloat16", other: "gelu (tanh) for silu"}
+    search, both = search_in(bugs, "float16")
+    (one,) = (atom for atom in both if atom.hypothesis.id == coarse)
+    before = search.trial.count
+    search.budget = before - search.start
+    assert [*search.nearer(frozenset(), one, [*both])] == [*(both - {one})]
+    assert search.trial.count > before and not search.spent
