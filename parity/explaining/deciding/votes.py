@@ -20,6 +20,7 @@ from lockstep.parity.explaining.conventions.rounding import (
 )
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
@@ -31,6 +32,7 @@ FAITHFUL = 0.98  # of the port's bits that its convention must give where nothin
 LIKELY, CLOSED = 0.9, 0.4  # or of a bug's bits, if so small a share of what was wrong is left
 SCATTERED, HALVED = 0.5, 0.5  # of several layers: where right bits are few, and that share
 SAMPLED = 6  # pieces of one kind that vote
+NEAREST = 4  # bugs whose own rounding of several layers is found out, which takes long
 Kind = tuple[str, ...]
 
 
@@ -94,6 +96,8 @@ class Ballot:
         for piece in pieces:
             self.kinds.setdefault(self.trial.graph.kind(piece), []).append(piece)
         self.conventions: dict[tuple[Kind, Hypothesis | None], tuple[Evaluator, float]] = {}
+        self.asked: Sequence[Hypothesis] = ()  # those that vote now
+        self.known_left: dict[object, float] = {}
 
     def calls(self, piece: Piece, more: Iterable[Atom] = ()) -> dict[int, Call] | None:
         return rewritten({*self.named.get(piece.target, ()), *more}, self.trial.graph)
@@ -151,17 +155,29 @@ class Ballot:
         run, faithful = self.convention(piece, None)
         enough = min(FAITHFUL, max(LIKELY, 1 - CLOSED * (1 - faithful)))
         if self.trial.graph.several(piece):
-            if faithful < SCATTERED and self.is_nearer(piece, wrong, right):
+            if faithful < SCATTERED and self.is_near(piece, hypothesis):
                 enough = 1 - HALVED * (1 - faithful)
                 run, faithful = self.convention(piece, hypothesis)
         elif faithful < FAITHFUL:
             run, faithful = self.convention(piece, hypothesis)
         return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
 
-    def is_nearer(self, piece: Piece, wrong: Rewritten, right: Rewritten) -> bool:
-        """Say whether the port is nearer to a bug than to right arithmetic."""
-        left, had = (self.trial.look(piece, calls).raw(0, None) for calls in (wrong, right))
-        return left < had
+    def is_near(self, piece: Piece, hypothesis: Hypothesis) -> bool:
+        """Say whether the port is nearer to a bug than to right arithmetic, and to few others of
+        those that are asked nearer still.
+        """
+        left = self.left(piece, hypothesis)
+        others = (self.left(piece, one) for one in self.asked)
+        return left < self.left(piece, None) and sum(one < left for one in others) < NEAREST
+
+    def left(self, piece: Piece, more: Hypothesis | None) -> float:
+        """Return how far the port is from right arithmetic, or from a bug."""
+        key = piece.target, self.named.get(piece.target), more
+        if key not in self.known_left:
+            calls = self.calls(piece, atoms(more, piece))
+            left = FAR if calls is None else self.trial.look(piece, calls).raw(0, None)
+            self.known_left[key] = left
+        return self.known_left[key]
 
     def between(self, one: Hypothesis, other: Hypothesis, piece: Piece) -> Votes:
         """Count whose bits the port's are, where two bugs give different ones."""
@@ -224,6 +240,7 @@ def outvoted(ballot: Ballot, hypotheses: Sequence[Hypothesis]) -> tuple[list[Win
     won: list[Winner] = []
     waiting = list(hypotheses)
     while True:
+        ballot.asked = waiting
         found = [(one, *ballot.votes(one)) for one in waiting]
         found = [entry for entry in found if entry[1].decided]
         sure = [entry for entry in found if entry[1].accounts]

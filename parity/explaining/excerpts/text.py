@@ -76,6 +76,7 @@ class SomeCase(Case):
         super().__init__(model, read.graph, sides, dtype, faults)
         targets = targets_of(self.graph, self.dumped, alone=True)
         self.graph = self.trial.graph = replace(self.graph, targets=targets)
+        self.trial.forget()
 
     def held(self) -> MutableMapping[int, np.ndarray]:
         """Read the values of these tokens, those in caches of all tokens too."""
@@ -118,6 +119,7 @@ class TextCase(Case):
         self.trial.unseen = dict(self.trial.unseen) | {n: self.unseen(n) for n in self.numbers}
         if not some.of_all:  # what lies in the caches of all tokens is judged for each of them
             self.trial.seen = sorted({n for _, there in read.places for n in there.tolist()})
+        self.trial.forget()
 
     def close(self) -> None:
         self.files.close()

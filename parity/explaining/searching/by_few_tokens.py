@@ -21,6 +21,7 @@ class ByFewTokens(Settling):
 
     effort: float = 1.0  # of the usual work: less where other pieces were searched in vain
     patient: bool = False  # with bugs that nothing shows but others beside them
+    looked: Wide | None = None  # the last look at a few tokens, which may be gone on with
 
     def sure(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets that leave nothing of a few tokens but noise."""
@@ -44,8 +45,14 @@ class ByFewTokens(Settling):
         """Return the search over a few tokens, and the sets that it begins with."""
         shown = self.distinct(visible, 0, None)
         least = SMALLER * min(self.fit(frozenset()))
-        wide = Wide.of(self.trial, self.piece, self.large(shown, least, 0, None), self.effort)
+        wide = self.wide_of(self.large(shown, least, 0, None))
         return wide, [*known, *self.acausal(known, shown)]
+
+    def wide_of(self, candidates: list[Atom]) -> Wide:
+        """Return the search for sets of these bugs: the last one, if it was for the same."""
+        if self.looked is None or self.looked.candidates != candidates:
+            self.looked = Wide.of(self.trial, self.piece, candidates, self.effort)
+        return self.looked
 
     def large(
         self, candidates: Sequence[Atom], least: float, skip: int, rows: int | None

@@ -113,7 +113,7 @@ class FewTokens:
             if there is None or right is None:
                 return None
             moved = np.abs(there - right).max(axis=(0, *range(2, right.ndim)))
-            if np.flatnonzero(moved > CLOSE * np.abs(right).max()).tolist() == [1]:
+            if np.flatnonzero(~(moved <= CLOSE * np.abs(right).max())).tolist() == [1]:
                 return axis
         return None
 

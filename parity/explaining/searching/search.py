@@ -367,6 +367,12 @@ class Search(ByFewTokens):
                             every.setdefault(sibling)
         return list(every)
 
+    def nearer(self, rest: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
+        before = self.trial.count
+        found = super().nearer(rest, atom, others)
+        self.start += self.trial.count - before  # a look at each bug, however many
+        return found
+
     @property
     def spent(self) -> bool:
         return super().spent or self.trial.count - self.start > self.budget

@@ -29,6 +29,7 @@ TOGETHER = 2048
 NEAREST = 8  # sets that are handed on
 MOST, LEAST = 50_000, 5_000  # sets that are looked at; where the work allows fewer, none is
 WORK = 4e10  # products, of all that is looked at
+BEFORE = 0.5  # of these sets, before it is known that something stays of the tokens
 SURE = 2.0  # noises of the tokens that are looked at, below which nothing is missing
 TRUSTED = 0, 3  # measures that no factor helps: some sets of wrong bugs fit after one
 LEFT = 0.1  # of a value's size, below which bugs that are still missing add up
@@ -41,6 +42,7 @@ class Wide:
     few: FewTokens
     candidates: Sequence[Atom]
     effort: float = 1.0  # of the usual work
+    part: float = 1.0  # of it, that may be used so far
     count: int = 0
     errors: dict[Atoms, tuple[float, ...]] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ class Wide:
 
     @property
     def spent(self) -> bool:
-        return self.count > self.effort * self.most
+        return self.count > self.part * self.effort * self.most
 
     @property
     def enough(self) -> float:
@@ -73,8 +75,13 @@ class Wide:
         return SURE * self.few.trial.relative_noise(self.few.piece, None)
 
     def sure(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:
-        """Return of these the sets that leave nothing but noise."""
+        """Return the sets that leave nothing but noise, by a part of the work.
+
+        The rest of it is for what comes near: it need not measure again what was measured here.
+        """
+        self.part = BEFORE
         near = self.nearest(starts, deepest)
+        self.part = 1.0
         return [atoms for atoms in near if self.errors[atoms][0] <= self.enough]
 
     def nearest(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:

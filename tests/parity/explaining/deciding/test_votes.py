@@ -146,11 +146,28 @@ def test_where_right_bits_are_few_a_bug_shows_them_in_several_layers(
     trial.graph = SimpleNamespace(several=lambda piece: True)
     trial.look = lambda piece, calls: SimpleNamespace(raw=lambda *rows: left if calls else 1.0)
     ballot = Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr(module, "atoms", lambda one, piece: ["bug"])
+    monkeypatch.setattr(module, "atoms", lambda one, piece: ["bug"] if one else [])
     monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {3: None} if [*more] else {})
     monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, bug if more else right))
     monkeypatch.setattr(ballot, "count", lambda *given: cast)
     assert ballot.vote("bug", Piece(3, (3,))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]
+
+
+def test_of_the_bugs_of_several_layers_the_nearest_are_heard(monkeypatch):
+    """By hand: six leave less and less; each is looked at once, and so is right arithmetic."""
+    looks: list[int] = []
+    lefts = {None: 1.0} | {bug: 0.9 - 0.1 * place for place, bug in enumerate("abcdef")}
+
+    def look(piece, calls):
+        looks.append(1)
+        return SimpleNamespace(raw=lambda *rows: lefts[next(iter(calls), None)])
+
+    ballot = Ballot(SimpleNamespace(look=look), [], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(module, "atoms", lambda one, piece: [one] if one else [])
+    monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {*more})
+    ballot.asked = [*"abcdef"]  # pyright: ignore[reportAttributeAccessIssue]
+    near = [ballot.is_near(Piece(3, (3,)), one) for one in ballot.asked]
+    assert near == [False] * 2 + [True] * module.NEAREST and len(looks) == 7
 
 
 def test_frequencies_in_half_precision_show_in_the_bits_of_the_logits_alone():

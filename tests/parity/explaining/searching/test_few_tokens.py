@@ -91,6 +91,15 @@ def test_what_tokens_should_be_is_not_what_the_port_has():
     assert not np.allclose(few.ends, few.port, rtol=1e-4)
 
 
+def test_a_token_that_becomes_no_number_is_moved():
+    """By hand: each token hangs on its own, and the second of what is shaken is no number."""
+    right = np.ones((1, 3, 2))
+    graph = SimpleNamespace(token_axes={0: (1,)})
+    few = SimpleNamespace(trial=SimpleNamespace(graph=graph), right=lambda number: right)
+    few.run = lambda span, values, calls: np.where(values[0] == 1, 1.0, np.nan)
+    assert FewTokens.own_axis(few, 0, SimpleNamespace(axes={0: None})) == 1  # pyright: ignore[reportArgumentType]
+
+
 def test_calls_that_agree_alone_agree_together():
     """By law: it is asked of each call once, and not of every set of them."""
     trial, piece = layer_of(MODEL)
@@ -194,6 +203,32 @@ def test_a_wide_search_begins_from_both_ends(monkeypatch: pytest.MonkeyPatch):
     search.near([frozenset()], search.atoms)
     least = 0.4 * min(search.fit(frozenset()))
     assert asked[1] == [one for one in asked[0] if search.effect(one, 0, None) >= least] != asked[0]
+
+
+def test_what_comes_near_goes_on_from_what_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
+    """By law: both together look at no set twice, and at no more than one may."""
+    most, at_once = 1000, 100
+    for name, value in (("MOST", most), ("LEAST", 1), ("TOGETHER", at_once)):
+        monkeypatch.setattr(module, name, value)
+    search = search_of([])
+    size = search.trial.dumped[search.piece.target].shape
+    search.trial.dumped[search.piece.target] = np.random.default_rng(5).normal(size=size)
+    search.trial.forget()
+    asked: list[Atoms] = []
+    values = FewTokens.values
+
+    def asking(self: FewTokens, some: Sequence[Atoms]) -> list[np.ndarray | None]:
+        found = values(self, some)
+        asked.extend(one for one, value in zip(some, found, strict=True) if value is not None)
+        return found
+
+    monkeypatch.setattr(FewTokens, "values", asking)
+    assert search.sure([frozenset()], search.atoms) == []
+    assert module.BEFORE * most < len(asked) <= module.BEFORE * most + at_once
+    before = len(asked)
+    assert search.near([frozenset()], search.atoms) == []
+    assert not {*asked[:before]} & {*asked[before:]}
+    assert before < len(asked) <= most + at_once
 
 
 def test_a_bug_that_stood_for_others_is_left_out_again(monkeypatch: pytest.MonkeyPatch):
@@ -308,13 +343,16 @@ def test_what_leaves_nothing_of_a_few_tokens_needs_no_stages(
     assert found_by(search) == {*bugs}
 
 
-def test_a_layer_with_a_router_is_left_where_something_stays():
+def test_a_layer_with_a_router_is_left_where_something_stays(monkeypatch: pytest.MonkeyPatch):
     """By hand: what comes near may be so by the experts that were chosen."""
     name, layer = ROUTED
     trial, piece = layer_of(name, ["mask-bool-added", "attn-scale-twice"], layer=layer)
     search = Search(trial, piece, atoms_of(trial, piece, ["mask-bool-added"]))
     assert search.near([frozenset()], search.atoms) == []
+    asked, sure = [], search.sure
+    monkeypatch.setattr(search, "sure", lambda *given: asked.append(given) or sure(*given))
     assert search.from_sure([frozenset()], search.atoms) == []
+    assert len(asked) == 1
 
 
 def test_distances_by_hand():
