@@ -1,7 +1,7 @@
 """Run a model with its taps going to a file."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dumps.steps import Chosen, Steps, names_caches
+from lockstep.parity.dumps.run import Run
+from lockstep.parity.dumps.steps import Steps, names_caches
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.excerpts.blocks import asks_for_scores, block_of, by_blocks, said_of_blocks
 from lockstep.parity.excerpts.excerpt import Excerpt, excerpt_of
@@ -17,7 +18,7 @@ from lockstep.parity.excerpts.whole_run import WholeRun
 from lockstep.parity.judging.padding import Padding
 from lockstep.parity.naming.names import CACHED, matched
 from lockstep.parity.progress import Progress
-from lockstep.parity.replaying.cached import attentions, caches_behind
+from lockstep.parity.replaying.cached import attentions
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 from lockstep.reference.checkpoint.errors import InputError, escape, show
@@ -61,11 +62,32 @@ def trace_run(
     told: dict[str, Any] = {}
     if not resume and excerpt is None:
         model, told = without_scores(model, padding, globs)
-    cache, fed, decoded = model.make_cache(), padding.filled(rows), [[] for _ in rows]
+    run = Run(model, model.make_cache(), padding, excerpt, decode, batch=batch)
     if resume and excerpt is not None:
-        check_whole(WholeRun(model, cache, excerpt), fed)
+        check_whole(WholeRun(model, run.cache, excerpt), padding.filled(rows))
     if sketched:
         check_equal(padding)
+    about = about_of(model, rows, batch, excerpt)
+    room = header_room(model.checkpoint, globs, decode + 1)
+    if resume:
+        given = model, path, room, about, globs, decode, sketched
+        file, steps = opened_again(*given, some=excerpt is not None)
+    else:
+        file, steps = opened(path, room, about, sketched, files), Steps(model)
+    with file, Progress(run.stages) as progress:
+        decoded = run.write(steps, file, globs, padding.filled(rows), progress)
+        if file.count == 0:
+            what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
+            raise InputError("taps", f"{what}: its operations are fused")
+        about |= with_decoded(file, decoded, batch)
+    kind = {"sketched": True} if sketched else {}
+    return {**about, "taps": file.count, "file": str(path), **kind, **told, **steps.said()}
+
+
+def about_of(
+    model: Any, rows: list[list[int]], batch: bool, excerpt: Excerpt | None
+) -> dict[str, Any]:
+    """Return what a trace says of the run that it is of."""
     about = {
         "model": escape(model.checkpoint.path.name),
         "backend": backend_of(model),
@@ -75,33 +97,7 @@ def trace_run(
     }
     if (adapter := adapter_of(model)) is not None:
         about["adapter"] = escape(adapter.name)
-    stages = (decode + 1) * (model.config.num_hidden_layers + 2)
-    room = header_room(model.checkpoint, globs, decode + 1)
-    if resume:
-        file, steps = opened_again(
-            model, path, room, about, globs, decode, sketched, some=excerpt is not None
-        )
-    else:
-        file, steps = opened(path, room, about, sketched, files), Steps(model)
-    with file, Progress(stages) as progress:
-        for step in range(decode + 1):
-            file.prefix = f"step.{step}/" if step else ""
-            lengths = None if step or not batch else padding.lengths
-            some = None if step else excerpt
-            steps.begin(step)
-            logits = run_stages(steps, fed, cache, Chosen(file, globs), progress, lengths, some)
-            file.check_header(1 if step else decode + 1)  # before the steps, not behind them
-            if step < decode:
-                last = [-1] * len(rows) if step or excerpt else padding.last
-                fed = np.array(steps.fed(step, logits, last))[:, None]
-                for row, chosen in zip(decoded, fed[:, 0].tolist(), strict=True):
-                    row.append(chosen)
-        if file.count == 0:
-            what = f"{show(','.join(globs or []))} names nothing that {about['backend']} computes"
-            raise InputError("taps", f"{what}: its operations are fused")
-        about |= with_decoded(file, decoded, batch)
-    kind = {"sketched": True} if sketched else {}
-    return {**about, "taps": file.count, "file": str(path), **kind, **told, **steps.said()}
+    return about
 
 
 def without_scores(
@@ -209,38 +205,3 @@ def check_globs(checkpoint: Checkpoint, globs: Sequence[str] | None) -> None:
         if not any(fnmatchcase(name, glob) for name in names):
             what = f"no tap is named {show(glob)}; `lockstep taps` lists them"
             raise InputError(checkpoint.path, what)
-
-
-def run_stages(
-    steps: Steps,
-    tokens: np.ndarray,
-    cache: Any,
-    chosen: Chosen,
-    progress: Progress,
-    lengths: Sequence[int] | None,
-    excerpt: Excerpt | None,
-) -> Any:
-    """Run one step a stage at a time, so that a stage's taps are written before the next begins."""
-    logits, placed = None, {} if lengths is None else {"lengths": lengths}
-    if excerpt is None:
-        run = steps.model.stages(tokens, cache=cache, trace=chosen, **placed)
-    else:
-        run = kept(WholeRun(steps.model, cache, excerpt).stages(tokens, **placed), chosen)
-    for name, value in run:
-        if chosen.caches:
-            for tap, held in caches_behind(name, cache):
-                chosen(tap, held)
-        steps.done(name, value)
-        progress(name)
-        logits = value
-    return logits
-
-
-def kept(
-    stages: Iterator[tuple[str, Any, dict[str, np.ndarray]]], write: Trace
-) -> Iterator[tuple[str, Any]]:
-    """Write what is kept of each stage before the next begins."""
-    for name, value, taps in stages:
-        for tap, some in taps.items():
-            write(tap, some)
-        yield name, value

@@ -57,6 +57,11 @@ class Graph:
         """The call that makes each tap, in the order of computation."""
         return {name: call.number for call in self.calls for name in call.taps}
 
+    @property
+    def tap_shapes(self) -> dict[str, Shape]:
+        """What shape each tap has."""
+        return {name: self.shapes[number] for name, number in self.taps.items()}
+
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """The calls that take each value."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.diff import FED, UNTOLD, first_apart
+from lockstep.parity.diffing.cautions import FED, UNTOLD
 from lockstep.parity.diffing.plain import TRUST
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.result import Result
+from lockstep.parity.judging.same_tokens import first_apart
 from lockstep.parity.naming.align import Alignment, align
 from lockstep.parity.parallel.forced import Judge, base, moved, readings
 from lockstep.parity.parallel.pieces import taken_apart

@@ -62,48 +62,70 @@ def explain_ranks(
     Raises: InputError if the model cannot be dealt out so, if the dumps say different prompts, or
     if nothing in them can be compared.
     """
-    began, count = time.perf_counter(), len(dumps)
+    began = time.perf_counter()
     prompt = prompt_of(dumps, tokens)
-    known = shapes_of_ranks(model.checkpoint, count, length=len(prompt))
-    ranks = ranks_of(dumps, known, names)
+    ranks = ranks_of(
+        dumps, shapes_of_ranks(model.checkpoint, len(dumps), length=len(prompt)), names
+    )
     fed, parted = fed_of(dumps, ranks.steps)
-    found_out: list[str] = []
-    if dtype is None:
-        dtype, found_out = dtype_of(dumps)
-    reference = ParallelModel(model.checkpoint, ranks=count, dtype=dtype, ops=model.ops)
-    reference.adapters = model.adapters
-    passes = [prompt, *fed]
-    right = judged_run(reference, ranks, passes)
+    dtype, found_out = (dtype, []) if dtype else dtype_of(dumps)
+    tries = tries_of(model, ranks, [prompt, *fed], dtype)
+    right = tries.right
     check_compared(right, ranks, path)
-    tries = Tries(reference, ranks, passes, right)
     found = found_in(tries)
-    bugs = [named(one, right) for one in found]
     mended = {tap for one in found for tap in one.mends}
-    result = Diagnosis(model=str(model.checkpoint.path), dump=str(path), dtype=dtype)
+    bugs = [named(one, right) for one in found]
     merged = merged_of(model, ranks, right, prompt)
+    whole = merged.dump(Path(path), said_by_all(dumps))
     enough = bool(found) and failing(right.taps).keys() <= mended
     if right.apart or parted or enough or not merged.plans:
-        result.config += config_findings(model, told.get("config"))
-        result.weights += weight_findings(model, told.get("weights"), result)
-        said = merged.dump(Path(path), said_by_all(dumps))
-        text = {"prompt": told.get("prompt"), "chat": told.get("chat", False)}
-        Chain(model, said, tokens=tokens, **text).before(result)
+        result = Diagnosis(model=str(model.checkpoint.path), dump=str(path), dtype=dtype)
+        before_tensors(result, model, whole, tokens, **told)
         alone(result, right, mended, parted, enough)
     else:
         given: dict[str, Any] = {"tokens": tokens, "dtype": dtype, "progress": progress}
-        whole = merged.dump(Path(path), said_by_all(dumps))
         result = beside(explain(model, whole, **given, **told), mended, str(path))
-        without_rounded_parts(result, reference, ranks, passes, right)
+        without_rounded_parts(result, tries.reference, ranks, tries.passes, right)
         result.unexplained += lost(right, merged, mended)
         bugs += instead(result, tries)
     result.faults = [*bugs, *result.faults]
-    judged = {base(tap.name) for tap in right.taps if tap.status != "not judged"}
-    result.compared = max(result.compared, len(judged))
     told_first = [*([] if found else moved(right)), *said_of(right, bugs), *found_out, *ranks.plan]
     result.conventions = [*told_first, *result.conventions]
-    result.unmatched = unmatched(ranks, right)
+    count(result, ranks, right)
     result.seconds = time.perf_counter() - began
     return result
+
+
+def tries_of(model: Model, ranks: Ranks, passes: list[Any], dtype: str) -> Tries:
+    """Deal the model out to as many ranks, and judge what each of them dumped."""
+    dealt_out = ParallelModel(model.checkpoint, ranks=len(ranks.sides), dtype=dtype, ops=model.ops)
+    dealt_out.adapters = model.adapters
+    return Tries(dealt_out, ranks, passes, judged_run(dealt_out, ranks, passes))
+
+
+def before_tensors(
+    result: Diagnosis,
+    model: Model,
+    whole: Dump,
+    tokens: Sequence[int] | None,
+    *,
+    config: str | Path | None = None,
+    weights: str | Path | None = None,
+    prompt: str | None = None,
+    chat: bool = False,
+    **_: Any,
+) -> None:
+    """Say what the port's files and the text of its prompt have of wrong."""
+    result.config += config_findings(model, config)
+    result.weights += weight_findings(model, weights, result)
+    Chain(model, whole, tokens=tokens, prompt=prompt, chat=chat).before(result)
+
+
+def count(result: Diagnosis, ranks: Ranks, right: Judge) -> None:
+    """Say how much was compared, and what of the dumps was not."""
+    judged = {base(tap.name) for tap in right.taps if tap.status != "not judged"}
+    result.compared = max(result.compared, len(judged))
+    result.unmatched = unmatched(ranks, right)
 
 
 def check_compared(right: Judge, ranks: Ranks, path: str | Path) -> None:

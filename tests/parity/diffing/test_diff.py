@@ -3,7 +3,6 @@
 By law, on random tensors under the names of a model; with --model on a real one.
 """
 
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -12,7 +11,9 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.diff import ALONE, SAME, diff
+from lockstep.parity.diff import diff
+from lockstep.parity.diffing import without_model
+from lockstep.parity.diffing.cautions import ALONE, SAME
 from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.dumps.tracing import trace_run
@@ -140,8 +141,7 @@ def test_another_precision_is_compared_by_its_values(name):
 
 def test_numbers_in_another_byte_order_are_read_as_they_are_meant(tmp_path, monkeypatch):
     """By law: each sign is wrong; the wrong way round a sign is less than bfloat16's rounding."""
-    module = sys.modules["lockstep.parity.diff"]
-    monkeypatch.setattr(module, "MANY", 0)  # machine code, where there is Numba
+    monkeypatch.setattr(without_model, "MANY", 0)  # machine code, where there is Numba
     numbers = np.random.default_rng(0).standard_normal(SHAPE).astype(ml_dtypes.bfloat16)
     for side, sign in (("left", 1), ("right", -1)):
         (tmp_path / side).mkdir()

@@ -113,7 +113,7 @@ def test_a_crew_finds_in_order(threads):
 MEMORY = """
 import sys
 from pathlib import Path
-from lockstep.parity import diff as comparison
+from lockstep.parity.diffing import without_model as comparison
 from lockstep.parity.bench import comparing
 from lockstep.parity.bench.comparing import write
 from lockstep.parity.bench.memory import peak_bytes

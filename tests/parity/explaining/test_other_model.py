@@ -26,7 +26,7 @@ def taps_of(name, length=20):
 def doubted(name, taps):
     """Return the doubts of a dump, aligned with a model as `explain` does it."""
     graph, sides = read_passes(model_of(name), dumped(taps, name), None, None)
-    wanted = {tap: graph.shapes[number] for tap, number in graph.taps.items()}
+    wanted = graph.tap_shapes
     return other_model(sides, wanted, name)
 
 

@@ -1,0 +1,104 @@
+"""Judge every piece of a dump, explain those that are wrong, and say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstep.parity.capture.ways import ways_of
+from lockstep.parity.explaining.caches.compared import read_caches
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.codes import settle_codes
+from lockstep.parity.explaining.conventions.readings import read_as_meant
+from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
+from lockstep.parity.explaining.conventions.square import read_turned
+from lockstep.parity.explaining.deciding.at_its_end import keep_ended
+from lockstep.parity.explaining.deciding.by_bits import keep_heard
+from lockstep.parity.explaining.deciding.contradiction import Beside
+from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
+from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
+from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
+from lockstep.parity.explaining.deciding.rules import give_up_rules
+from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
+from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.filed import file
+from lockstep.parity.explaining.said.left_open import left_open
+from lockstep.parity.explaining.said.naming import named, named_by_vote
+from lockstep.parity.explaining.searching.untrained import Random, untrained, untrained_beside
+from lockstep.parity.explaining.searching.untrained_and_more import untrained_and_more
+from lockstep.parity.explaining.whole_runs import whole_runs
+from lockstep.parity.graph.graph import Piece
+
+Progress = Callable[[str], None]
+
+
+def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
+    """Put together in `result` what is wrong, which bugs explain it, and what is left open."""
+    sort(case, result, progress)
+    random = search(case, progress)
+    result.conventions += settle_codes(case)
+    chosen = choose(case)
+    quiet, farther, freed = subtle(case, chosen.values())
+    withdraw_noise(chosen, freed)
+    found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
+    found += [*case.cached.bugs, *(named_by_vote(bug, votes, case) for bug, votes in quiet)]
+    file(found, case, result)
+    case.set_aside()
+    result.unexplained += left_open(case, farther)
+    count(case, result)
+    chosen |= {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
+    result.taps, result.counterfactual = whole_runs(case, chosen)
+
+
+def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
+    """Read the values as they are meant, and tell the pieces that are right from the others."""
+    if case.sides.caches:
+        case.cached = read_caches(case)
+    later = ways_of(case.sides.dump).scales_later
+    result.conventions += read_as_meant(case.trial, later=later)
+    result.conventions += read_turned(case.trial)
+    case.sort(progress)
+    result.conventions += sort_as_stored(case, progress)
+
+
+def search(case: Case, progress: Progress) -> list[Random]:
+    """Search the pieces that are wrong; return the weights of random numbers that were found.
+
+    They are looked for first, beside what was found, and behind it: no bug explains them.
+    """
+    random = list(untrained(case))
+    case.wrong = but_for(random, case.wrong)
+    case.search(progress)
+    give_up_rules(case, [one.piece for one in random])
+    random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
+    keep_one_rule(case)
+    keep_ended(case)
+    for more in (untrained_beside, untrained_and_more):
+        random += more(case)
+        case.open = but_for(random, case.open)
+    return random
+
+
+def choose(case: Case) -> dict[Key, Chosen]:
+    """Decide between the explanations of all pieces."""
+    explained = keep_heard(winners(case.explained, case.trial), case.trial)
+    beside = Beside(case.trial, case.right, explained)
+    chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
+    withdraw_done_before(chosen, case)
+    with_shared_ties(chosen, case.graph)
+    return chosen
+
+
+def count(case: Case, result: Diagnosis) -> None:
+    """Say how much was compared, and what of the dump was not."""
+    result.conventions += case.cached.told
+    result.compared = len(case.judged) + case.cached.unjudged
+    result.steps = len(case.graph.steps)
+    result.unmatched = sorted(
+        name for tap, name in case.sides.names.items() if tap not in case.graph.taps
+    )
+
+
+def but_for(random: list[Random], pieces: list[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if all(piece is not one.piece for one in random)]

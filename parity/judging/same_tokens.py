@@ -1,0 +1,24 @@
+"""The tokens that both sides of a comparison saw."""
+
+from lockstep.parity.dumps.dump import Dump
+from lockstep.reference.checkpoint.errors import InputError
+
+
+def first_apart(ours: list[int], theirs: list[int]) -> int | None:
+    """Return the first place where two lists, as far as both go, hold other ids."""
+    pairs = zip(ours, theirs, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+
+
+def shared_tokens(left: Dump, right: Dump) -> list[int] | None:
+    """Return the prompt of both sides, from whichever says it.
+
+    Raises: InputError at the first place where they are not the same.
+    """
+    ours, theirs = left.tokens, right.tokens
+    if ours is None or theirs is None or ours == theirs:
+        return theirs if ours is None else ours
+    place = first_apart(ours, theirs)
+    place = min(len(ours), len(theirs)) if place is None else place
+    what = f"the prompt is not that of {left.path}: the token ids differ"
+    raise InputError(right.path, what, f"from position {place} on")
