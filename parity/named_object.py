@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.errors import InputError, escape
 
 FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?", re.ASCII)
+MOST = 160  # characters of what an import says
 
 
 def looks_named(text: str) -> bool:
@@ -27,5 +28,5 @@ def named_object(text: str) -> Any:
     try:
         return pkgutil.resolve_name(text)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {show(str(error), 160)}"
+        said = f"{type(error).__name__}: {escape(str(error)[:MOST])}"
         raise InputError(text, f"cannot be imported: {said}") from None

@@ -112,8 +112,8 @@ def packing_of(bits: int | None, group_size: int | None, mode: str) -> Packing:
         what = f"has {usual[0]} bits in groups of {usual[1]}, not {chosen[0]} in {chosen[1]}"
         raise InputError(mode, what)
     if mode == AFFINE and (chosen[0] not in BITS or chosen[1] not in GROUP_SIZES):
-        what = f"in groups of {chosen[1]}: bits are {joined(BITS)}, groups {joined(GROUP_SIZES)}"
-        raise InputError(f"{chosen[0]} bits", what)
+        what = f"bits are {joined(BITS)}, in groups of {joined(GROUP_SIZES)}"
+        raise InputError(f"{chosen[0]} bits in groups of {chosen[1]}", what)
     return Packing(*chosen, mode)
 
 

@@ -35,9 +35,9 @@ def test_other_words_are_refused(text):
     "bits, group, mode, said",
     [
         (0, None, "affine", "bits are 2, 3, 4, 5, 6 or 8"),
-        (4, 0, "affine", "groups 32, 64 or 128"),
+        (4, 0, "affine", "in groups of 32, 64 or 128"),
         (1, None, "affine", "bits are 2, 3, 4, 5, 6 or 8"),
-        (4, 48, "affine", "groups 32, 64 or 128"),
+        (4, 48, "affine", "in groups of 32, 64 or 128"),
         (8, None, "mxfp4", "has 4 bits in groups of 32, not 8 in 32"),
         (4, None, "int4", "is no mode of packing"),
     ],
