@@ -1,13 +1,16 @@
-"""What processes share that run tests: the cores, the bytecode of their children, and signals.
+"""What processes share that run tests: cores, bytecode of their children, signals, long set-up.
 
 BLAS would start as many threads in each as there are cores, and they spin while they wait for each
 other. Commands that tests start would compile every module anew where Python writes no bytecode.
 """
 
+import fcntl
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -25,6 +28,20 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
         folder = TemporaryDirectory(prefix="bytecode-")
         config.add_cleanup(folder.cleanup)
         os.environ["PYTHONPYCACHEPREFIX"] = folder.name
+
+
+def made_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that one process makes for all: the others wait, and nobody changes it."""
+    root = folders.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each has a folder of its own in a common one
+        root = root.parent
+    with (root / f"{name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / name).exists():
+            with TemporaryDirectory(dir=root) as folder:  # of one that fails nothing is left
+                make(Path(folder))
+                shutil.copytree(folder, root / name)
+    return root / name
 
 
 @contextmanager

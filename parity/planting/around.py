@@ -89,8 +89,8 @@ def runs_of(model: Model) -> list[Run]:
     draw = np.random.default_rng(1)
     tokens = draw.integers(0, min(model.config.vocab_size, 400), 8).tolist()
     uniforms = draw.random(2 * STEPS + 2).tolist()
-    rows = ReferenceRows(model, tokens)
-    return [answered(Run(rows, tokens, (), one, uniforms)) for one in SETTINGS]
+    runs = (Run(ReferenceRows(model, tokens), tokens, (), one, uniforms) for one in SETTINGS)
+    return [answered(run) for run in runs]
 
 
 def answered(run: Run) -> Run:

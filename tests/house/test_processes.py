@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.processes import THREADS, pytest_xdist_setupnodes
+from tests.processes import THREADS, made_once, pytest_xdist_setupnodes
 
 
 @pytest.fixture
@@ -39,3 +39,21 @@ def test_bytecode_is_kept_till_the_end_where_none_is_to_lie_beside_the_sources(t
     assert "PYTHONDONTWRITEBYTECODE" not in said and folder.is_dir()
     end.close()
     assert not folder.exists()
+
+
+def test_a_folder_is_made_once_for_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        (folder / "what").write_text("here")
+        assert len(made) > 1, "the first fails"
+
+    def found(own):
+        return made_once(SimpleNamespace(getbasetemp=lambda: tmp_path / own), "demo", make)
+
+    with pytest.raises(AssertionError):
+        found("gw0")
+    assert {(found(own) / "what").read_text() for own in ("gw0", "gw1", "gw0")} == {"here"}
+    assert len(made) == 2

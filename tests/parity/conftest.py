@@ -1,6 +1,7 @@
 """Small checkpoints, and the command line as a function that returns what it printed."""
 
 import io
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -11,6 +12,7 @@ import pytest
 
 from lockstep.parity.cli import main
 from lockstep.reference.tokenizer import chat_template
+from tests.processes import made_once
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests/witnesses/models"
@@ -53,10 +55,15 @@ def lockstep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 @pytest.fixture(scope="session")
 def kept_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
     """What `lockstep demo --out kept --json demo.json` leaves in a folder, and says: it is long."""
-    folder, out, err = tmp_path_factory.mktemp("demo"), io.StringIO(), io.StringIO()
+    folder = made_once(tmp_path_factory, "demo", run_demo)
+    return folder, Said(*json.loads((folder / "said.json").read_text()))
+
+
+def run_demo(folder: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
     with chdir(folder), redirect_stdout(out), redirect_stderr(err):
         code = main(["demo", "--out", "kept", "--json", "demo.json"])
-    return folder, Said(code, out.getvalue(), err.getvalue())
+    (folder / "said.json").write_text(json.dumps([code, out.getvalue(), err.getvalue()]))
 
 
 @pytest.fixture

@@ -85,7 +85,8 @@ def test_surroundings_do_not_matter(tmp_path, demo):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the folder')")
     command = [Path(sys.executable).parent / "lockstep", "generate", demo, "--prompt", "2+2?"]
     bare = {"PYTHONIOENCODING": "ascii", "LANG": "C", "COLUMNS": "0", "TERM": "dumb"}
-    found = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True)
+    kept = {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
+    found = subprocess.run(command, cwd=tmp_path, env=bare | kept, capture_output=True, text=True)
     assert (found.returncode, found.stderr) == (0, "")
 
 

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.parity.chain.rows import ReferenceRows
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.around import mistakes
 from lockstep.parity.faults.left_out import left_out
 from lockstep.parity.graph import Evaluator, record
+from lockstep.parity.planting.around import SETTINGS, STEPS, make
 from lockstep.parity.planting.in_model import plant, reader
 from lockstep.reference import ops
-from tests.parity.conftest import DEMO, ROOT
+from tests.parity.conftest import DEMO, MODELS, ROOT
 
 EVERY = (*catalogue(), *mistakes())
 GEMMA = ROOT / "tests/witnesses/gemma4/sparse"
@@ -74,8 +76,17 @@ def test_an_entry_around_the_model_is_made_with_the_demo(id, variants, lockstep)
     said = lockstep("faults", id, "--json", "-")
     shown = json.loads(said.out)
     assert said.code == 0 and shown["id"] == id and len(shown["planted"]) == variants
-    if id == "top-k-off-by-one":
+    if id == "escaped-newline":
         assert lockstep("faults", id).out.startswith(f"{id}  (")
+
+
+def test_the_reference_makes_each_row_once(monkeypatch):
+    """By hand: two passes for the prompt of each answer, one for each id that it feeds."""
+    right, steps = ReferenceRows.step, []
+    monkeypatch.setattr(ReferenceRows, "step", lambda *given: steps.append(1) or right(*given))
+    tie = next(one for one in mistakes() if one.id == "argmax-tie-break")
+    make(tie, reference.load(MODELS / "untied_float32"))
+    assert len(steps) == len(SETTINGS) * (2 + STEPS - 1)
 
 
 def test_an_id_that_is_not_there_is_refused(refuses):

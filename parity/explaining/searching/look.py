@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
 ALIKE = 1e-3  # of their sums, that two hypotheses may differ by and still be like each other
 FIRST = 4  # tokens, of which one at least is right, whatever a router turned
+PARALLEL = 4e-12  # squared: how long the sum or difference of two arrows is that lie on one line
 TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it may have turned
 
 
@@ -50,7 +52,6 @@ class Look:
                    sums(right, right), sums(port, port), sums(port, wrong), sums(port, right),
                    sums(wrong, right), noise, careful)  # fmt: skip
 
-    @np.errstate(all="ignore")
     def raw(self, first: int, last: int | None) -> float:
         """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
         return self.ratio(self.port[first:last], self.wrong[first:last])
@@ -69,17 +70,18 @@ class Look:
     def mixed(self, first: int, last: int | None) -> float:
         """Return the same after the best mixture of the hypothesis and the right value.
 
-        A bug among others often moves a value in its own direction, but not as far.
+        A bug among others often moves a value in its own direction, but not as far. Both are
+        scaled to the length 1: then their sum and their difference are at right angles.
         """
         parts = (self.size, self.wrong, self.right, self.along, self.aside, self.shared)
         size, wrong, right, along, aside, shared = (part[first:last].sum() for part in parts)
-        lengths = np.sqrt([wrong, right])
-        shared = shared / lengths.prod()
-        square, ways = np.array([[1.0, shared], [shared, 1.0]]), np.array([along, aside]) / lengths
-        if not np.isfinite(square).all() or not np.isfinite(ways).all():
+        one, other = along / math.sqrt(wrong), aside / math.sqrt(right)
+        cosine = shared / math.sqrt(wrong) / math.sqrt(right)
+        if not math.isfinite(cosine) or not math.isfinite(one + other):
             return FAR
-        gains = np.linalg.lstsq(square, ways, rcond=1e-12)[0]
-        return over(size - gains @ ways, size, self.noise)
+        both = (((one + sign * other) ** 2, 2 * (1 + sign * cosine)) for sign in (1, -1))
+        told = sum(square / length for square, length in both if length > PARALLEL)
+        return over(size - told, size, self.noise)
 
     @np.errstate(all="ignore")
     def beginning(self) -> float:
@@ -124,8 +126,9 @@ def nowhere(tokens: int) -> Look:
     return Look(far, one, none, far, one, one, none, none, none, 1.0, careful=True)
 
 
-@np.errstate(all="ignore")
 def over(error: float, size: float, noise: float) -> float:
     """Return the root of error over size, in noises; what is not a number is far."""
-    found = np.sqrt(np.maximum(error, 0.0) / size) / noise if size else (FAR if error else 0.0)
-    return float(found) if np.isfinite(found) else FAR
+    if not size:
+        return FAR if error else 0.0
+    found = math.sqrt(max(float(error), 0.0) / float(size)) / noise if noise else FAR
+    return found if math.isfinite(found) else FAR

@@ -12,7 +12,7 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 TINY = REAL | {
     "hidden_size": 64,
     "intermediate_size": 96,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,

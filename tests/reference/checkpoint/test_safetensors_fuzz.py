@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-COUNT = 20_000
+COUNT = 6000
 
 
 @pytest.fixture(scope="module")

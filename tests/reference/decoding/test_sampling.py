@@ -262,7 +262,7 @@ choices = st.builds(
 draws = st.one_of(st.sampled_from([0.0, BELOW_1]), st.floats(0, 1, exclude_max=True))
 
 
-@settings(max_examples=2500)
+@settings(max_examples=800)
 @given(values, choices, draws)
 def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     logits = np.array(found)
@@ -270,7 +270,7 @@ def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     assert tokens == {by_loop(found, chosen, uniform)}
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(values, choices)
 def test_top_p_keeps_the_smallest_set_that_reaches_it(found, chosen):
     assume(chosen.temperature > 0)

@@ -271,7 +271,7 @@ def near_a_typical_border(logits, options, seen) -> bool:
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500)
 @given(
     values,
     settings_of_an_engine(),

@@ -80,6 +80,15 @@ def test_mixed_is_the_least_over_all_mixtures(given):
     assert found == pytest.approx(best, rel=1e-3, abs=1e-2)
 
 
+@given(values(), some.sampled_from([2.0, 1.0, -1.0, -0.3]))
+def test_a_mixture_of_a_value_and_its_multiple_is_a_factor(given, factor):
+    """By law: the two have one direction, so the second adds nothing."""
+    port, wrong, _, first, last = given
+    found = look(port, wrong, factor * wrong)
+    factored = found.scaled(first, last)
+    assert found.mixed(first, last) == pytest.approx(factored, rel=1e-3, abs=1e-2)
+
+
 @given(values())
 def test_huge_numbers_are_no_nearer_after_a_factor(given):
     """By law: a factor of the hypothesis changes nothing."""
