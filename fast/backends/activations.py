@@ -25,7 +25,7 @@ def operations(activations: str) -> Any:
     if activations == "float32":
         return cpu
     if not possible():
-        what = "takes Numba and a processor with AVX-512 VNNI, which this is not"
+        what = "takes Numba and a processor with AVX-512 VNNI or AVX2, which this is not"
         raise InputError("activations", f"{activations} {what}")
     linear = partial(multiplied, digits=DIGITS[activations])
     changed = {
@@ -39,6 +39,6 @@ def operations(activations: str) -> Any:
 def possible() -> bool:
     if not kernels.available():
         return False
-    from lockstep.fast.kernels.tile import possible as by_instruction
+    from lockstep.fast.kernels.tile import by_fours, by_pairs
 
-    return by_instruction()
+    return by_fours() or by_pairs()

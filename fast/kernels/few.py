@@ -12,6 +12,7 @@ import numpy as np
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, LIMIT, step_of
+from lockstep.fast.kernels.few_words import sums_in_words
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (
     WIDTH,
@@ -49,20 +50,23 @@ from lockstep.fast.kernels.octets import (
     times,
 )
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.tile import possible
+from lockstep.fast.kernels.tile import by_pairs, possible
 from lockstep.fast.kernels.weights import group_levels, lane_levels, many_codes
 
 CHUNKS = MANY // WIDTH
 APART = ROWS // 2  # rows lie that are multiplied together: a core reads quicker at two places
+IN_WORDS = by_pairs()
 # What goes with the codes of one set of levels: the numbers that sums over the lower digits begin
-# with, and those over the highest; steps; and the sums of activations. Of each sixteen lanes.
+# with (in words over all), and those over the highest; steps; and the sums of activations. Of each
+# sixteen lanes.
 LOW, HIGH, STEPS, SUMS, NUMBERS = 0, WIDTH, 2 * WIDTH, 3 * WIDTH, 4 * WIDTH
 
 
 def fits(of: Constants, columns: int) -> bool:
     """Whether the codes of a format lie so that 64 at once can be read, and multiplied."""
     stretch = of.numbers.get("stretch")
-    return stretch is not None and columns % stretch == 0 and possible()
+    lying_so = stretch is not None and columns % stretch == 0
+    return lying_so and possible(of.numbers["zero"] * of.numbers["shared"])
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,8 @@ def sum_up(of, zero, room, begin, whole, number, one):
         counted = put_together(lower, times(high, 256))
         sums = multiplied(counted, floats(number, place + STEPS))
         store(number, place + SUMS, sums)
+    if IN_WORDS:
+        lower = ints_added(lower, times(high, 65536))
     store_ints(whole, place + LOW, times(lower, -zero))
     store_ints(whole, place + HIGH, times(high, -zero))
 
@@ -243,8 +249,13 @@ def set_added(of, room, begin, whole, number, matrix, row, one, skip, lanes, res
     prefetch(of, matrix[0], at + skip)
     place = one * NUMBERS
     # Codes before levels: LLVM would cut them out of what was read for these, byte by byte.
-    some = sums_of(of, room, begin, whole, place, matrix, row, one * of.shared)
-    scale, offset = lane_levels(of, matrix, row, one * of.shared)
+    first = one * of.shared
+    if IN_WORDS:
+        at, low = begin + first * EXACT * MANY, ints(whole, place + LOW)
+        some = sums_in_words(of, room, at, low, matrix, row, first)
+    else:
+        some = sums_of(of, room, begin, whole, place, matrix, row, first)
+    scale, offset = lane_levels(of, matrix, row, first)
     # Not the step by the scale: both may be tiny.
     some = multiplied(some, floats(number, place + STEPS))
     if of.rest and not of.aside:

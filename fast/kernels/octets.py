@@ -1,6 +1,7 @@
 """Sixty-four codes at once, a byte each, and what products of them with digits take.
 
-Four neighbours are one of sixteen lanes: an instruction of AVX-512 (VNNI) adds their products up.
+Four neighbours are one of sixteen lanes: an instruction of AVX-512 (VNNI) adds their products up,
+or two of AVX2.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
+from lockstep.fast.kernels import tile, words
 from lockstep.fast.kernels.lanes import (
     FLOAT,
     HALF,
@@ -24,8 +26,9 @@ from lockstep.fast.kernels.lanes import (
     vector,
 )
 from lockstep.fast.kernels.memory import address
-from lockstep.fast.kernels.tile import beside, dotted, from_digits
+from lockstep.fast.kernels.tile import beside, by_pairs, from_digits
 
+dotted = words.dotted if by_pairs() else tile.dotted
 MANY = 64
 SOME, EVERY = vector(I8, MANY), constant([0] * MANY)
 

@@ -18,7 +18,7 @@ from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
-from lockstep.fast.kernels.tile import possible
+from lockstep.fast.kernels.tile import by_pairs, possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -74,7 +74,7 @@ def mend(x: Array, of: Constants, matrix: tuple[Array, ...], out: Array) -> None
 def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> Array:
     """Multiply four tokens and more: codes as whole numbers, if the processor can."""
     out = empty_on_a_line(len(x), len(matrix[0]), np.float32)
-    if "zero" in of.numbers and possible():
+    if "zero" in of.numbers and quicker(of.numbers["zero"], digits):
         in_whole_numbers(np.ascontiguousarray(x), of, matrix, digits, out)
     elif matrix[0].dtype == np.uint16 and by_tiles.fits(x.shape[1]):
         in_bfloat16(np.ascontiguousarray(x), of, matrix, out)
@@ -82,6 +82,11 @@ def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> 
         sorted_x = interleaved(x, of.numbers.get("parts", 1))
         multiply(*sizes(sorted_x, out), of, sorted_x, matrix, out)
     return out
+
+
+def quicker(zero: int, digits: int) -> bool:
+    """Whether digits are quicker than floats: in words, not as many as are exact."""
+    return possible(zero) and (digits < EXACT or not by_pairs())
 
 
 def in_whole_numbers(

@@ -29,6 +29,7 @@ from lockstep.fast.kernels.lanes import (
 from lockstep.fast.kernels.memory import address
 
 PAIR = 2  # vectors of rows
+AROUND = 32  # and less codes are small enough for `words.py`: below 64
 CELL = 4  # codes, or digits, of neighbouring columns, that a lane holds
 I64 = ir.IntType(64)
 BYTES = vector(I8, CELL * WIDTH)
@@ -47,25 +48,41 @@ def dots(
     builder: Any, numbers: dict[str, int], codes: "Place", cells: "Place", sums: "Place"
 ) -> dict[tuple[int, int], list[Any]]:
     """Multiply codes with digits, sixteen columns a turn; return the sums over each digit."""
-    digits, span = numbers["digits"], numbers["span"]
-    each = [(token, digit) for token in range(numbers["tokens"]) for digit in range(digits)]
-    held = {}
-    for place, key in enumerate(each):
-        begin = sums.one(I32, place)
-        held[key] = [cgutils.alloca_once_value(builder, begin) for _ in range(PAIR)]
+    span, each = numbers["span"], each_of(numbers)
+    totals = {place: begun(builder, sums, place) for place in range(len(each))}
     with cgutils.for_range(builder, ir.Constant(I64, span // WIDTH)) as turn:
         some, others = codes.after(turn.index, PAIR * WIDTH * WIDTH), cells.after(turn.index, WIDTH)
         for column in range(0, WIDTH, CELL):
             both = [some.many(I32, column * PAIR + CELL * half) for half in range(PAIR)]
-            for place, key in enumerate(each):
+            for place, held in totals.items():
                 four = others.one(I32, place * span + column)
-                for code, total in zip(both, held[key], strict=True):
+                for code, total in zip(both, held, strict=True):
                     builder.store(dotted(builder, builder.load(total), code, four), total)
-    return {
-        (token, half): [builder.load(held[token, digit][half]) for digit in range(digits)]
-        for token in range(numbers["tokens"])
-        for half in range(PAIR)
-    }
+    return ended(builder, numbers, totals)
+
+
+def each_of(numbers: dict[str, int]) -> list[tuple[int, int]]:
+    """Return the tokens' digits in the order in which they lie: token, digit."""
+    return [
+        (token, digit) for token in range(numbers["tokens"]) for digit in range(numbers["digits"])
+    ]
+
+
+def begun(builder: Any, sums: "Place", place: int) -> list[Any]:
+    """Make room for the sums over a token's digit, with what they begin with."""
+    begin = sums.one(I32, place)
+    return [cgutils.alloca_once_value(builder, begin) for _ in range(PAIR)]
+
+
+def ended(
+    builder: Any, numbers: dict[str, int], totals: dict[int, list[Any]]
+) -> dict[tuple[int, int], list[Any]]:
+    """Return a token's sums over each digit, of a half of the rows."""
+    found = {(token, half): [] for token in range(numbers["tokens"]) for half in range(PAIR)}
+    for place, (token, _) in enumerate(each_of(numbers)):
+        for half, total in enumerate(totals[place]):
+            found[token, half].append(builder.load(total))
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,9 @@ class Place:
         """Return the place that lies a number of turns, of a size each, behind this one."""
         more = self.builder.mul(turns, ir.Constant(I64, size))
         return replace(self, start=self.builder.add(self.start, more))
+
+    def behind(self, elements: int) -> "Place":
+        return self.after(ir.Constant(I64, elements), 1)
 
     def pointer(self, element: ir.Type, behind: int) -> Any:
         index = self.builder.add(self.start, ir.Constant(I64, behind))
@@ -158,9 +178,21 @@ def shuffled(builder: Any, first: Any, second: Any, part: tuple[int, ...]) -> An
 
 
 @cache
-def possible() -> bool:
-    """Whether the processor that is compiled for multiplies bytes so."""
+def possible(zero: int) -> bool:
+    """Whether the processor that is compiled for multiplies codes around `zero` so."""
+    return by_fours() or (by_pairs() and zero <= AROUND)
+
+
+@cache
+def by_fours() -> bool:
+    """Whether an instruction adds four products up."""
     return has_feature("avx512vnni")
+
+
+@cache
+def by_pairs() -> bool:
+    """Whether none does, but one adds two up: see `words.py`."""
+    return has_feature("avx2") and not by_fours()
 
 
 def has_feature(name: str) -> bool:

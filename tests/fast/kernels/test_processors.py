@@ -20,6 +20,7 @@ import sys
 import numpy as np
 from lockstep.fast import kernels
 from lockstep.fast.cpu import attention, causal_mask, geglu, linear, rms_norm, rope, swiglu
+from lockstep.fast.cpu.linear import multiplied
 from lockstep.fast.kernels import kernel
 from tests.draws import normal, packed_matrix
 from tests.fast.kernels.test_product import block_matrix
@@ -33,9 +34,12 @@ mask = causal_mask(np.array([[8]]), np.arange(9)[None], window=None)
 
 
 def results():
-    yield linear(normal(1, 1, 256), weights[0], None)  # whose rows six tokens have too
-    for weight in weights:
+    whole = np.clip(np.rint(40 * normal(7, 6, 256)), -127, 127)
+    whole[:, ::16] = 127  # so that one digit is exact
+    for weight in weights:  # whose rows six tokens have too
+        yield linear(normal(1, 1, 256), weight, None)
         yield linear(normal(6, 6, 256), weight, None)
+        yield multiplied(whole, weight, None, digits=1)
     yield from (gate(normal(1, 3, 64) * 9, normal(2, 3, 64)) for gate in (swiglu, geglu))
     yield rms_norm(normal(3, 2, 64), normal(4, 64), eps=1e-6)
     yield rope(queries, np.array([[5]]), np.ones(16), factor=1.0)
