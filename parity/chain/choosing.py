@@ -145,7 +145,12 @@ def fitting(run: Run, mistakes: Sequence[Mistake]) -> Fit | None:
     steps = run.steps()
     work = sum(len(step.logits) for step in steps)
     return best_fit(
-        known, run.replayed, missed, together=may_go_together, most=int(WORK // max(work, 1))
+        known,
+        run.replayed,
+        missed,
+        together=may_go_together,
+        most=int(WORK // max(work, 1)),
+        explains=run.is_explained,
     )
 
 

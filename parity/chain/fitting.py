@@ -34,6 +34,7 @@ class Fit:
 
 Make = Callable[[Sequence[Edit]], Any]
 Left = Callable[[Any], float]  # the share of what the port has that is not explained, 0 to 1
+Explains = Callable[[Sequence[Edit]], bool]
 Together = Callable[[Edit, Edit], bool]
 
 
@@ -48,12 +49,13 @@ def best_fit(
     *,
     together: Together,
     most: int = MOST_TRIED,
+    explains: Explains | None = None,
 ) -> Fit | None:
     """Return what explains all that the port has, None if nothing does.
 
     `make` returns what edits lead to, None where they cannot act; `left` how far that is from the
-    port. Only what makes a difference by itself is tried in pairs, and only pairs that may go
-    `together`.
+    port; `explains` whether it is nothing, which may be known sooner. Only what makes a difference
+    by itself is tried in pairs, and only pairs that may go `together`.
     """
     right = make(())
     acting = [(one, made) for one in known if (made := tried(make, one)) and made != right]
@@ -63,7 +65,8 @@ def best_fit(
     rival = min(part, key=lambda row: row[1], default=None)
     if whole:
         return Fit((whole[0],), (others(whole, whole[0]),), rival)
-    pairs = fitting_pairs([one for one, _ in acting], make, left, together, min(most, MOST_TRIED))
+    is_whole = explains or (lambda edits: bool(made := make(edits)) and left(made) == 0)
+    pairs = fitting_pairs([one for one, _ in acting], is_whole, together, min(most, MOST_TRIED))
     if not pairs:
         return None
     first = pairs[0]
@@ -81,16 +84,9 @@ def tried(make: Make, *which: Candidate) -> Any:
 
 
 def fitting_pairs(
-    acting: Sequence[Candidate], make: Make, left: Left, together: Together, most: int
+    acting: Sequence[Candidate], explains: Explains, together: Together, most: int
 ) -> list[tuple[Candidate, Candidate]]:
-    found = []
-    for count, pair in enumerate(pairs_of(acting, together)):
-        if count == most:
-            break
-        made = tried(make, *pair)
-        if made and left(made) == 0:
-            found.append(pair)
-    return found
+    return [pair for pair in pairs_of(acting, together)[:most] if tried(explains, *pair)]
 
 
 def pairs_of(acting: Sequence[Candidate], together: Together) -> list[tuple[Candidate, Candidate]]:

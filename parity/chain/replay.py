@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -102,18 +102,31 @@ class Run:
 
         A choice that rounding may have turned to the port's is the port's.
         """
+        run = self.looped(edits)
+        return None if run is None else [*run.choices(edits)]
+
+    def is_explained(self, edits: Sequence[Edit]) -> bool:
+        """Say whether mistakes give every choice; nothing is chosen behind one that they do not."""
+        run, found = self.looped(edits), False
+        for ours, theirs in run.choices(edits) if run is not None else ():
+            if ours != theirs:
+                return False
+            found = True
+        return found
+
+    def looped(self, edits: Sequence[Edit]) -> Run | None:
+        """Return the run as a loop with mistakes makes it, None if the answer is of no such one."""
         run: Run | None = self
         for edit in edits:
             if edit.step == "loop" and run is not None:
                 run = edit.change(run, None)
-        if run is None:
-            return None
-        sampler = Sampler(run.settings, run.uniforms, edits)
-        found = []
-        for step in run.steps():
-            chosen = run.answer[step.number - run.drawn]
-            found.append((run.choice(sampler, step, chosen), chosen))
-        return found
+        return run
+
+    def choices(self, edits: Sequence[Edit]) -> Iterator[tuple[int, int]]:
+        sampler = Sampler(self.settings, self.uniforms, edits)
+        for step in self.steps():
+            chosen = self.answer[step.number - self.drawn]
+            yield self.choice(sampler, step, chosen), chosen
 
     def choice(self, sampler: Sampler, step: Step, chosen: int) -> int:
         exact = sampler.choose(step)

@@ -18,6 +18,7 @@ import numpy as np
 
 from lockstep.parity.explaining.routing.flips import NEAR
 from lockstep.parity.judging.judge import EPSILONS
+from lockstep.parity.torch_modules.rewriting import spelled
 
 Wanted = Mapping[tuple[int, int], np.ndarray]  # (number of the choice, its row) -> columns (k,)
 TOP = "aten.topk.default"
@@ -90,7 +91,7 @@ class Choices:
 
 def is_choice(func: Any, args: Any, made: Any) -> bool:
     """Say whether an operation chose some of the columns of floats, not all, in each row."""
-    if str(func) != TOP:
+    if spelled(func) != TOP:
         return False
     scores, index = args[0], made[1]
     return scores.is_floating_point() and index.shape[-1] < scores.shape[-1]

@@ -39,7 +39,7 @@ def exchanging(operations: Mapping[str, Operation]) -> Iterator[None]:
     """
 
     def changed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        other = operations.get(str(func))
+        other = operations.get(spelled(func))
         return func(*args, **kwargs) if other is None else other(func, *args, **kwargs)
 
     with mode_class()(changed):
@@ -55,15 +55,26 @@ def widened(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name: torch.float64 if name == "dtype" and value in low else value
         for name, value in kwargs.items()
     }
-    written = [bool(one.alias_info and one.alias_info.is_write) for one in func._schema.arguments]
 
     def up(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(map(up, value))
         return value.double() if isinstance(value, torch.Tensor) and value.dtype in low else value
 
-    wide = (value if kept else up(value) for value, kept in zip(args, written, strict=False))
+    wide = (value if kept else up(value) for value, kept in zip(args, written(func), strict=False))
     return func(*wide, **{name: up(value) for name, value in options.items()})
+
+
+@cache  # a pass asks for it by the thousand, of some forty operations
+def spelled(func: Any) -> str:
+    """Return the name of an operation, such as `aten.silu.default`."""
+    return str(func)
+
+
+@cache
+def written(func: Any) -> list[bool]:
+    """Say of each argument of an operation whether it writes to it."""
+    return [bool(one.alias_info and one.alias_info.is_write) for one in func._schema.arguments]
 
 
 @cache

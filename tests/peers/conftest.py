@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 
 from tests.witnesses import build
-from tests.witnesses.judge import judge, pytest_terminal_summary
+from tests.witnesses.judge import (
+    judge,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from tests.witnesses.runners import ENGINES
 
-__all__ = ["judge", "pytest_terminal_summary"]
+__all__ = ["judge", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
 STORAGES = ("float32", "float16", "bfloat16")
 TIES = (True, False)
@@ -30,10 +35,11 @@ class Drawn:
 
 
 @pytest.fixture(scope="session")
-def run_seed() -> int:
-    """The seed of this run: LOCKSTEP_SEED, else a new one."""
+def run_seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run, in each of its processes: LOCKSTEP_SEED, else a new one."""
     build.settle()
-    return int(os.environ.get("LOCKSTEP_SEED") or secrets.randbelow(1 << 31))
+    run = getattr(pytestconfig, "workerinput", {}).get("testrunuid") or secrets.token_hex()
+    return int(os.environ.get("LOCKSTEP_SEED") or zlib.crc32(run.encode()) >> 1)
 
 
 @pytest.fixture(autouse=True)

@@ -57,14 +57,14 @@ def planted(bug: Bug, folder: Any, dtype: str) -> Dump:
 def test_a_bug_is_the_own_error_of_its_module_alone(bug, dtype, folder):
     dump = planted(bug, folder, dtype)
     result = parity.diff(dump, dump, model=folder(bug.architecture))
-    assert wrong(result) == [bug.tap]
+    assert (wrong(result), result.wiring) == ([bug.tap], [])
     assert result.compared > 25
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bug", BUGS, ids=str)
-def test_in_a_dump_of_layers_it_is_that_of_its_layer_alone(bug, dtype, folder):
-    dump = planted(bug, folder, dtype)
+def test_in_a_dump_of_layers_it_is_that_of_its_layer_alone(bug, folder):
+    """Of either dtype every second bug: above each is judged in both."""
+    dump = planted(bug, folder, DTYPES[BUGS.index(bug) % 2])
     coarse = only(dump, lambda name: LAYER.fullmatch(name) or name in ENDS)
     result = parity.diff(coarse, coarse, model=folder(bug.architecture))
     found = LAYER.match(bug.tap)

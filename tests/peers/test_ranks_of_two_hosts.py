@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 
+from lockstep.fast.parallel.launch import free_ports
 from tests.parity.conftest import DEMO
 
 # The caller's namespace is host 10.7.0.1; that of a process which sleeps is 10.7.0.2.
@@ -68,7 +69,8 @@ def test_two_addresses_of_the_loopback_are_two_hosts(tmp_path):
 def check_two_hosts(tmp_path, *, wired: bool):
     """By hand: 4 layers of 128, 704 words; 5 tokens of a prompt and 7 steps, in 8 passes."""
     hosts = tmp_path / "hosts.json"
-    hosts.write_text(json.dumps([[f"{host}:5123"] for host in HOSTS[wired]]))
+    places = zip(HOSTS[wired], free_ports(2), strict=True)
+    hosts.write_text(json.dumps([[f"{host}:{port}"] for host, port in places]))
     command = [sys.executable, "-m", "lockstep.parity.cli", "generate", str(DEMO), "--tokens",
                "3,1,4,1,5", "--ignore-eos", "--max-tokens", "8", "--backend", "mlx",
                "--tensor-parallel", "2"]  # fmt: skip

@@ -1,6 +1,7 @@
 """Modules of a port that are fed from the wrong place: named once, with what they get.
 
-By hand: a torch model whose modules get another value. By law: bugs inside of modules are no wires.
+By hand: a torch model whose modules get another value. That bugs inside of modules are no wires is
+seen in test_new_architectures.py, where they are planted.
 """
 
 from collections.abc import Callable
@@ -13,8 +14,7 @@ from lockstep import parity
 from lockstep.parity.torch_modules import wiring
 from lockstep.parity.torch_modules.survey import Survey
 from lockstep.parity.torch_modules.wiring import Wire, told
-from tests.peers.new_architectures.bugs import BUGS
-from tests.peers.new_architectures.builds import Folders, loaded
+from tests.peers.new_architectures.builds import loaded
 from tests.peers.new_architectures.runs import captured, wrong
 from tests.witnesses import build
 
@@ -24,11 +24,6 @@ PLAIN = Path(__file__).parents[1] / "witnesses/llama/mistral_window"  # of two l
 @pytest.fixture(autouse=True, scope="module")
 def settled() -> None:
     build.settle()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    return Folders(tmp_path_factory.mktemp("models"))
 
 
 class Wires:
@@ -150,13 +145,3 @@ def test_one_of_two_sums_is_named_if_rounding_tells_them_apart(other, tmp_path):
     dump = captured(model)
     found = parity.diff(dump, dump, model=tmp_path).wiring
     assert found == ["wiring: " + CASES[2][1]] * (other == 1.0)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("bug", [one for one in BUGS if one.architecture != "GptOss"], ids=str)
-def test_bugs_of_other_kinds_are_no_wires(bug, dtype, folder):
-    model = loaded(folder(bug.architecture), dtype)
-    bug.plant(model)
-    dump = captured(model)
-    result = parity.diff(dump, dump, model=folder(bug.architecture))
-    assert (result.wiring, result.verdict) == ([], "diverged")

@@ -17,6 +17,7 @@ HALF_BARS = (0.7, 1.1)
 
 Table = dict[str, dict[str, list[float]]]
 TABLE = pytest.StashKey[Table]()
+ERRORS = "lockstep_errors"  # as one of several processes tells them the first
 
 
 def error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -74,7 +75,27 @@ class Judge:
 
 @pytest.fixture(scope="session")
 def judge(pytestconfig: pytest.Config) -> Judge:
-    return Judge(pytestconfig.stash.setdefault(TABLE, defaultdict(lambda: defaultdict(list))))
+    return Judge(table_of(pytestconfig))
+
+
+def table_of(config: pytest.Config) -> Table:
+    return config.stash.setdefault(TABLE, defaultdict(lambda: defaultdict(list)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the first of several processes what was seen in this one."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[ERRORS] = {name: dict(row) for name, row in table_of(session.config).items()}
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which need not be there
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Put what a process told into the table of all; one that died told nothing."""
+    table = table_of(node.config)
+    for name, row in getattr(node, "workeroutput", {}).get(ERRORS, {}).items():
+        for engine, errors in row.items():
+            table[name][engine] += errors
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """Mistakes behind the logits are named from the choices. By law: they were planted."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,15 @@ VARIANTS = {(one.id, name) for one in SAMPLING for name in one.variants}
 @pytest.mark.parametrize("case", CASES)
 def test_a_right_sampler_has_no_mistake(case):
     assert missed(run(case).replayed(()) or []) == 0
+
+
+def test_nothing_is_chosen_behind_a_choice_that_is_another(monkeypatch):
+    """By hand: the third one. Pairs of mistakes by the thousand are told from the port so."""
+    right, choice, made = run("greedy"), Run.choice, []
+    other = replace(right, answer=[*right.answer[:2], right.answer[2] + 1, *right.answer[3:]])
+    monkeypatch.setattr(Run, "choice", lambda *given: made.append(1) or choice(*given))
+    assert right.is_explained(()) and len(made) == N
+    assert not other.is_explained(()) and len(made) == N + 3
 
 
 def test_every_form_is_found_by_the_choices_it_makes():
