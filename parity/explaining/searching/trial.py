@@ -62,6 +62,7 @@ class Trial:
     faint: dict[int, float] = field(default_factory=dict)
     routers: dict[int, list[Call]] = field(default_factory=dict)
     followed: dict[Any, tuple[tuple[int, ...], float, Any]] = field(default_factory=dict)
+    told: dict[Any, tuple[np.ndarray, Any]] = field(default_factory=dict)  # tokens that show bits
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
@@ -100,7 +101,8 @@ class Trial:
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
-        for known in (self.centres, self.rounding, self.usual, self.faint, self.followed):
+        every = self.centres, self.rounding, self.usual, self.faint, self.followed, self.told
+        for known in every:
             known.clear()
 
     def finite(self, target: int) -> bool:
