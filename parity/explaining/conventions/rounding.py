@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import MOST_UNSURE, Trial
+from lockstep.parity.explaining.searching.look import MOST_UNSURE
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise import namespace, of_port
