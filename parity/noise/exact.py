@@ -1,14 +1,13 @@
 """What all legal ways scatter around: float64, on the weights that a port of some dtype holds."""
 
-from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from lockstep.reference.checkpoint.adapters import Adapted
 from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.ops.experts import weighted_experts
 from lockstep.reference.precision import rounded
 
 FLOAT64 = np.dtype(np.float64)
@@ -44,8 +43,8 @@ def exact(ops: Any, held: np.dtype) -> Any:
         return rounded(ops.embedding(tokens, table, dtype=dtype if packed else held), dtype)
 
     def experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
-        stacks = tuple(HeldStack(stack, held) for stack in stacks)
-        return ops.experts(x, routing, *stacks, per_token=per_token)
+        parts = {"linear": linear, "gated": ops.swiglu}
+        return weighted_experts(x, routing, *stacks, per_token=per_token, **parts)
 
     def dora_rescale(y: Any, weight: Any, bias: Any, *adapter: Any, scale: float) -> np.ndarray:
         weight = weight if isinstance(weight, Packed) else rounded(weight, held)
@@ -53,8 +52,8 @@ def exact(ops: Any, held: np.dtype) -> Any:
         return ops.dora_rescale(y, weight, bias, *adapter, scale=scale)
 
     def geglu_experts(x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
-        stacks = tuple(HeldStack(stack, held) for stack in stacks)
-        return ops.geglu_experts(x, routing, *stacks, per_token=per_token)
+        parts = {"linear": linear, "gated": ops.geglu}
+        return weighted_experts(x, routing, *stacks, per_token=per_token, **parts)
 
     def gain(x: Any, weights: Any) -> np.ndarray:
         return ops.gain(x, rounded(weights, held))
@@ -68,24 +67,6 @@ def exact(ops: Any, held: np.dtype) -> Any:
         "geglu_experts": geglu_experts, "gain": gain, "scale": scale,
     }  # fmt: skip
     return SimpleNamespace(**{"port_dtype": held} | vars_of(ops) | changed)
-
-
-@dataclass(frozen=True)
-class HeldStack:
-    """A stack of matrices that a port holds in a dtype of its own, one at a time."""
-
-    stack: Any
-    held: np.dtype
-
-    def __getitem__(self, index: int) -> Any:
-        matrix = self.stack[index]
-        if isinstance(matrix, Adapted):  # the adapter stays in float32 in every engine
-            return replace(matrix, weight=held_matrix(matrix.weight, self.held))
-        return held_matrix(matrix, self.held)
-
-
-def held_matrix(matrix: Any, held: np.dtype) -> Any:
-    return matrix if isinstance(matrix, Packed) else rounded(matrix, held)
 
 
 def widened(ops: Any, weight: Any, rows: slice, held: np.dtype) -> np.ndarray:

@@ -140,6 +140,20 @@ def test_the_centre_takes_weights_as_the_port_holds_them():
     assert held.silu is ops.silu
 
 
+@pytest.mark.parametrize(
+    ("name", "gated"), [("experts", ops.silu), ("geglu_experts", ops.gelu_tanh)]
+)
+def test_the_centre_takes_experts_as_the_port_holds_them(name, gated):
+    """By loop: each token goes to one expert, whose numbers bfloat16 does not hold."""
+    x, routing = normal(1, 3, 8), np.eye(2)[[0, 1, 1]][None]
+    gate, up, down = normal(2, 5, 8), normal(2, 5, 8), normal(2, 8, 5)
+    found = getattr(exact(ops, BFLOAT16), name)(x, routing, gate, up, down, per_token=1)
+    g, u, d = (stack.astype(BFLOAT16).astype(FLOAT64) for stack in (gate, up, down))
+    for token, one in zip(range(3), (0, 1, 1), strict=True):
+        inner = gated(g[one] @ x[0, token]) * (u[one] @ x[0, token])
+        assert off(found[0, token], d[one] @ inner) < 1e-14
+
+
 def test_the_centre_takes_packed_weights_as_they_are_stored():
     packed = RNG.integers(0, 2**32, (5, 4), dtype=np.uint32)
     scales, biases = normal(5, 1, dtype=FLOAT32), normal(5, 1, dtype=FLOAT32)

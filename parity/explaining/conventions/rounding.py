@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.explaining.searching.look import MOST_UNSURE
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
@@ -84,8 +85,33 @@ def evaluator(trial: Trial, taken: Sequence[dict[str, Any]]) -> Evaluator:
 
 
 def agreement(run: Evaluator, trial: Trial, pieces: Sequence[tuple[Piece, Rewritten]]) -> float:
-    """Return the share of the port's values that a convention gives to the bit."""
-    same = [
-        bits(run, piece, calls, trial.dtype) == trial.port(piece.target) for piece, calls in pieces
-    ]
-    return float(np.mean(np.concatenate([one.ravel() for one in same])))
+    """Return the share of the port's values that a convention gives to the bit, of the tokens that
+    show how it rounds.
+    """
+    same = []
+    for piece, calls in pieces:
+        found = bits(run, piece, calls, trial.dtype) == trial.port(piece.target)
+        same.append(found[np.broadcast_to(telling(trial, piece, calls), found.shape)])
+    return float(np.mean(np.concatenate(same)))
+
+
+def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
+    """Return which tokens show how a port rounds, in a shape that fits the piece's value: those
+    that rounding may send to no other expert. All do where most may be sent elsewhere.
+    """
+    key = piece.target, frozenset(map(id, calls.values()))
+    if key not in trial.told:  # with the calls, so that no others get their identities
+        unsure = trial.unsure(piece, calls)
+        found = np.True_
+        if unsure is not None and unsure.mean() <= MOST_UNSURE:
+            found = ~along_tokens(unsure, trial, piece)
+        trial.told[key] = np.asarray(found), calls
+    return trial.told[key][0]
+
+
+def along_tokens(some: np.ndarray, trial: Trial, piece: Piece) -> np.ndarray:
+    """Return a mark of tokens (B, T) in a shape that fits the piece's value."""
+    graph = trial.graph
+    shape = [1] * len(graph.shapes[piece.target])
+    shape[0], shape[graph.token_axes[piece.target][0]] = some.shape
+    return some.reshape(shape)

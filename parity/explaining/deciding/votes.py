@@ -17,6 +17,7 @@ from lockstep.parity.explaining.conventions.rounding import (
     agreement,
     bits,
     convention_of,
+    telling,
 )
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
@@ -189,7 +190,7 @@ class Ballot:
         return self.count(run, piece, calls[0], calls[1])
 
     def count(self, run: Evaluator, piece: Piece, wrong: Rewritten, right: Rewritten) -> Votes:
-        """Count whose bits the port's are, where the two differ.
+        """Count whose bits the port's are, where the two differ, in the tokens that show it.
 
         A token that only sees another one differ is no vote for the bug, but it is one against it.
         """
@@ -198,14 +199,15 @@ class Ballot:
             one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
             if one.shape != other.shape:
                 return Votes()
-            apart = one != other
-            found = counted(apart, port == one, port == other)
+            shown = telling(self.trial, piece, right)
+            apart, same = (one != other) & shown, (port == one) | ~shown
+            found = counted(apart, same, port == other)
             own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
         except ValueError:  # shapes that this model does not have
             return Votes()
         if own is None:
             return found
-        sure = counted(apart & own, port == one, port == other)
+        sure = counted(apart & own, same, port == other)
         return replace(found, fault=sure.fault, rows=sure.rows)
 
 

@@ -11,6 +11,7 @@ FAR = 1e300  # how far off a value is that is not a number, or not of the right 
 ALIKE = 1e-3  # of their sums, that two hypotheses may differ by and still be like each other
 FIRST = 4  # tokens, of which one at least is right, whatever a router turned
 PARALLEL = 4e-12  # squared: how long the sum or difference of two arrows is that lie on one line
+MOST_UNSURE = 0.5  # of the tokens, that are left out; if more are unsure, choices are looked for
 TRIMMED = 0.25  # of the tokens, the farthest, are left out behind a router: it may have turned
 
 
@@ -124,6 +125,15 @@ def nowhere(tokens: int) -> Look:
     """Return the look of something of another shape: as far as can be."""
     far, one, none = np.full(tokens, np.inf), np.ones(tokens), np.zeros(tokens)
     return Look(far, one, none, far, one, one, none, none, none, 1.0, careful=True)
+
+
+def numbers_in(port: np.ndarray) -> np.ndarray | None:
+    """Return the tokens (T, 1) of (T, N) that are numbers; None if all are, or too few.
+
+    What is no number is as far from any hypothesis as from any other: the others tell them apart.
+    """
+    kept = np.isfinite(port).all(axis=-1, keepdims=True)
+    return None if kept.all() or kept.mean() < MOST_UNSURE else np.asarray(kept)
 
 
 def over(error: float, size: float, noise: float) -> float:

@@ -11,7 +11,13 @@ import numpy as np
 
 from lockstep.parity.explaining.routing.flips import routers_between, unsure_tokens
 from lockstep.parity.explaining.routing.steering import ByChoices, Steering
-from lockstep.parity.explaining.searching.look import FAR, Look, nowhere
+from lockstep.parity.explaining.searching.look import (
+    FAR,
+    MOST_UNSURE,
+    Look,
+    nowhere,
+    numbers_in,
+)
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
@@ -29,7 +35,7 @@ from lockstep.parity.noise import of_port, ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 Rewritten = Mapping[int, Call]
-MOST_UNSURE = 0.5  # of the tokens, that are left out; if more are unsure, choices are looked for
+FEW_SURE = 2 / 3  # of the tokens, that may be unsure for the others to speak for a bug
 NOT_COMPARED = Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
 STEPS = 64  # of the least number above nought, that rounding may take a sum next to nought
 # The least number above nought.
@@ -62,6 +68,7 @@ class Trial:
     faint: dict[int, float] = field(default_factory=dict)
     routers: dict[int, list[Call]] = field(default_factory=dict)
     followed: dict[Any, tuple[tuple[int, ...], float, Any]] = field(default_factory=dict)
+    told: dict[Any, tuple[np.ndarray, Any]] = field(default_factory=dict)  # tokens that show bits
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
@@ -100,7 +107,8 @@ class Trial:
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
-        for known in (self.centres, self.rounding, self.usual, self.faint, self.followed):
+        every = self.centres, self.rounding, self.usual, self.faint, self.followed, self.told
+        for known in every:
             known.clear()
 
     def finite(self, target: int) -> bool:
@@ -133,9 +141,9 @@ class Trial:
 
     def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
         unsure = self.unsure(piece, calls)
-        steered = unsure is not None and unsure.mean() > MOST_UNSURE
-        if steered and not coarse and piece.target not in self.unseen:
-            return self.judge_by_choices(piece, calls)
+        choosing = not coarse and piece.target not in self.unseen
+        if choosing and unsure is not None and unsure.mean() > MOST_UNSURE:
+            return self.judge_by_choices(piece, calls, unsure)
         centre, spread = self.replayed(piece, calls)
         port = self.port(piece.target)
         if centre.shape != port.shape:
@@ -178,14 +186,21 @@ class Trial:
         for run in (self.centre(None), *self.ways(None)) if judged.passed else ():
             run.forget(piece.calls)
 
-    def judge_by_choices(self, piece: Piece, calls: Rewritten) -> Judgement:
-        """Judge a piece most of whose tokens depend on a near choice: with the port's choices."""
+    def judge_by_choices(self, piece: Piece, calls: Rewritten, unsure: np.ndarray) -> Judgement:
+        """Judge a piece most of whose tokens depend on a near choice: with the port's choices.
+
+        The tokens that depend on none must be right whatever these are. With a bug for which no
+        choices are found they decide, if they are not few.
+        """
+        sure = self.judge_sure(piece, *self.replayed(piece, calls), unsure)
+        if calls and not sure.passed and not self.graph.several(piece) and not unsure.all():
+            return sure
         steering = self.steering(piece, calls)
         lost = steering.settle()
         self.count += steering.count
-        if lost is None:
-            return replace(self.judge_sure(piece, *self.replayed(piece, calls), None), passed=False)
-        return self.steered(steering, lost)
+        if lost is not None:
+            return self.steered(steering, lost)
+        return sure if calls and unsure.mean() <= FEW_SURE else replace(sure, passed=False)
 
     def judge_as_chosen(self, piece: Piece, calls: Rewritten, other: ByChoices) -> Judgement | None:
         """Judge a piece with the choices that another judgement found; None if rounding may not
@@ -382,12 +397,3 @@ class Trial:
     @property
     def limit(self) -> float:
         return LIMITS[self.dtype.name].whole
-
-
-def numbers_in(port: np.ndarray) -> np.ndarray | None:
-    """Return the tokens (T, 1) of (T, N) that are numbers; None if all are, or too few.
-
-    What is no number is as far from any hypothesis as from any other: the others tell them apart.
-    """
-    kept = np.isfinite(port).all(axis=-1, keepdims=True)
-    return None if kept.all() or kept.mean() < MOST_UNSURE else np.asarray(kept)

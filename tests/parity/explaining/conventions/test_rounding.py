@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.conventions import rounding
-from lockstep.parity.explaining.conventions.rounding import convention_of
+from lockstep.parity.explaining.conventions.rounding import agreement, convention_of, telling
 
 ONE: Any = ({"norm": 0}, {"norm": 1})
 OTHER: Any = ({"rope": 0}, {"rope": 1})
@@ -48,3 +48,41 @@ def test_what_was_found_out_of_the_same_calls_is_not_asked_again(monkeypatch):
         found = convention_of(trial, [(piece, dict(calls))])
         assert convention_of(trial, [(piece, dict(calls))]) == found
         assert len(asked) == before + 1
+
+
+def routed(unsure: list[bool] | None) -> Any:
+    """Return a trial of three tokens, of which a router may have sent some elsewhere, and what it
+    was asked.
+    """
+    graph = SimpleNamespace(shapes={1: (1, 3, 2)}, token_axes={1: (1,)})
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), graph=graph, told={}, asked=[])
+    found = None if unsure is None else np.array([unsure])
+    trial.unsure = lambda piece, calls: trial.asked.append(calls) or found
+    trial.port = lambda target: np.ones((1, 3, 2))
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("unsure", "share"),
+    [
+        ([False, True, False], 1.0),
+        ([True, False, False], 1 / 2),
+        ([False, True, True], 2 / 3),  # most of them: then all tell
+        (None, 2 / 3),
+    ],
+)
+def test_a_token_that_rounding_may_send_to_another_expert_tells_nothing(monkeypatch, unsure, share):
+    """By hand: the bits of the second of three tokens are others."""
+    value = np.array([[[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]])
+    monkeypatch.setattr(rounding, "bits", lambda run, piece, calls, dtype: value)
+    piece: Any = SimpleNamespace(target=1)
+    assert agreement(None, routed(unsure), [(piece, {})]) == pytest.approx(share)  # pyright: ignore[reportArgumentType]
+
+
+def test_which_tokens_tell_is_found_out_once_of_the_same_calls():
+    """By hand."""
+    trial, piece = routed([False, True, False]), SimpleNamespace(target=1)
+    for calls in ({}, {5: ONE}, {}, {5: ONE}):
+        found = telling(trial, piece, calls)  # pyright: ignore[reportArgumentType]
+        assert found.tolist() == [[[True], [False], [True]]]
+    assert trial.asked == [{}, {5: ONE}]

@@ -84,6 +84,20 @@ def test_what_a_bug_leaves_is_counted():
     assert counted(fault != right, port == fault, port == right) == Votes(1, 1, 0, 0, 0, 1, 2)
 
 
+def test_a_token_that_rounding_may_send_to_another_expert_has_no_vote(monkeypatch):
+    """By hand: the bug has the port's bits in both tokens, and leaves some; one alone is sure."""
+    right, wrong = np.zeros((1, 2, 3)), np.array([[[1, 1, 0], [1, 1, 0]]])
+    port = np.array([[[1, 1, 0], [1, 1, 1]]])
+    trial = SimpleNamespace(dtype=np.dtype(np.float16), port=lambda target: port)
+    monkeypatch.setattr(module, "bits", lambda run, piece, calls, dtype: calls)
+    monkeypatch.setattr(module, "own_tokens", lambda *given: None)
+    sure = np.array([[[True], [False]]])
+    for shown, votes in ((sure, Votes(2, 0, 0, 1, 0, 2, 0)), (~sure, Votes(2, 0, 0, 1, 0, 2, 1))):
+        monkeypatch.setattr(module, "telling", lambda *given, shown=shown: shown)
+        found = Ballot.count(SimpleNamespace(trial=trial), None, Piece(1, (1,)), wrong, right)  # pyright: ignore[reportArgumentType]
+        assert found == votes
+
+
 def test_what_goes_the_way_of_a_bug_but_farther_is_not_named():
     """By law: an epsilon that is three times as far off as the one that is known."""
     far = option(NORMS, "eps", lambda right: 3e-5)
