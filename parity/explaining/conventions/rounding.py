@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 
 from lockstep.parity.explaining.searching.look import MOST_UNSURE
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.evaluator import KEPT
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise import namespace, of_port
 from lockstep.parity.noise.conventions import SUMS, Choice, choices
@@ -36,7 +36,7 @@ def convention_of(
     if key not in trial.followed:  # with the calls, so that no others get their identities
         trial.followed[key] = *settled(trial, pieces), pieces
     taken, share, _ = trial.followed[key]
-    return evaluator(trial, picked(trial, taken)), share
+    return evaluator(trial, taken), share
 
 
 def settled(
@@ -51,7 +51,7 @@ def settled(
     every = choices(trial.dtype)
     open_to = [place for place, choice in enumerate(every) if concerns(choice, trial, pieces)]
     taken = (0,) * len(every)
-    share, turns = agreement(evaluator(trial, picked(trial, taken)), trial, pieces), 0
+    share, turns = agreement(evaluator(trial, taken), trial, pieces), 0
     seen: set[tuple[int, ...]] = {taken}
     for place in cycle(open_to):
         if share >= 1 or turns == len(open_to):
@@ -62,15 +62,11 @@ def settled(
             if tried in seen:
                 continue
             seen.add(tried)
-            found = agreement(evaluator(trial, picked(trial, tried)), trial, pieces)
+            found = agreement(evaluator(trial, tried), trial, pieces)
             if found > share:
                 share, taken = found, tried
         turns = 1 if share > before else turns + 1
     return taken, share
-
-
-def picked(trial: Trial, taken: Sequence[int]) -> list[dict[str, Any]]:
-    return [choice[place] for choice, place in zip(choices(trial.dtype), taken, strict=True)]
 
 
 def concerns(choice: Choice, trial: Trial, pieces: Sequence[tuple[Piece, Rewritten]]) -> bool:
@@ -79,8 +75,22 @@ def concerns(choice: Choice, trial: Trial, pieces: Sequence[tuple[Piece, Rewritt
     return any(trial.graph.calls[n].op in names for piece, _ in pieces for n in piece.calls)
 
 
-def evaluator(trial: Trial, taken: Sequence[dict[str, Any]]) -> Evaluator:
-    changed = SUMS | {name: op for part in taken for name, op in part.items()}
+def evaluator(trial: Trial, taken: tuple[int, ...]) -> Evaluator:
+    """Return the way of computing that makes these choices: one for all bugs, so that each costs no
+    more than what lies behind it. Those that were asked for last are kept.
+    """
+    known = trial.conventions
+    if taken not in known:
+        known[taken] = made(trial, taken)
+    known.move_to_end(taken)
+    while len(known) > 1 and sum(one.size for one in known.values()) > KEPT:
+        known.popitem(last=False)
+    return known[taken]
+
+
+def made(trial: Trial, taken: tuple[int, ...]) -> Evaluator:
+    parts = (choice[place] for choice, place in zip(choices(trial.dtype), taken, strict=True))
+    changed = SUMS | {name: op for part in parts for name, op in part.items()}
     return trial.evaluator(of_port(namespace(changed), trial.dtype), trial.dtype, None)
 
 

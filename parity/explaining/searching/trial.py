@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -69,6 +70,7 @@ class Trial:
     routers: dict[int, list[Call]] = field(default_factory=dict)
     followed: dict[Any, tuple[tuple[int, ...], float, Any]] = field(default_factory=dict)
     told: dict[Any, tuple[np.ndarray, Any]] = field(default_factory=dict)  # tokens that show bits
+    conventions: OrderedDict[tuple[int, ...], Evaluator] = field(default_factory=OrderedDict)
     count: int = 0
     unseen: dict[int, np.ndarray] = field(default_factory=dict)  # tokens (B, T) that prove nothing
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
@@ -107,8 +109,8 @@ class Trial:
 
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
-        every = self.centres, self.rounding, self.usual, self.faint, self.followed, self.told
-        for known in every:
+        runs = self.centres, self.rounding, self.conventions
+        for known in (*runs, self.usual, self.faint, self.followed, self.told):
             known.clear()
 
     def finite(self, target: int) -> bool:

@@ -1,13 +1,20 @@
 """How a port rounds is found one operation after another, until nothing more is."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from lockstep.parity.explaining.conventions import rounding
-from lockstep.parity.explaining.conventions.rounding import agreement, convention_of, telling
+from lockstep.parity.explaining.conventions.rounding import (
+    agreement,
+    convention_of,
+    evaluator,
+    telling,
+)
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.evaluator import KEPT
 
 ONE: Any = ({"norm": 0}, {"norm": 1})
 OTHER: Any = ({"rope": 0}, {"rope": 1})
@@ -24,12 +31,9 @@ OTHER: Any = ({"rope": 0}, {"rope": 1})
 def test_what_shows_beside_another_choice_alone_is_found(monkeypatch, shares, best):
     """By hand: two operations that round in two ways each."""
 
-    def evaluator(trial: Any, taken: Any) -> tuple[int, int]:
-        return taken[0]["norm"], taken[1]["rope"]
-
     monkeypatch.setattr(rounding, "choices", lambda dtype: (ONE, OTHER))
     monkeypatch.setattr(rounding, "concerns", lambda *given: True)
-    monkeypatch.setattr(rounding, "evaluator", evaluator)
+    monkeypatch.setattr(rounding, "evaluator", lambda trial, taken: taken)
     monkeypatch.setattr(rounding, "agreement", lambda run, trial, pieces: shares[run])
     trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), followed={})
     assert convention_of(trial, []) == (best, shares[best])
@@ -86,3 +90,20 @@ def test_which_tokens_tell_is_found_out_once_of_the_same_calls():
         found = telling(trial, piece, calls)  # pyright: ignore[reportArgumentType]
         assert found.tolist() == [[[True], [False], [True]]]
     assert trial.asked == [{}, {5: ONE}]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(KEPT // 4, 4), (2 * KEPT, 1)])
+def test_a_way_of_computing_is_made_once_as_long_as_there_is_room(monkeypatch, size, kept):
+    """By count: of many ways those stay that were asked for last, and one that fills all room."""
+    made: list[Any] = []
+    trial = Trial(cast(Any, None), None, np.dtype(np.float16), {}, cast(Any, None))
+    monkeypatch.setattr(
+        Trial, "evaluator", lambda *given: made.append(SimpleNamespace(size=size)) or made[-1]
+    )
+    ways = [(0, 0, 0, 0, place, 0) for place in range(3)] + [(0, 1, 0, 0, 0, 0), (1, 0, 0, 0, 0, 0)]
+    for way in ways:
+        assert evaluator(trial, way) is evaluator(trial, way)
+    assert len(made) == len(ways)
+    assert [*trial.conventions] == ways[-kept:]
+    trial.forget()
+    assert evaluator(trial, ways[-1]) is made[-1] is not made[-2]
