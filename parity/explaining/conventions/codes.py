@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.routing.coarse import by_token, turned
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, rewritten
 from lockstep.parity.explaining.searching.search import Explanation, Search
@@ -85,16 +86,10 @@ def judge_surely(case: Case, piece: Piece, atoms: Atoms) -> tuple[Judgement | No
     if port.shape != centre.shape:
         return None, 0
     own = port.astype(np.float64) - centre
-    turned = trial.turned(piece, own, [way - centre for way in spread])
     axis = case.graph.token_axes[target][0]
-    turned &= of_tokens(own, axis) <= of_tokens(plain - centre, axis)
-    if turned.mean() > TURNED:
+    other_side = turned(own, [way - centre for way in spread], axis)
+    other_side &= by_token(own, axis) <= by_token(plain - centre, axis)
+    if other_side.mean() > TURNED:
         return None, 0
-    sure = [trial.sure(value, piece, turned) for value in (port, centre, *spread)]
-    return judge(sure[0], sure[1], sure[2:], trial.dtype), int(turned.sum())
-
-
-def of_tokens(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the root mean square of each token, (B, L)."""
-    tokens = np.moveaxis(values, axis, 1)
-    return np.sqrt(np.square(tokens).mean(axis=tuple(range(2, tokens.ndim))))
+    sure = [trial.sure(value, piece, other_side) for value in (port, centre, *spread)]
+    return judge(sure[0], sure[1], sure[2:], trial.dtype), int(other_side.sum())

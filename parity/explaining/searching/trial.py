@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.explaining.routing.coarse import turned
 from lockstep.parity.explaining.routing.flips import routers_between, unsure_tokens
 from lockstep.parity.explaining.routing.steering import ByChoices, Steering
 from lockstep.parity.explaining.searching.look import (
@@ -46,7 +47,6 @@ SUBNORMAL = {
     "bfloat16": 2.0**-133,
     "float16": 2.0**-24,
 }
-TURNED = 0.2  # of the tokens, that a coarse grid may have rounded to its other side
 
 
 @dataclass
@@ -151,8 +151,9 @@ class Trial:
         if centre.shape != port.shape:
             return NOT_COMPARED
         if coarse:
-            turned = self.turned(piece, difference(port, centre), [way - centre for way in spread])
-            unsure = turned if unsure is None else unsure | turned
+            axis, errors = self.graph.token_axes[piece.target][0], [way - centre for way in spread]
+            other_side = turned(difference(port, centre), errors, axis)
+            unsure = other_side if unsure is None else unsure | other_side
         if (lost := self.no_numbers(piece, centre)) is not None:
             unsure = lost if unsure is None else unsure | lost
         judged = self.judge_sure(piece, centre, spread, unsure)
@@ -270,21 +271,6 @@ class Trial:
         if target not in self.routers:
             self.routers[target] = routers_between(target, self.graph, self.dumped, piece.calls)
         return self.routers[target]
-
-    def turned(self, piece: Piece, own: np.ndarray, spread: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the tokens (B, L) that are the farthest off, where no way of rounding is.
-
-        A value near a tie of a coarse grid falls to one side in the port, and to the other here.
-        """
-        axis = self.graph.token_axes[piece.target][0]
-
-        def of_tokens(error: np.ndarray) -> np.ndarray:
-            tokens = np.moveaxis(finite(error), axis, 1)
-            return np.sqrt(np.square(tokens).mean(axis=tuple(range(2, tokens.ndim))))
-
-        own_of, noise = of_tokens(own), np.max([of_tokens(error) for error in spread], axis=0)
-        share = own_of / np.maximum(noise, np.median(noise))
-        return share > max(np.quantile(share, 1 - TURNED), 1.0)
 
     def sure(self, value: np.ndarray, piece: Piece, unsure: np.ndarray) -> np.ndarray:
         """Return the values of the other tokens alone, (N, ...)."""
