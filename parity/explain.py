@@ -90,7 +90,7 @@ class Asked:
     progress: Progress
     doubt: Doubt
 
-    def known(self) -> Sequence[Fault]:
+    def bugs(self) -> Sequence[Fault]:
         """Return the bugs to think of, those first that this way of capture makes likely."""
         every = catalogue() if self.faults is None else self.faults
         return ways_of(self.dump).ordered([one for one in every if isinstance(one, Fault)])
@@ -107,11 +107,11 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         for line in other_model(sides, graph.tap_shapes, asked.model.checkpoint.path.name):
             asked.doubt(line)
     result.dtype, found_out = asked.precision(sides, graph)
-    case = Case(asked.model, graph, sides, result.dtype, asked.known())
+    case = Case(asked.model, graph, sides, result.dtype, asked.bugs())
     if found_out and rounded_once(case):
         result.dtype, found_out = WIDE, []
         sides.moved.clear()
-        case = Case(asked.model, graph, sides, WIDE, asked.known())
+        case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     diagnose(roomy(case, asked), result, asked.progress)
     conclude(asked, [*sides.plan, *found_out], result)
 
@@ -122,15 +122,15 @@ def roomy(case: Case, asked: Asked) -> Case:
     if model is None or not seem_moved(case):
         return case
     passes = read_passes(model, asked.dump, asked.tokens, asked.names)
-    return Case(model, *passes, case.dtype, asked.known())
+    return Case(model, *passes, case.dtype, asked.bugs())
 
 
 def inside_some(asked: Asked, some: Excerpt, result: Diagnosis) -> None:
     """Judge the tensors of a dump that has some tokens of its prompt."""
     read = read_some(asked.model, asked.dump, some, asked.tokens, asked.names)
     result.dtype, found_out = asked.precision(read.sides, read.graph)
-    case = SomeCase(asked.model, read, result.dtype, asked.known())
-    diagnose_some(case, asked.known(), result, asked.progress)
+    case = SomeCase(asked.model, read, result.dtype, asked.bugs())
+    diagnose_some(case, asked.bugs(), result, asked.progress)
     conclude(asked, [*case.sides.plan, *found_out], result)
 
 

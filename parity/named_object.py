@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.reference.checkpoint.errors import InputError, escape
+from lockstep.reference.checkpoint.errors import InputError, clip_end, escape
 
 FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?", re.ASCII)
 MOST = 160  # characters of what an import says
@@ -28,5 +28,5 @@ def named_object(text: str) -> Any:
     try:
         return pkgutil.resolve_name(text)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {escape(str(error)[:MOST])}"
+        said = f"{type(error).__name__}: {clip_end(escape(str(error)[: MOST + 1]), MOST)}"
         raise InputError(text, f"cannot be imported: {said}") from None

@@ -25,7 +25,7 @@ def operations(activations: str) -> Any:
     if activations == "float32":
         return cpu
     if not possible():
-        what = "takes Numba and a processor with AVX-512 VNNI or AVX2, which this is not"
+        what = "takes Numba and AVX-512 VNNI, or AVX2 where there is no AVX-512"
         raise InputError("activations", f"{activations} {what}")
     linear = partial(multiplied, digits=DIGITS[activations])
     changed = {
@@ -39,6 +39,6 @@ def operations(activations: str) -> Any:
 def possible() -> bool:
     if not kernels.available():
         return False
-    from lockstep.fast.kernels.tile import by_fours, by_pairs
+    from lockstep.fast.kernels.tile import adds_four, adds_two
 
-    return by_fours() or by_pairs()
+    return adds_four() or adds_two()

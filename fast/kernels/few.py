@@ -50,12 +50,12 @@ from lockstep.fast.kernels.octets import (
     times,
 )
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.tile import by_pairs, possible
+from lockstep.fast.kernels.tile import adds_two, possible
 from lockstep.fast.kernels.weights import group_levels, lane_levels, many_codes
 
 CHUNKS = MANY // WIDTH
 APART = ROWS // 2  # rows lie that are multiplied together: a core reads quicker at two places
-IN_WORDS = by_pairs()
+IN_WORDS = adds_two()
 # What goes with the codes of one set of levels: the numbers that sums over the lower digits begin
 # with (in words over all), and those over the highest; steps; and the sums of activations. Of each
 # sixteen lanes.
@@ -66,6 +66,7 @@ def fits(of: Constants, columns: int) -> bool:
     """Whether the codes of a format lie so that 64 at once can be read, and multiplied."""
     stretch = of.numbers.get("stretch")
     lying_so = stretch is not None and columns % stretch == 0
+    # Words hold the sums over all vectors that share levels: as if codes were so much larger.
     return lying_so and possible(of.numbers["zero"] * of.numbers["shared"])
 
 

@@ -26,9 +26,9 @@ from lockstep.fast.kernels.lanes import (
     vector,
 )
 from lockstep.fast.kernels.memory import address
-from lockstep.fast.kernels.tile import beside, by_pairs, from_digits
+from lockstep.fast.kernels.tile import adds_two, beside, from_digits
 
-dotted = words.dotted if by_pairs() else tile.dotted
+dotted = words.dotted if adds_two() else tile.dotted
 MANY = 64
 SOME, EVERY = vector(I8, MANY), constant([0] * MANY)
 

@@ -18,7 +18,7 @@ from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import ROWS, multiply, multiply_alone
 from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
-from lockstep.fast.kernels.tile import by_pairs, possible
+from lockstep.fast.kernels.tile import adds_two, possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -86,7 +86,7 @@ def by_many(x: Array, of: Constants, matrix: tuple[Array, ...], digits: int) -> 
 
 def quicker(zero: int, digits: int) -> bool:
     """Whether digits are quicker than floats: in words, not as many as are exact."""
-    return possible(zero) and (digits < EXACT or not by_pairs())
+    return possible(zero) and (digits < EXACT or not adds_two())
 
 
 def in_whole_numbers(

@@ -11,9 +11,9 @@ from numba import types
 
 from lockstep.fast.kernels import tile, words
 from lockstep.fast.kernels.lanes import FLOAT, I32, WIDTH, called, instruction, vector
-from lockstep.fast.kernels.tile import I64, PAIR, Place, by_pairs, from_digits
+from lockstep.fast.kernels.tile import I64, PAIR, Place, adds_two, from_digits
 
-dots = words.dots if by_pairs() else tile.dots
+dots = words.dots if adds_two() else tile.dots
 Whole = Callable[[int, int], list[Any]]  # a token's sums over each digit, of a half of the rows
 
 

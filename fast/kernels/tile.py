@@ -29,7 +29,7 @@ from lockstep.fast.kernels.lanes import (
 from lockstep.fast.kernels.memory import address
 
 PAIR = 2  # vectors of rows
-AROUND = 32  # and less codes are small enough for `words.py`: below 64
+AROUND = 32  # the most that codes may lie around for `words.py`: then they are below 64
 CELL = 4  # codes, or digits, of neighbouring columns, that a lane holds
 I64 = ir.IntType(64)
 BYTES = vector(I8, CELL * WIDTH)
@@ -180,19 +180,22 @@ def shuffled(builder: Any, first: Any, second: Any, part: tuple[int, ...]) -> An
 @cache
 def possible(zero: int) -> bool:
     """Whether the processor that is compiled for multiplies codes around `zero` so."""
-    return by_fours() or (by_pairs() and zero <= AROUND)
+    return adds_four() or (adds_two() and zero <= AROUND)
 
 
 @cache
-def by_fours() -> bool:
+def adds_four() -> bool:
     """Whether an instruction adds four products up."""
     return has_feature("avx512vnni")
 
 
 @cache
-def by_pairs() -> bool:
-    """Whether none does, but one adds two up: see `words.py`."""
-    return has_feature("avx2") and not by_fours()
+def adds_two() -> bool:
+    """Whether one adds two up, in registers as wide as those of floats: see `words.py`.
+
+    AVX-512 without VNNI has floats twice as wide, and was not measured.
+    """
+    return has_feature("avx2") and not has_feature("avx512f")
 
 
 def has_feature(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.arrays import to_numpy
-from lockstep.parity.dumps.run import Run
+from lockstep.parity.dumps.run import Run, Trace
 from lockstep.parity.dumps.steps import Steps, names_caches
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.excerpts.blocks import asks_for_scores, block_of, by_blocks, said_of_blocks
@@ -25,7 +25,6 @@ from lockstep.reference.checkpoint.errors import InputError, escape, show
 
 PARTS = ("this prompt goes through the reference in parts, and nothing is kept before its end; "
          "--backend cpu and mlx take it as a whole")  # fmt: skip
-Trace = Callable[[str, Any], None]
 HEADER, ENTRY = 4096, 104  # bytes of what is said of the whole, and of a tap beside its name
 
 

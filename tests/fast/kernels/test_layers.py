@@ -22,10 +22,9 @@ from tests.tolerances import assert_same_bits
 
 WIDE = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 3}
 WIDE |= {"max_position_embeddings": 512, "use_sliding_window": False}
-AS_THEY_LIE = 4 if possible(8 * 2) else 8  # bits of codes that need no sorting of what meets them
-UNTIL_LOST = (
-    1 if possible(8 * 2) else 3
-)  # layers before numbers that digits lose, and floats do not
+WHOLE = possible(8 * 2)  # codes of 4 bits, two sets of which are shared
+AS_THEY_LIE = 4 if WHOLE else 8  # bits of codes that need no sorting of what meets them
+UNTIL_LOST = 1 if WHOLE else 3  # layers before numbers that digits lose, and floats do not
 # Of each the architecture, how it is stored, and what is other than usual.
 FORMS = {
     "MLX 4 bits, or 8": ("qwen3", AS_THEY_LIE, {}),

@@ -6,10 +6,11 @@ On a processor that adds four up, the same is held of that.
 import numpy as np
 import pytest
 
-from lockstep.fast.kernels import kernel
+from lockstep.fast.kernels import kernel, tile
 from lockstep.fast.kernels import product as products
-from lockstep.fast.kernels.tile import by_pairs, possible
+from lockstep.fast.kernels.tile import possible
 from lockstep.fast.kernels.words import WORD, parts_of
+from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.fast.kernels.test_product import pack
 from tests.tolerances import assert_close
@@ -41,6 +42,19 @@ def test_the_largest_codes_with_the_largest_digits(bits, tokens, digits):
     assert_close(products.product(x, weight, digits=digits), right, kind="sum")
 
 
+@pytest.mark.parametrize(("fill", "weight"), [(255, 31), (0, -32)])
+def test_the_largest_codes_of_six_bits_with_all_digits(fill, weight):
+    """By hand: scales are 1 and codes the same, so a sum is that of activations, so many times."""
+    blocks = np.full((3, 210), fill, np.uint8)
+    blocks[:, 192:208] = 1
+    blocks[:, 208:] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    x = np.full((2, 256), LOWEST[3], np.float32)
+    x[:, ::16] = LARGEST[3]
+    x[1] *= -1
+    right = np.repeat(weight * x.astype(np.float64).sum(axis=1, keepdims=True), 3, axis=1)
+    assert_close(products.product(x, BlockTensor(blocks, "Q6_K")), right, kind="sum")
+
+
 @pytest.mark.parametrize("zero, columns", [(2, 32), (8, 32), (16, 32), (32, 32), (32, 16)])
 def test_words_have_room(zero, columns):
     """By hand: what is added to a word, four columns at a time, is two products at most."""
@@ -49,6 +63,8 @@ def test_words_have_room(zero, columns):
     assert max(len(part) for part in parts) * 2 * (2 * zero - 1) * 128 <= WORD
 
 
-def test_codes_of_eight_bits_are_left_to_floats():
+def test_codes_of_eight_bits_are_left_to_floats(monkeypatch):
     """By hand: 255 times -128, twice, is less than any word."""
-    assert not by_pairs() or not possible(128)
+    monkeypatch.setattr(tile, "adds_four", lambda: False)
+    monkeypatch.setattr(tile, "adds_two", lambda: True)
+    assert [possible.__wrapped__(zero) for zero in (8, 32, 128)] == [True, True, False]
