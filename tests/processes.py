@@ -40,7 +40,8 @@ def made_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path],
         if not (root / name).exists():
             with TemporaryDirectory(dir=root) as folder:  # of one that fails nothing is left
                 make(Path(folder))
-                shutil.copytree(folder, root / name)
+                shutil.copytree(folder, root / f"{name}.part", dirs_exist_ok=True)
+            (root / f"{name}.part").rename(root / name)  # whole, or not there
     return root / name
 
 

@@ -111,7 +111,8 @@ def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
     """
     key = piece.target, frozenset(map(id, calls.values()))
     if key not in trial.told:  # with the calls, so that no others get their identities
-        unsure = trial.unsure(piece, calls)
+        with np.errstate(all="ignore"):  # a broken port may hold anything
+            unsure = trial.unsure(piece, calls)
         found = np.True_
         if unsure is not None and unsure.mean() <= MOST_UNSURE:
             found = ~along_tokens(unsure, trial, piece)

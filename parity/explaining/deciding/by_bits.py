@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.parity.explaining.conventions.rounding import agreement, bits, convention_of
+from lockstep.parity.explaining.conventions.rounding import (
+    agreement,
+    bits,
+    convention_of,
+    telling,
+)
 from lockstep.parity.explaining.deciding.duel import Explained
 from lockstep.parity.explaining.deciding.votes import FAITHFUL, Votes, counted
 from lockstep.parity.explaining.searching.hypothesis import rewritten
@@ -68,7 +73,10 @@ def most_faithful(
 
 
 def votes(piece: Piece, run: Evaluator, best: Rewritten, other: Rewritten, trial: Trial) -> Votes:
-    """Count whose bits the port's are, where two explanations give different ones."""
-    port = trial.port(piece.target)
+    """Count whose bits the port's are, where two explanations give different ones.
+
+    What rounding may send to another expert has no vote.
+    """
+    port, shown = trial.port(piece.target), telling(trial, piece, best)
     one, two = (bits(run, piece, calls, trial.dtype) for calls in (best, other))
-    return counted(one != two, port == one, port == two)
+    return counted((one != two) & shown, (port == one) | ~shown, port == two)

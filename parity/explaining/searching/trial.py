@@ -37,7 +37,7 @@ from lockstep.parity.noise import of_port, ways
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 Rewritten = Mapping[int, Call]
-FEW_SURE = 2 / 3  # of the tokens, that may be unsure for the others to speak for a bug
+UNSURE_BESIDE = 2 / 3  # of the tokens, at most, where the others speak for a bug
 NOT_COMPARED = Judgement(FAR, 0.0, FAR, FAR, FAR, False, None)
 STEPS = 64  # of the least number above nought, that rounding may take a sum next to nought
 # The least number above nought.
@@ -192,18 +192,25 @@ class Trial:
     def judge_by_choices(self, piece: Piece, calls: Rewritten, unsure: np.ndarray) -> Judgement:
         """Judge a piece most of whose tokens depend on a near choice: with the port's choices.
 
-        The tokens that depend on none must be right whatever these are. With a bug for which no
-        choices are found they decide, if they are not few.
+        Within one layer the tokens that depend on none must be right whatever these are. With a bug
+        for which no choices are found they decide, if they are not few, and not right without it.
         """
-        sure = self.judge_sure(piece, *self.replayed(piece, calls), unsure)
-        if calls and not sure.passed and not self.graph.several(piece) and not unsure.all():
+        speaking = bool(calls) and not self.graph.several(piece) and not unsure.all()
+        sure = self.judge_sure(piece, *self.replayed(piece, calls), unsure) if speaking else None
+        if sure is not None and not sure.passed:
             return sure
         steering = self.steering(piece, calls)
         lost = steering.settle()
         self.count += steering.count
         if lost is not None:
             return self.steered(steering, lost)
-        return sure if calls and unsure.mean() <= FEW_SURE else replace(sure, passed=False)
+        if sure is not None and unsure.mean() <= UNSURE_BESIDE and self.is_off(piece, unsure):
+            return sure
+        return replace(self.judge_sure(piece, *self.replayed(piece, calls), None), passed=False)
+
+    def is_off(self, piece: Piece, unsure: np.ndarray) -> bool:
+        """Say whether right arithmetic is not what the port has in its other tokens."""
+        return not self.judge_sure(piece, *self.replayed(piece, None), unsure).passed
 
     def judge_as_chosen(self, piece: Piece, calls: Rewritten, other: ByChoices) -> Judgement | None:
         """Judge a piece with the choices that another judgement found; None if rounding may not

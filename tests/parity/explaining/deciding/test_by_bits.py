@@ -34,6 +34,7 @@ def values(monkeypatch):
     monkeypatch.setattr(by_bits, "bits", lambda run, piece, calls, dtype: MADE[calls])
     monkeypatch.setattr(by_bits, "agreement", share)
     monkeypatch.setattr(by_bits, "convention_of", lambda *given: (None, share(None, *given)))
+    monkeypatch.setattr(by_bits, "telling", lambda *given: np.True_)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,14 @@ def test_what_has_the_ports_bits_outvotes_what_has_not(names, dtype, kept):
     some = [explanation(name, place) for place, name in enumerate(names)]
     ((_, left),) = keep_heard([(piece, some)], trial(dtype))
     assert [one.atoms for one in left] == kept
+
+
+def test_what_rounding_may_send_to_another_expert_has_no_vote(monkeypatch):
+    """By hand: where the bits differ no token tells."""
+    monkeypatch.setattr(by_bits, "telling", lambda *given: MADE["near"] == MADE["true"])
+    piece: Any = SimpleNamespace(target=0)
+    some = [explanation("near", 0), explanation("true", 1)]
+    assert keep_heard([(piece, some)], trial(np.float16)) == [(piece, some)]
 
 
 def test_nothing_is_asked_of_what_was_rounded_when_stored():

@@ -1,6 +1,7 @@
 """Where most tokens depend on a near choice, the others are judged first. By hand."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,24 @@ from lockstep.parity.judging.judge import Judgement
 
 RIGHT = Judgement(0.1, 0.1, 1.0, 1.0, 1.0, True, None)
 WRONG = replace(RIGHT, passed=False)
+EVERY_TOKEN = replace(WRONG, own_error=0.9)  # as they are judged together
 A_BUG: Any = {3: None}
 TWENTY = np.arange(20)[None]
 
 
 def judged(
-    sure: Judgement, calls: Any, *, unsure: int = 12, settled: bool = False, several: bool = False
+    sure: Judgement,
+    calls: Any,
+    *,
+    without: Judgement = WRONG,
+    unsure: int = 12,
+    settled: bool = False,
+    several: bool = False,
 ) -> tuple[Any, int]:
-    """Return what comes of a piece, and how often choices were looked for."""
+    """Return what comes of a piece, and how often choices were looked for.
+
+    `sure` is the judgement of the sure tokens with the calls, `without` that with none.
+    """
     asked: list[int] = []
     steering = SimpleNamespace(
         count=5, settle=lambda: asked.append(1) or (TWENTY if settled else None)
@@ -27,11 +38,14 @@ def judged(
     trial: Any = SimpleNamespace(
         count=0,
         graph=SimpleNamespace(several=lambda piece: several),
-        replayed=lambda piece, calls: (None, []),
-        judge_sure=lambda *given: sure,
+        replayed=lambda piece, calls: (calls, []),
+        judge_sure=lambda piece, calls, spread, some: (
+            EVERY_TOKEN if some is None else sure if calls else without
+        ),
         steering=lambda *given: steering,
         steered=lambda *given: "by choices",
     )
+    trial.is_off = partial(Trial.is_off, trial)
     found = Trial.judge_by_choices(trial, None, calls, unsure > TWENTY)  # pyright: ignore[reportArgumentType]
     return found, len(asked)
 
@@ -48,13 +62,20 @@ def test_choices_are_looked_for_where_those_tokens_do_not_say_that(more):
 
 
 @pytest.mark.parametrize(
-    ("calls", "unsure", "found"),
-    [(A_BUG, 13, RIGHT), (A_BUG, 14, WRONG), ({}, 13, WRONG)],  # fourteen are more than two thirds
+    "more, found",
+    [
+        ({"unsure": 13}, RIGHT),
+        ({"unsure": 14}, EVERY_TOKEN),  # more than two thirds
+        (
+            {"unsure": 13, "without": RIGHT},
+            EVERY_TOKEN,
+        ),  # without it they are right too
+        ({"unsure": 13, "several": True}, EVERY_TOKEN),
+        ({"unsure": 13, "calls": {}}, EVERY_TOKEN),  # the figures of an alarm are those of all
+    ],
 )
-def test_where_no_choices_are_found_those_tokens_speak_for_a_bug_if_they_are_not_few(
-    calls, unsure, found
-):
-    assert judged(RIGHT, calls, unsure=unsure) == (found, 1)
+def test_where_no_choices_are_found_those_tokens_speak_for_a_bug_if_they_can(more, found):
+    assert judged(RIGHT, **({"calls": A_BUG} | more)) == (found, 1)
 
 
 def test_where_choices_are_found_they_decide():
