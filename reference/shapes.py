@@ -32,6 +32,7 @@ Mask = Annotated[np.ndarray, "B 1 L S"]
 Frequencies = Annotated[np.ndarray, "D/2"]
 RowFrequencies = Annotated[np.ndarray, "B D/2"]
 Weight = Annotated[np.ndarray | Packed | Unread, "N K"]
+Table = Annotated[np.ndarray | Packed, "N K"]  # whose rows are looked up, so it is in memory
 LoraDown = Annotated[np.ndarray, "R K"]
 LoraUp = Annotated[np.ndarray, "N R"]
 TableDown = Annotated[np.ndarray, "R E"]

@@ -3,10 +3,10 @@ import numpy as np
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.ops.dequantize import dequantize
 from lockstep.reference.precision import accumulator, rounded
-from lockstep.reference.shapes import Hidden, Tokens, Weight
+from lockstep.reference.shapes import Hidden, Table, Tokens
 
 
-def embedding(tokens: Tokens, table: Weight, *, dtype: np.dtype) -> Hidden:
+def embedding(tokens: Tokens, table: Table, *, dtype: np.dtype) -> Hidden:
     """Look up one row of the table for each token.
 
         out[b, l] = table[tokens[b, l]]
