@@ -1,12 +1,12 @@
 """Dumps of some tokens behind routers: other tokens may have gone to other experts. By law."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lockstep.parity.explain import explain
+from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.excerpts import text
 from lockstep.parity.explaining.routing import flips
 from tests.parity.explaining import ports
@@ -100,7 +100,7 @@ def test_what_loses_its_names_is_looked_at_again(monkeypatch):
             case.doubtful = []
 
     one_near(monkeypatch, 2)
-    monkeypatch.setattr(sys.modules["lockstep.parity.explain"], "give_up_rules", given_up)
+    monkeypatch.setattr(diagnosing, "give_up_rules", given_up)
     found = explained(**SCALED)
     assert found.verdict == "clean" and notes(found)
 

@@ -33,7 +33,9 @@ def turned(*tokens, number=VALUES):
 
 
 def ballot(port):
-    trial = SimpleNamespace(dtype=FLOAT32, graph=GRAPH, port=lambda target: port)
+    trial = SimpleNamespace(
+        dtype=FLOAT32, graph=GRAPH, port=lambda target: port, told={}, unsure=lambda *given: None
+    )
     return Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
 
 

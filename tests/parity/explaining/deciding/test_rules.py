@@ -1,7 +1,6 @@
 """A rule for all layers, where adapters were lost and the catalogue does not know that. By law."""
 
 from functools import cache
-from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.parity.explain import explain
+from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.searching.untrained import Random, told
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
@@ -87,6 +87,5 @@ def test_a_rule_that_was_given_up_does_not_come_back(monkeypatch):
                 call = case.graph.calls[piece.target]
                 yield Random(piece, told(call, case, SimpleNamespace(size=0.02), piece), seen=False)
 
-    module = import_module("lockstep.parity.explain")  # the package has a function of that name
-    monkeypatch.setattr(module, "untrained", read_wrongly)
+    monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
     assert ids(found_in(taps, LOST)) == {twice, "strict-false-drops-tensors"}

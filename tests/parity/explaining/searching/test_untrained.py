@@ -1,12 +1,12 @@
 """Projections that were never loaded are known by their size and by nothing else. By law."""
 
 import warnings
-from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.searching.untrained import (
     Random,
     Sample,
@@ -150,8 +150,7 @@ def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
                 named = told(call, case, SimpleNamespace(size=0.02), piece)
                 yield Random(piece, named, seen=False)
 
-    module = import_module("lockstep.parity.explain")  # the package has a function of that name
-    monkeypatch.setattr(module, "untrained", read_wrongly)
+    monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
     known = [one for one in catalogue() if one.id in (bug, "strict-false-drops-tensors")]
     found = explained(NAME, port(NAME, [bug], level="layers"), known)
     assert ids(found) == {bug}
@@ -174,7 +173,7 @@ def test_the_head_is_shown_by_a_stack_of_layers_only_if_it_was_read(monkeypatch,
     taps = port(NAME, [bug], level="layers")
     taps = {tap: taps[tap] for tap in ("model.embed_tokens", "model.layers.0", "logits")}
     known = [one for one in catalogue() if one.id in (bug, DROPPED)]
-    monkeypatch.setattr(import_module("lockstep.parity.explain"), "untrained", read_wrongly)
+    monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
     found = explained(NAME, taps, known)
     assert [one.id for one in found.faults if "logits" in one.taps] == [name]
 
