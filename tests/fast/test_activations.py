@@ -93,5 +93,5 @@ def test_a_draft_does_not_go_with_them(name):
 
 def test_without_numba_they_are_refused(monkeypatch):
     monkeypatch.setattr(activations, "possible", lambda: False)
-    with pytest.raises(InputError, match="takes Numba and a processor"):
+    with pytest.raises(InputError, match="takes Numba and AVX-512 VNNI"):
         operations("int8")
