@@ -116,6 +116,12 @@ class Graph:
         takers = {self.calls[taker].layer for taker in self.consumers[number]}
         return len(takers - {None}) > 1
 
+    def along_tokens(self, some: np.ndarray, number: int) -> np.ndarray:
+        """Return a mark of tokens (B, T) in a shape that fits a value; one row fits them all."""
+        shape = [1] * len(self.shapes[number])
+        shape[0], shape[self.token_axes[number][0]] = some.shape
+        return some.reshape(shape)
+
     def input_shape(self, call: Call, index: int) -> Shape:
         """Return the shape of a value that goes into a call, before anything is rewritten.
 

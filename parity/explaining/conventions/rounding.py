@@ -115,14 +115,6 @@ def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
             unsure = trial.unsure(piece, calls)
         found = np.True_
         if unsure is not None and unsure.mean() <= MOST_UNSURE:
-            found = ~along_tokens(unsure, trial, piece)
+            found = ~trial.graph.along_tokens(unsure, piece.target)
         trial.told[key] = np.asarray(found), calls
     return trial.told[key][0]
-
-
-def along_tokens(some: np.ndarray, trial: Trial, piece: Piece) -> np.ndarray:
-    """Return a mark of tokens (B, T) in a shape that fits the piece's value."""
-    graph = trial.graph
-    shape = [1] * len(graph.shapes[piece.target])
-    shape[0], shape[graph.token_axes[piece.target][0]] = some.shape
-    return some.reshape(shape)

@@ -79,4 +79,4 @@ def votes(piece: Piece, run: Evaluator, best: Rewritten, other: Rewritten, trial
     """
     port, shown = trial.port(piece.target), telling(trial, piece, best)
     one, two = (bits(run, piece, calls, trial.dtype) for calls in (best, other))
-    return counted((one != two) & shown, (port == one) | ~shown, port == two)
+    return counted(one != two, port == one, port == two, shown)

@@ -33,7 +33,7 @@ def own_tokens(run: Evaluator, target: int, one: Rewritten, other: Rewritten) ->
     rest = with_calls(run, other)
     calls = (one.get(number) or run.graph.calls[number] for number in differ)
     found = [parted_in(rest, target, call) for call in calls]
-    return along_tokens(np.any(found, axis=0), run, target)
+    return run.graph.along_tokens(np.any(found, axis=0)[None], target)
 
 
 def with_calls(run: Evaluator, calls: Rewritten) -> Evaluator:
@@ -69,9 +69,3 @@ def shown_in(run: Evaluator, target: int, number: int) -> int:
             break
         number = min(takers)
     return number
-
-
-def along_tokens(found: np.ndarray, run: Evaluator, target: int) -> np.ndarray:
-    shape = [1] * len(run.graph.shapes[target])
-    shape[run.graph.token_axes[target][0]] = len(found)
-    return found.reshape(shape)

@@ -200,19 +200,25 @@ class Ballot:
             if one.shape != other.shape:
                 return Votes()
             shown = telling(self.trial, piece, right)
-            apart, same = (one != other) & shown, (port == one) | ~shown
-            found = counted(apart, same, port == other)
+            apart, bits_of = one != other, (port == one, port == other)
+            found = counted(apart, *bits_of, shown)
             own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
         except ValueError:  # shapes that this model does not have
             return Votes()
         if own is None:
             return found
-        sure = counted(apart & own, same, port == other)
+        sure = counted(apart & own, *bits_of, shown)
         return replace(found, fault=sure.fault, rows=sure.rows)
 
 
-def counted(apart: np.ndarray, one: np.ndarray, other: np.ndarray) -> Votes:
-    """Count the numbers, and the rows, in which a port is as one of two that part, or the other."""
+def counted(
+    apart: np.ndarray, one: np.ndarray, other: np.ndarray, shown: np.ndarray | bool = True
+) -> Votes:
+    """Count the numbers, and the rows, in which a port is as one of two that part, or the other.
+
+    What is not `shown` has no vote.
+    """
+    apart, one = apart & shown, one | np.logical_not(shown)
     fault, honest = (per_row(apart & same) for same in (one, other))
     neither = int(np.count_nonzero(apart) - fault.sum() - honest.sum())
     rows = int(np.sum(fault > honest)), int(np.sum(fault < honest))

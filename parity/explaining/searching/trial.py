@@ -354,10 +354,8 @@ class Trial:
 
     def marked(self, target: int, value: np.ndarray) -> np.ndarray:
         """Return the tokens that prove nothing, in a shape that fits a value, or its first rows."""
-        axis, unseen = self.graph.token_axes[target][0], self.unseen[target]
-        shape = [1] * value.ndim
-        shape[0], shape[axis] = len(unseen), value.shape[axis]
-        return unseen[:, : value.shape[axis]].reshape(shape)
+        count = value.shape[self.graph.token_axes[target][0]]
+        return self.graph.along_tokens(self.unseen[target][:, :count], target)
 
     def least_step(self, target: int) -> float:
         """Return the least difference of two of the port's numbers, where all of them are too small

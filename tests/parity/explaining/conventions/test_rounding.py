@@ -1,5 +1,6 @@
 """How a port rounds is found one operation after another, until nothing more is."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from lockstep.parity.explaining.conventions.rounding import (
     telling,
 )
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph import Graph
 from lockstep.parity.graph.evaluator import KEPT
 
 ONE: Any = ({"norm": 0}, {"norm": 1})
@@ -59,6 +61,7 @@ def routed(unsure: list[bool] | None) -> Any:
     was asked.
     """
     graph = SimpleNamespace(shapes={1: (1, 3, 2)}, token_axes={1: (1,)})
+    graph.along_tokens = partial(Graph.along_tokens, graph)
     trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), graph=graph, told={}, asked=[])
     found = None if unsure is None else np.array([unsure])
     trial.unsure = lambda piece, calls: trial.asked.append(calls) or found
