@@ -35,6 +35,7 @@ class Browser:
     def __init__(self) -> None:
         binary = program("chromium", "google-chrome")
         self.home = tempfile.mkdtemp()
+        self.width = 1280
         self.driver = subprocess.Popen(
             [program("chromedriver"), "--port=0"], stdout=subprocess.PIPE, text=True
         )
@@ -71,7 +72,8 @@ class Browser:
         return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
 
     def show(self, width: int, *, dark: bool = False, scripts: bool = True) -> None:
-        """Set the window as a reader may have it."""
+        """Set the window as a reader may have it. A page is as wide as this once it is opened."""
+        self.width = width
         self.tool("Emulation.setFocusEmulationEnabled", enabled=True)
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         self.tool("Emulation.setDeviceMetricsOverride", **size)
@@ -80,7 +82,13 @@ class Browser:
         self.tool("Emulation.setScriptExecutionDisabled", value=not scripts)
 
     def open(self, page: Path) -> None:
+        """Open a page and wait until it is as wide as `show` said: a new width comes late."""
         self.ask("POST", "/url", {"url": page.as_uri()})
+        for _ in range(200):
+            if self.tool("Page.getLayoutMetrics")["cssLayoutViewport"]["clientWidth"] == self.width:
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"{page.name} is not {self.width} pixels wide after ten seconds")
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.ask("POST", "/execute/sync", {"script": script, "args": [*arguments]})
