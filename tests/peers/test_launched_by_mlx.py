@@ -61,8 +61,8 @@ def first_of_two_ports() -> int:
 
 
 def is_gone(group: int) -> bool:
-    """Tell whether no process of a group is left, some seconds later at the latest."""
-    until = time.monotonic() + 10
+    """Tell whether no process of a group is left, a minute later at the latest."""
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             os.killpg(group, 0)
