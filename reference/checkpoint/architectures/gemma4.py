@@ -7,15 +7,11 @@ from collections.abc import Collection
 
 from lockstep.reference.checkpoint import config_common as common
 from lockstep.reference.checkpoint.architectures import gemma4_text
-from lockstep.reference.checkpoint.architectures.gemma4_text import (
-    MODEL,
-    Gemma4Config,
-    sources,
-    tensors,
-)
+from lockstep.reference.checkpoint.architectures.gemma4_text import MODEL, sources, tensors
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import IGNORED as COMMON
 from lockstep.reference.checkpoint.config_keys import check_leftovers
+from lockstep.reference.checkpoint.gemma4_config import Gemma4Config
 
 __all__ = ["CLASSES", "IGNORED", "MODEL", "parse", "sources", "tensors", "tolerated"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.reference.checkpoint.architectures.gemma4_text import Gemma4Config
 from lockstep.reference.checkpoint.config_common import FULL, HEAD_LIMIT, LAYER_LIMIT, SLIDING
 from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.gemma4_config import Gemma4Config
 from lockstep.reference.checkpoint.gguf.keys import Keys
 from lockstep.reference.checkpoint.gguf.names import EMBEDDING, FREQUENCIES, HEAD
 from lockstep.reference.checkpoint.gguf.parts import Gguf

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.reference.checkpoint.architectures.gemma4_text import Gemma4Config
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from lockstep.reference.checkpoint.gemma4_config import Gemma4Config
 from lockstep.reference.ops import rope_frequencies_proportional
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests import gguf_bytes as g
