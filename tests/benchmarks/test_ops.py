@@ -14,11 +14,9 @@ from lockstep.parity.conformance.backends.ours import to_mlx
 from lockstep.reference import ops as reference
 from tests.benchmarks.cases import CASES, PROMPT, Case
 from tests.ops_backends import BACKENDS, Backend, to_numpy
-from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 
-@sampled(15, "attention-token-cpu")
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("tokens", [PROMPT, 1], ids=["prompt", "token"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
