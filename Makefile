@@ -33,7 +33,7 @@ WITHOUT_AMX = $(shell $${CXX:-c++} -mno-amx-int8 -E -x c++ /dev/null >/dev/null 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint test test-peers proof bench wheel format clean
+.PHONY: help demo lint test test-all test-peers proof bench wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,8 +46,11 @@ lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m pyright
 
-test: lint ## lint, then every test that needs no peer (under ten minutes)
+test: lint ## lint, then the tests that need no peer, a sample of the long ones (under ten minutes)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+test-all: lint ## the same with every case of the long ones (under forty minutes)
+	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver

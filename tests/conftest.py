@@ -1,4 +1,4 @@
-"""What holds for every test: how Hypothesis searches, what processes share, no skips unseen."""
+"""What holds for every test: how Hypothesis searches, what processes share, which cases run."""
 
 import gc
 from collections.abc import Generator
@@ -13,6 +13,12 @@ from tests.no_skips import (  # noqa: F401
 )
 from tests.ops_backends import BACKENDS, PRECISIONS, Backend, Precision
 from tests.processes import pytest_xdist_setupnodes  # noqa: F401
+from tests.sampled import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_configure_node,
+    pytest_terminal_summary,
+)
 
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile("lockstep", derandomize=True, deadline=None)

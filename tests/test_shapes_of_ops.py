@@ -14,6 +14,7 @@ from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.draws import normal, packed_matrix
 from tests.ops_backends import DTYPES, FAST_DTYPES
+from tests.sampled import sampled
 
 # What signatures leave open: options, and the shapes that follow from several letters at once.
 OPTIONS = {
@@ -122,6 +123,7 @@ def adapted(op: str, size: dict[str, int]) -> dict[str, int]:
     return size | {"L": max(size["L"], 1)} if op == "take_rows" else size
 
 
+@sampled(26, "cpu-rope_frequencies_longrope")
 @pytest.mark.parametrize("op", reference_ops.__all__)
 @settings(max_examples=15)
 @given(size=sizes(), name=st.sampled_from(FAST_DTYPES))

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from lockstep import fast, reference
 from lockstep.parity.check import check
+from tests.sampled import sampled
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = ROOT / "tests/witnesses/adapters"
@@ -22,6 +23,7 @@ def pair(name: str) -> tuple[Path, Path]:
         return ADAPTERS / name, ROOT / str(kept["base"])
 
 
+@sampled(3, "peft_tables-cpu")
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 @pytest.mark.parametrize("name", ["peft_dora", "mlx_lora", *TABLES])
 def test_check_runs_both_sides_with_it(name, backend, lockstep):

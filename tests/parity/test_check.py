@@ -16,6 +16,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.parity import builders
 from tests.parity.builders import CONFIG, TOKENS
+from tests.sampled import sampled
 
 WEIGHTS = "model.safetensors"
 
@@ -72,6 +73,7 @@ def test_far_positions_are_at_parity(dense, backend):
     assert diverged(result) == []
 
 
+@sampled(13, "model.layers.0.self_attn.q_proj.weight-cpu")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_weight_off_by_a_hundredth_is_found_where_it_is(dense, backend, name):
@@ -81,6 +83,7 @@ def test_one_weight_off_by_a_hundredth_is_found_where_it_is(dense, backend, name
     assert diverged(result) == taps_of_weight(name)
 
 
+@sampled(6, "model.layers.1.self_attn.o_proj.weight-cpu")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", PACKED)
 def test_one_wrong_code_is_found_where_it_is(packed, backend, name):

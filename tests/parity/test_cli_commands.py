@@ -12,6 +12,9 @@ from safetensors.numpy import load_file, save_file
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps",
               "command", "left", "right"]  # fmt: skip
@@ -67,6 +70,7 @@ def test_taps_lists_every_tap(lockstep, document, plain):
     assert lines[-1] == f"{len(found)} taps"
 
 
+@sampled(2, "cpu")
 @pytest.mark.parametrize("backend", ["reference", "mlx", "cpu", "fast"])
 def test_trace_writes_a_trace_that_diff_takes(lockstep, document, tmp_path, plain, backend):
     for name, other in (("left", "reference"), ("right", backend)):
@@ -104,6 +108,7 @@ def test_trace_replaces_a_trace_and_nothing_else(lockstep, refuses, tmp_path, pl
     ]
 
 
+@sampled(2, "packed-fast")
 @pytest.mark.parametrize("backend", ["reference", "mlx", "cpu", "fast"])
 @pytest.mark.parametrize("name", ["plain", "packed"])
 def test_check_says_parity(document, lockstep, request, backend, name):
@@ -195,6 +200,7 @@ def test_generate_ends_where_it_is_told(document, lockstep, refuses, demo, plain
     refuses("'0' is not a whole number from 1 on", *run, "--prefill-chunk", "0")
 
 
+@long
 def test_generate_with_a_draft_writes_what_it_writes_without(document, lockstep, refuses, demo):
     run = ("generate", demo, "--prompt", "What is 2+2? What is 2+2?", "--chat")
     for more in ((), ("--prefill-chunk", 5), ("--stop", "equ")):
@@ -265,6 +271,7 @@ def test_generate_heeds_every_option_of_the_sampler(document, refuses, demo):
     refuses("top_k=704, but mlx-lm takes at most 703 here", *run, *cut)
 
 
+@long
 def test_generate_keeps_keys_and_values_as_it_is_told(document, refuses, demo):
     """By law: what loses nothing writes one text. The room is that of prompt and new tokens."""
     run = ("generate", demo, "--tokens", "1,2", "--ignore-eos", "--max-tokens", "9", "--backend")
@@ -316,6 +323,7 @@ def test_a_null_key_is_one_warning_line(lockstep, copy):
     assert said.err[:-1].isprintable()
 
 
+@long
 def test_the_demo_ends_well(lockstep, kept_demo):
     """By law: it tells what its page shows, keeps what it says, and its dump is explained again."""
     folder, said = kept_demo

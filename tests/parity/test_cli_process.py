@@ -17,6 +17,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.processes import heard
+from tests.sampled import sampled
+
+long = sampled(3)  # of the proofs below that take seconds each
 
 MAIN = "import sys; from lockstep.parity.cli import main; sys.exit(main())"
 LOCKSTEP = [sys.executable, "-c", MAIN]
@@ -42,6 +45,7 @@ def pair(tmp_path):
     return tmp_path / "left", tmp_path / "right"
 
 
+@long
 def test_a_reader_that_goes_away_changes_neither_quiet_nor_code(pair):
     for more in ((), ("--json", "-")):
         process = start("diff", *pair, *more, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -51,6 +55,7 @@ def test_a_reader_that_goes_away_changes_neither_quiet_nor_code(pair):
         assert process.wait() == 1
 
 
+@long
 def test_generation_stops_when_nobody_reads(demo):
     many = ("generate", demo, "--prompt", "What is 2+2?", "--ignore-eos", "--max-tokens", "400")
     process = start(*many, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -80,6 +85,7 @@ def test_closed_streams_do_no_harm(plain, closed):
     assert found.stderr == ""
 
 
+@long
 def test_surroundings_do_not_matter(tmp_path, demo):
     for name in ("json", "numpy", "jinja2", "tokenizers", "conftest", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the folder')")
@@ -90,6 +96,7 @@ def test_surroundings_do_not_matter(tmp_path, demo):
     assert (found.returncode, found.stderr) == (0, "")
 
 
+@long
 def test_optimised_python_and_strict_warnings_change_nothing(plain):
     for flags in (["-OO"], ["-X", "dev", "-W", "error"]):
         command = [LOCKSTEP[0], *flags, *LOCKSTEP[1:], "check", plain, "--tokens", "1,2"]
@@ -108,6 +115,7 @@ def until(condition) -> None:
 SIGNALS = [(signal.SIGINT, 130, b"lockstep: interrupted\n"), (signal.SIGTERM, 143, b"")]
 
 
+@long
 @pytest.mark.parametrize(("kind", "code", "line"), [*SIGNALS, (signal.SIGHUP, 129, b"")])
 def test_a_signal_ends_a_trace_without_a_trace_of_it(tmp_path, demo, kind, code, line):
     target = tmp_path / "t"
@@ -123,6 +131,7 @@ def test_a_signal_ends_a_trace_without_a_trace_of_it(tmp_path, demo, kind, code,
     assert target.read_bytes() == b""
 
 
+@long
 def test_a_kill_leaves_what_was_there_and_the_next_run_works(tmp_path, demo):
     target = tmp_path / "t"
     run("trace", demo, "--tokens", "1,2", "-o", target)
@@ -151,6 +160,7 @@ def on_terminal(*arguments) -> tuple[int, str]:
     return process.returncode, shown
 
 
+@long
 def test_progress_is_shown_on_a_terminal_and_wiped(plain):
     code, shown = on_terminal("check", plain, "--tokens", "1,2", "--backend", "cpu")
     assert code == 0
@@ -158,10 +168,12 @@ def test_progress_is_shown_on_a_terminal_and_wiped(plain):
     assert shown.endswith("\r\x1b[2K")
 
 
+@long
 def test_no_progress_in_a_file(plain):
     assert run("check", plain, "--tokens", "1,2").stderr == ""
 
 
+@long
 def test_json_on_a_process_is_json_alone(plain):
     found = run("check", plain, "--tokens", "1,2", "--json", "-")
     assert json.loads(found.stdout)["verdict"] == "parity"

@@ -15,6 +15,7 @@ from lockstep.parity.planting.around import SETTINGS, STEPS, make
 from lockstep.parity.planting.in_model import plant, reader
 from lockstep.reference import ops
 from tests.parity.conftest import DEMO, MODELS, ROOT
+from tests.sampled import sampled
 
 EVERY = (*catalogue(), *mistakes())
 GEMMA = ROOT / "tests/witnesses/gemma4/sparse"
@@ -68,6 +69,7 @@ def test_a_class_that_is_left_out_says_why(lockstep):
     assert said == {"id": name, "executable": False, "reason": left_out()[name]}
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("id", "variants"), [("escaped-newline", 3), ("argmax-tie-break", 0), ("top-k-off-by-one", 2)]
 )

@@ -12,6 +12,7 @@ from lockstep.parity.inspection import inspection
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests import gguf_bytes as g
 from tests import gguf_gemma4_bytes as gemma4
+from tests.sampled import sampled
 
 FILES = Path(__file__).parents[1] / "witnesses" / "gguf"
 TIED, MIXED = FILES / "qwen3_tied.gguf", FILES / "qwen3_mixed.gguf"
@@ -57,6 +58,7 @@ def encoded(lockstep) -> list[int]:
     return json.loads(lockstep("tokenize", TIED, "--prompt", "hi", "--json", "-").out)["tokens"]
 
 
+@sampled(2, "cpu-qwen3_mixed")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 def test_check_says_parity(name, backend):

@@ -18,6 +18,9 @@ from lockstep.reference.checkpoint.architectures.gemma4_text import tensors as g
 from lockstep.reference.checkpoint.architectures.qwen3 import tensors as expected_tensors
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.parity.conftest import MODELS
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 # The estimate may be off by this much, either way. It leaves Python and small arrays out.
 FACTOR = 1.5
@@ -151,10 +154,12 @@ def hold_memory(folder: Path) -> None:
         assert 1 / FACTOR < found / estimate < FACTOR, (backend, found, estimate)
 
 
+@long
 def test_memory_is_what_a_run_takes(medium):
     hold_memory(medium)
 
 
+@long
 def test_of_a_table_that_is_looked_up_the_reference_reads_some_rows(layered):
     hold_memory(layered)
 

@@ -9,11 +9,15 @@ from lockstep import fast, reference
 from lockstep.parity.check import check
 from lockstep.parity.inspection import inspection
 from lockstep.parity.reports.terminal import report
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 FOLDER = Path(__file__).parents[1] / "witnesses" / "models" / "minifloats_mixed"
 TOKENS = np.arange(20)[None] * 7 % 90
 
 
+@long
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 def test_check_says_parity(backend):
     port = fast.load(FOLDER, backend=backend)
@@ -22,6 +26,7 @@ def test_check_says_parity(backend):
     assert report(result).startswith("PARITY")
 
 
+@long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_check_says_parity_in_half_precision(dtype):
     """Not on MLX: on a CPU it sums packed weights in half precision."""

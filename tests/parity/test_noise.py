@@ -21,6 +21,7 @@ from lockstep.reference import ops
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.ops_backends import BACKENDS
 from tests.parity import builders
+from tests.sampled import sampled
 
 BFLOAT16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -163,6 +164,7 @@ def test_the_centre_takes_packed_weights_as_they_are_stored():
     assert off(exact(ops, BFLOAT16).linear(x, weight, None), x @ dense.T) < 1e-15
 
 
+@sampled(5, "residual stream in bfloat16")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_small_fault_in_a_float32_port_is_found_at_its_tap(tmp_path, name):
     shape = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}

@@ -13,6 +13,7 @@ from lockstep.parity.naming.grouping import kind
 from lockstep.parity.naming.names import is_tap, tap_named
 from lockstep.parity.replaying.taps import taps_of
 from lockstep.parity.reports.terminal import report
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[1] / "witnesses"
 FOLDERS = [
@@ -34,6 +35,7 @@ def folder(request) -> Path:
     return request.param
 
 
+@sampled(4, "qwen3_moe-fused-cpu")
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 def test_check_says_parity(folder, backend):
     """By law: a backend that is right shows nothing beyond the noise, in later steps as well."""
@@ -44,6 +46,7 @@ def test_check_says_parity(folder, backend):
     assert report(result).startswith("PARITY")
 
 
+@sampled(1)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_check_says_parity_in_half_precision(dtype):
     """By law: of plain weights; MLX on a CPU sums packed ones in half precision."""

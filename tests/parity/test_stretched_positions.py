@@ -14,6 +14,7 @@ from lockstep.parity.replaying.taps import taps_of
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.rope_scaling import RopeScaling
 from tests.ops_backends import BACKENDS
+from tests.sampled import sampled
 
 FOLDER = Path(__file__).parents[1] / "witnesses" / "llama"
 NAMES = sorted(path.name for path in FOLDER.iterdir())
@@ -22,6 +23,7 @@ MLX = BACKENDS[1]
 LAYER = "model.layers.0.self_attn"
 
 
+@sampled(6, "mistral_window-bfloat16-cpu")
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", NAMES)

@@ -16,6 +16,9 @@ from lockstep.parity.cli.cached import check_alike
 from lockstep.parity.cli.ranks import told
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.test_docs_commands import bare, commands
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 ROOT = Path(__file__).parents[2]
 IDS = "3,1,4,1,5"
@@ -48,6 +51,7 @@ def test_other_decoders_write_with_two_ranks_what_they_write_with_one(written, p
     assert two["tokens"] == one["tokens"] and two["decoder"] == one["decoder"]
 
 
+@long
 def test_they_sample_the_same_tokens_and_send_what_the_arithmetic_says(written, plain):
     """By hand: 2 layers, 48 wide, 120 words; the prompt and 7 steps, 12 tokens in 8 passes.
 
@@ -93,6 +97,7 @@ def test_files_of_several_texts_are_refused_on_every_rank():
     check_alike(SimpleNamespace(all_gather=lambda part: np.array([part, part])), "{rank}", 5)
 
 
+@long
 def test_the_page_shows_what_is_printed(tmp_path):
     """The ranks print by themselves, so the commands run in processes of their own."""
     shown = commands("docs/parallel.md")

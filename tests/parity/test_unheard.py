@@ -8,6 +8,7 @@ from lockstep.fast.kernels import heads, layers
 from lockstep.parity.check import check
 from tests.every_architecture import CONFIGS, write
 from tests.fast.kernels import test_layers as usual
+from tests.sampled import sampled
 
 many, qwen3 = usual.many, usual.qwen3
 PLACES = pytest.mark.parametrize("at", [None, "last:2"])
@@ -18,6 +19,7 @@ def checked(path, at):
     return check(reference.load(path), port, [[3, 1, 4]], decode=2, at=at)
 
 
+@sampled(1)
 @PLACES
 def test_a_right_port_takes_both_ways(qwen3, many, at):
     """By law: parity, and each step was also done in one go."""

@@ -1,7 +1,5 @@
 """Fresh checkpoints from a seed that is drawn anew for every run, and the bars for comparing."""
 
-import os
-import secrets
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.sampled import SEED
 from tests.witnesses import build
 from tests.witnesses.judge import (
     judge,
@@ -38,8 +37,7 @@ class Drawn:
 def run_seed(pytestconfig: pytest.Config) -> int:
     """The seed of this run, in each of its processes: LOCKSTEP_SEED, else a new one."""
     build.settle()
-    run = getattr(pytestconfig, "workerinput", {}).get("testrunuid") or secrets.token_hex()
-    return int(os.environ.get("LOCKSTEP_SEED") or zlib.crc32(run.encode()) >> 1)
+    return pytestconfig.stash[SEED]
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,13 @@ import pytest
 from lockstep.fast.cpu import linear
 from tests.draws import normal, packed_matrix
 from tests.ops_backends import DTYPES
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 module = import_module("lockstep.fast.cpu.linear")
 
 
+@sampled(2, "bfloat16-96")
 @pytest.mark.parametrize("block", [1, 32, 96, 10**6])
 @pytest.mark.parametrize("kind", ["packed", "bfloat16"])
 def test_the_seams_of_blocks_do_not_matter(monkeypatch, block, kind):

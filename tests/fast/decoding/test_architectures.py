@@ -23,6 +23,7 @@ from tests.fast.decoding.test_continuous import SIDES, package_of
 from tests.fast.decoding.test_diffusion import held
 from tests.fast.decoding.test_speculative import Blurred, sped
 from tests.parity.conftest import MODELS
+from tests.sampled import sampled
 from tests.witnesses.test_wedlm_witnesses import renamed
 
 WITNESSES = MODELS.parent
@@ -93,6 +94,7 @@ def test_every_architecture_has_a_row(folder_of):
     assert found | {"gemma4"} == set(architecture_names()) and len(found) >= 8
 
 
+@sampled(3, "qwen3_moe")
 @ROWS
 def test_every_way_of_making_a_text_makes_the_same(name, folder_of):
     """On all backends, greedy and drawn; in chunks, among others; greedily with two drafts too."""
@@ -111,6 +113,7 @@ def test_every_way_of_making_a_text_makes_the_same(name, folder_of):
     assert len({token for text in expected["drawn"] for token in text}) > 8
 
 
+@sampled(7, "qwen3_moe-cpu")
 @BACKENDS
 @ROWS
 def test_greedy_texts_are_those_of_transformers(name, side, folder_of):
@@ -126,6 +129,7 @@ def test_greedy_texts_are_those_of_transformers(name, side, folder_of):
         assert text == expected["unequal_greedy"][row].tolist()
 
 
+@sampled(12, "qwen3_moe-cpu-tencent", "wedlm, as 8B-cpu-mlx-port")
 @pytest.mark.parametrize("way", VARIANTS)
 @BACKENDS
 @ROWS

@@ -18,6 +18,7 @@ from lockstep.reference.decoding.autoregressive import generate as reference_gen
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
 
 BACKENDS = ("mlx", "cpu")
 PROMPT = [1, 5, 9, 14]
@@ -49,6 +50,7 @@ def folder(request) -> Path:
     return request.param
 
 
+@sampled(3, "tied_bfloat16-sampled-cpu")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", [SamplingOptions(), SAMPLED], ids=["greedy", "sampled"])
 def test_tokens_are_those_of_the_reference(folder, backend, options):

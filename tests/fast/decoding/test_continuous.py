@@ -19,6 +19,7 @@ from lockstep.reference.scheduling.in_flight import Prompt, in_flight
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.fast.decoding.test_autoregressive import Evaluations
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
 
 GEMMA = DEMO.parent / "gemma4"
 SIDES = {
@@ -75,6 +76,7 @@ def alone(model, chosen) -> list[list[int]]:
     ]  # fmt: skip
 
 
+@sampled(2, "sliding_bfloat16-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("path", [DEMO, GEMMA, MODELS / "sliding_bfloat16"],
                          ids=lambda path: path.name)  # fmt: skip
@@ -94,6 +96,7 @@ def test_how_many_are_in_flight_changes_nothing(slots):
     assert together(model, chosen, slots=slots) == alone(model, chosen)
 
 
+@sampled(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_mistake_of_the_masks_would_be_seen(side, monkeypatch):
     """Rows that see the padding behind them, and so what others left there, write other texts."""

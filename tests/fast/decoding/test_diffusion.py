@@ -19,6 +19,7 @@ from lockstep.reference.scheduling.diffusion_options import VARIANTS, DiffusionO
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.diffusion_by_loop import BUILDS, Settings, checkpoint, scored_by, simulated
 from tests.fast.decoding.test_autoregressive import Evaluations
+from tests.sampled import sampled
 
 MASK, PROMPT, MOST = 39, [3, 1, 4, 1, 5], 18
 SAMPLED = SamplingOptions(0.7, top_k=12, top_p=0.9, semantics="wedlm")
@@ -68,6 +69,7 @@ def expected(folder, chosen, sampled=None):
     return simulated(scored_by(folder), PROMPT, rules, most=MOST, **choose)
 
 
+@sampled(5, "8B-window-mlx-port-greedy")
 @pytest.mark.parametrize("sampled", [None, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("way", VARIANTS)
 @pytest.mark.parametrize("penalty", ["first-mask", "window", "tempered"])
@@ -81,6 +83,7 @@ def test_every_backend_writes_what_the_loop_writes(folder, way, penalty, sampled
         assert [list(step.positions) for step in steps] == runs
 
 
+@sampled(1)
 def test_the_settings_matter(folder):
     """Else the test above would hold without them."""
     model = reference.load(folder)
@@ -107,6 +110,7 @@ def held(model, cache, token) -> list[np.ndarray]:
     return [np.array(array) for array in found]
 
 
+@sampled(7, "7B-growing-tencent-cpu")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("way", VARIANTS)
 @pytest.mark.parametrize("kind", ["concatenating", "growing", "preallocated"])
@@ -132,6 +136,7 @@ def test_what_is_committed_is_what_a_prefill_keeps(folder, way, engine, kind):
     assert looked[-1] == len(PROMPT) + len(made) and len(looked) >= 3
 
 
+@sampled(2, "7B-cpu")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_quantised_caches_can_be_taken_back(folder, engine):
     model = loaded(folder, engine)

@@ -17,6 +17,7 @@ from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.fast.decoding.test_continuous import SIDES, package_of
 from tests.fast.decoding.test_speculative import package_of as speculative_package
 from tests.parity.conftest import MODELS
+from tests.sampled import sampled
 
 EMBEDDINGS = "model.embed_tokens.weight"
 
@@ -71,6 +72,7 @@ def prompts(vocabulary, texts):
     ]
 
 
+@sampled(2, "joins-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("texts", [SHORTER_MOVES, SHORTER_JOINS], ids=["moves", "joins"])
 def test_a_text_that_dies_takes_nobody_with_it(planted, side, texts):

@@ -19,6 +19,7 @@ from lockstep.reference.scheduling.speculating import Speculated
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.fast.decoding.test_autoregressive import Evaluations
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
 
 GEMMA = DEMO.parent / "gemma4"
 SIDES = {
@@ -81,6 +82,7 @@ def sped(model, draft, tokens, count, *, cache=None, sampling=None, uniforms=Non
     return list(tokens), counts
 
 
+@sampled(2, "gemma4-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("path", [DEMO, GEMMA], ids=lambda path: path.name)
 def test_greedy_is_plain_greedy_with_every_cache(side, path):
@@ -107,6 +109,7 @@ def test_a_model_that_is_its_own_draft_is_believed(side):
         assert counts.accepted >= counts.drafted - 1 >= 29
 
 
+@sampled(3, "llama.cpp-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("semantics", ["lockstep", "llama.cpp", "mlx-lm", "vllm"])
 def test_penalties_look_at_what_they_look_at_without_a_draft(side, semantics):

@@ -14,6 +14,7 @@ from lockstep.fast.kernels.by_digits import TILES
 from lockstep.fast.kernels.digits import cutting, with_digits
 from tests.draws import normal, packed_matrix
 from tests.fast.kernels.test_product import block_matrix
+from tests.sampled import sampled
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def forget():
     cutting.cache_clear()
 
 
+@sampled(2, "6-2")
 @pytest.mark.parametrize("bits, digits", [(2, None), (4, None), (4, 1), (6, 2), (8, None)])
 def test_whole_numbers_are_the_same(bits, digits, in_registers):
     weight = packed_matrix(0, 45, 256, bits=bits, group=64)[0]
@@ -54,6 +56,7 @@ def test_on_all_cores(monkeypatch, in_registers):
         np.testing.assert_array_equal(multiplied(x, weight, None, digits=None), alone)
 
 
+@sampled(1)
 @pytest.mark.parametrize("name, digits", [("Q8_0", None), ("Q8_0", 1), ("Q4_K", None)])
 def test_spans_that_half_fill_its_tiles_are_the_same(name, digits, in_registers):
     """Rows of more than one place, of which the last has less than a block."""

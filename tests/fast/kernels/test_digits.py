@@ -10,6 +10,7 @@ from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import in_digits, together
 from lockstep.fast.kernels.product import product
 from tests.draws import normal, packed_matrix
+from tests.sampled import sampled
 
 SPAN, ZERO = 32, 8
 
@@ -34,6 +35,7 @@ def cut(x, digits):
     return cells[:, : len(x)].astype(np.int64), sums[:, : len(x)], steps[:, : len(x)]
 
 
+@sampled(1)
 @pytest.mark.parametrize("digits", [1, 2, 3])
 def test_digits_make_the_number_to_half_a_step(digits):
     """By law: 256 times what went before, plus the digit, is the number over its step."""

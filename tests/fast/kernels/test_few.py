@@ -16,6 +16,7 @@ from lockstep.fast.kernels.tile import possible
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from tests.draws import normal, packed_matrix
 from tests.fast.kernels.test_product import block_matrix
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 MLX = [(2, 64), (4, 32), (4, 64), (4, 128)]
@@ -57,6 +58,7 @@ def picked(weight):
     return np.concatenate([product(one[None], weight) for one in np.eye(512, dtype=np.float32)]).T
 
 
+@sampled(2, "Q6_K")
 @pytest.mark.parametrize("name", BLOCKED)
 def test_each_weight_of_a_block_is_exact(name):
     """By law: a one picks a weight out, and nothing rounds but the weight itself, at its end."""
@@ -73,6 +75,7 @@ def test_each_weight_of_mlx_is_near(name):
     assert (np.abs(picked(weight) - values) <= 2.0**-23 * most).all()
 
 
+@sampled(2, "Q8_0")
 @pytest.mark.parametrize("name", [*MLX, *BLOCKED])
 def test_tokens_are_multiplied_alike_alone_and_together(name):
     """By law, to the bit; and near the sum in float64, whatever the sizes of spans."""

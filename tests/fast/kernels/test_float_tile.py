@@ -8,6 +8,7 @@ from lockstep.fast.kernels import float_tile
 from lockstep.fast.kernels.float_tile import FOUR, put_sixteen
 from lockstep.fast.kernels.lanes import WIDTH
 from tests.draws import normal
+from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 COLUMNS, BEGIN = 6 * WIDTH, 2 * WIDTH  # of the tokens, and where those are that are multiplied
@@ -25,6 +26,7 @@ def sixteen(tile, x, count, at_once, monkeypatch):
     return out
 
 
+@sampled(1)
 @pytest.mark.parametrize("count", [WIDTH, 3 * WIDTH, 4 * WIDTH])
 def test_whatever_is_made_at_once(count, monkeypatch):
     """By definition, in float64; and bit by bit the same with wide registers and with others."""

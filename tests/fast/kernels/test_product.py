@@ -13,6 +13,7 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.blocks_by_loop import exact
 from tests.draws import normal, pack, packed_matrix
 from tests.ops_backends import DTYPES
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 # Each number of bits, each group, and for 2 bits both ways to cut codes out.
@@ -56,6 +57,7 @@ def assert_product(weight, values, columns, fewest=1):
             assert (np.abs(found - x @ values.T) <= most).all(), tokens
 
 
+@sampled(6, "5-32-6")
 @pytest.mark.parametrize("rows", ROW_COUNTS)
 @pytest.mark.parametrize(("bits", "group"), PACKED)
 def test_mlx_packed_rows(bits, group, rows, one_core):
@@ -65,6 +67,7 @@ def test_mlx_packed_rows(bits, group, rows, one_core):
     assert_product(weight, values, 256)
 
 
+@sampled(5, "Q5_0-67")
 @pytest.mark.parametrize("rows", ROW_COUNTS)
 @pytest.mark.parametrize("name", BLOCKED)
 def test_rows_of_blocks(name, rows, one_core):

@@ -13,6 +13,7 @@ from lockstep.fast.kernels.words import WORD, parts_of
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.fast.kernels.test_product import pack
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 # Of each number of digits the largest number, and the one whose digits behind the first are -128.
@@ -27,6 +28,7 @@ def one_core(monkeypatch):
     monkeypatch.setattr(products, "quicker", lambda zero, digits: possible(zero))
 
 
+@sampled(2, "4-5-2")
 @pytest.mark.parametrize(
     "bits, tokens, digits", [(2, 1, 3), (4, 1, 3), (4, 5, 3), (4, 5, 2), (5, 5, 1), (6, 5, 1)]
 )

@@ -17,6 +17,9 @@ from lockstep.fast.parallel.launch import GRACE, TRIES, Ended, end, free_ports, 
 from lockstep.fast.parallel.lost import FAILED, LEFT_ALONE, LINE, STARTER, TAKEN
 from lockstep.parity.arrays import to_numpy
 from tests.fast.parallel.one_rank import in_flight
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 SCRIPT = Path(__file__).parent / "one_rank.py"
@@ -60,6 +63,7 @@ def check(found: list[dict[str, np.ndarray]], backend: str, models: list[str]) -
     assert all(np.array_equal(rank["texts"], texts) for rank in found)
 
 
+@long
 @pytest.mark.parametrize("backend", ["mlx", "cpu"])
 def test_two_ranks_give_the_logits_of_one(tmp_path, backend):
     names = MODELS if backend == "mlx" else MODELS[1:5]  # tests/peers has all of them
@@ -142,6 +146,7 @@ def test_ranks_that_do_not_end_have_one_deadline_together(monkeypatch):
     assert len(ended) == 5 and now[0] == GRACE
 
 
+@long
 def test_ranks_begin_again_where_another_program_takes_a_port(monkeypatch):
     """By law: MLX cannot listen on a port where this test listens."""
     text = "from lockstep.fast.parallel.group import join; join(2)"

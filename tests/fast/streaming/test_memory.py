@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.parity.bench.random_bits import write_random_bits
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from tests.sampled import sampled
 
 WITNESS = Path(__file__).parents[2] / "witnesses/qwen3_moe/packed"
 SIZES = {
@@ -59,6 +60,7 @@ def grown(small: Path, path: Path, backend: str, budget: int) -> tuple[int, dict
     return tuple(json.loads(ran.stdout))
 
 
+@sampled(1)
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 def test_a_process_takes_the_budget_and_what_is_no_expert(models, backend):
     found, report = grown(*models, backend, BUDGET)

@@ -12,6 +12,7 @@ import pytest
 from lockstep import fast
 from lockstep.parity.bench.random_bits import write_random_bits
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 ROOT = Path(__file__).parents[2] / "witnesses"
 DEMO = Path(__file__).parents[3] / "parity/demo/gemma4"
@@ -43,6 +44,7 @@ def logits(model, steps=8):
     return np.concatenate(found)
 
 
+@sampled(6, "gemma4-1000-cpu")
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 @pytest.mark.parametrize("times", [1, 2, 1000])
 @pytest.mark.parametrize("name", MODELS)

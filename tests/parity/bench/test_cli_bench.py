@@ -6,10 +6,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
+
 GGUF = Path(__file__).parents[2] / "witnesses/gguf/qwen3_tied.gguf"
 SHORT = ("--rounds", 1, "--prompt-tokens", 3, "--max-tokens", 1, "--backends", "cpu")
 
 
+@long
 def test_the_tables(lockstep, tied):
     said = lockstep("bench", tied, "--rounds", 1, "--prompt-tokens", 4, "--max-tokens", 2,
                     "--dtype", "float32")  # fmt: skip
@@ -24,6 +29,7 @@ def test_the_tables(lockstep, tied):
     assert "other tokens" not in said.out
 
 
+@long
 def test_the_json_of_two_prompts_and_the_picture(lockstep, tied, tmp_path):
     picture = tmp_path / "speed.svg"
     short = ("--rounds", 2, "--prompt-tokens", "5,3,5", "--max-tokens", 1, "--plot", picture)
@@ -81,6 +87,7 @@ def test_a_peer_alone_that_cannot_run(refuses):
     refuses(core, "bench", GGUF, "--backends", "mlx-lm")
 
 
+@long
 def test_peers_are_left_out_of_a_gguf_file(lockstep):
     said = lockstep("bench", GGUF, "--against", "mlx-lm,transformers", *SHORT)
     assert said.code == 0

@@ -5,6 +5,10 @@ import pytest
 
 from lockstep.fast import kernels
 from lockstep.parity.bench import products
+from tests.sampled import sampled
+
+FLOATS = ("float32", "bfloat16", "float16")
+NAMES = (*FLOATS, *(f"MLX {bits} bits" for bits, _ in products.AFFINE), *products.BLOCKED)
 
 
 @pytest.fixture
@@ -14,11 +18,19 @@ def small(monkeypatch):
     monkeypatch.setattr(products, "REPEATS", 1)
 
 
-def test_every_format_has_a_row(small, capsys):
+def test_every_format_has_a_row(small, monkeypatch, capsys):
+    monkeypatch.setattr(products, "compared", lambda weight, tokens: (1.0, 2.0))
     products.table()
     rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert rows == [name for name, _ in products.matrices(np.random.default_rng(0))]
-    assert len(rows) == 3 + len(products.AFFINE) + len(products.BLOCKED)
+    assert rows == [*NAMES]
+
+
+@sampled(3, "Q6_K")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_is_multiplied_by_one_token_and_by_many(small, name):
+    weights = dict(products.matrices(np.random.default_rng(0)))
+    for tokens in (1, products.MANY):
+        assert min(products.compared(weights[name], tokens)) > 0
 
 
 def test_afterwards_kernels_are_there_again(small):

@@ -10,8 +10,12 @@ from lockstep.parity.bench.soak import Soak, Soaked, main, report
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.stores.slots import Slots
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 
+@long
 @pytest.mark.parametrize("side", ["reference", "cpu", "mlx"])
 def test_a_second_of_it_is_right(side):
     path = MODELS / "tied_bfloat16"
@@ -24,6 +28,7 @@ def test_a_second_of_it_is_right(side):
     assert " ".join(f"{one:.0f}" for one in found.tenths) in report(found)
 
 
+@long
 def test_answers_that_see_what_others_left_are_wrong(monkeypatch):
     blind = Slots.extend
     monkeypatch.setattr(Slots, "extend", lambda self, new: np.maximum(blind(self, new), 0))
@@ -57,6 +62,7 @@ def test_answers_that_are_mixed_up_are_wrong():
     assert found.wrong == [1] and not found.right
 
 
+@long
 @pytest.mark.parametrize("change", [{"error": None, "token": 3}, {"error": InputError("x", "y")}])
 def test_a_bad_prompt_that_is_answered_is_wrong(change):
     """By hand: the 16th is bad; it has no answer, and its error names its id and no other."""

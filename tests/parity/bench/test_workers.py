@@ -9,6 +9,9 @@ from lockstep.parity.bench.workers import Worker, Workers
 from lockstep.reference import load
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 CPU, PROMPT = Choice("cpu", None), [5, 9, 2, 40]
 
@@ -20,6 +23,7 @@ def worker():
     found.close()
 
 
+@long
 def test_a_round_in_another_process(worker, tied):
     """By law: the tokens of one long pass; a process that has NumPy takes more than 10 MB."""
     worker.load(open_checkpoint(tied), [])
@@ -33,6 +37,7 @@ def test_a_round_in_another_process(worker, tied):
     assert all(value > 0 for value in limits.values())
 
 
+@long
 def test_memory_is_of_one_process_alone(worker, tied):
     """By law: what this process has taken does not count for that one."""
     ours = bytearray(400_000_000)

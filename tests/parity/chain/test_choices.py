@@ -16,6 +16,9 @@ from lockstep.parity.explain import explain
 from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 V, N = 40, 18
 EVERY = Settings(
@@ -95,6 +98,7 @@ def test_nothing_is_chosen_behind_a_choice_that_is_another(monkeypatch):
     assert not other.is_explained(()) and len(made) == N + 3
 
 
+@long
 def test_every_form_is_found_by_the_choices_it_makes():
     """By law: what was planted explains them, alone or beside some others that fit as well."""
     assert found_among(lambda one: [one, *SAMPLING[::8]]) == VARIANTS
@@ -191,6 +195,7 @@ def test_steps_of_several_tokens_are_not_judged(model, rows):
     assert found.verdict == "clean" and "several tokens at once" in found.conventions[-1]
 
 
+@long
 def test_a_tie_of_the_ports_own_logits_tells(model, rows):
     """By hand: two logits of the first step are made equal, and the port takes the higher id."""
     logits, answer = [one.copy() for one in rows[0]], [*rows[1]]
@@ -201,6 +206,7 @@ def test_a_tie_of_the_ports_own_logits_tells(model, rows):
     assert found.faults[0].seen.startswith("1 of 13 choices are others")
 
 
+@long
 def test_a_drawn_answer(model, rows):
     """By law: drawn by the reference's own sampler, with a cut that the port leaves out."""
     from lockstep.reference.decoding.autoregressive import generate
@@ -224,6 +230,7 @@ def test_a_drawn_answer(model, rows):
     assert unsaid.verdict == "clean" and "judged by their likelihood" in unsaid.conventions[-1]
 
 
+@long
 @pytest.mark.parametrize(
     ("expected", "answer"),
     [

@@ -29,6 +29,9 @@ from lockstep.parity.faults.around import mistakes
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding.sampling.candidates import Candidates
 from tests.parity.chain.test_choices import FREE, MODEL, TOKENS, dump, ids, stages
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 SAMPLING = [one for one in mistakes() if one.family == "sampling"]
 EDITS = {(one.id, name): edit for one in SAMPLING for name, edit in one.variants.items()}
@@ -137,6 +140,7 @@ def test_penalties_of_wide_logits_say_nothing(id):
 RIGHT = (Settings(0.8, top_k=20, top_p=0.9), Settings(0.7), Settings(1.3, top_p=0.8, min_p=0.05))
 
 
+@sampled(2, "lockstep")
 @pytest.mark.parametrize("engine", ["lockstep", "llama.cpp", "mlx-lm", "vllm"])
 def test_right_answers_are_clean(engine):
     for seed, settings in enumerate(RIGHT):
@@ -145,6 +149,7 @@ def test_right_answers_are_clean(engine):
         assert "judged by their likelihood; 60 choices surprise by" in found.conventions[0]
 
 
+@sampled(2, "temperature-misapplied-l T-settings0")
 @pytest.mark.parametrize(
     ("id", "variant", "settings"),
     [
@@ -171,6 +176,7 @@ def test_bugs_are_named(id, variant, settings):
     assert bug.seen.startswith("120 choices, drawn with numbers that are not said; ")
 
 
+@long
 def test_a_bug_in_an_engine_of_ones_own():
     """llama.cpp's order is a note by itself; with it a multiplied temperature is named."""
     settings = Settings(2.0, top_k=12, top_p=0.7, semantics="llama.cpp")
@@ -182,6 +188,7 @@ def test_a_bug_in_an_engine_of_ones_own():
     assert "in an engine's order: top-k, typical, top-p, min-p, temp" in wrong.faults[0].seen
 
 
+@long
 def test_what_has_no_name_is_told_in_its_own_words():
     found = judged(answered(Settings(0.5), [hotter(2.8)], 400))
     assert found.verdict == "unknown" and found.faults == []
@@ -214,6 +221,7 @@ def test_a_port_that_says_greedy_and_draws():
     assert drawn_anyway(replace(hot, settings=said.settings), SAMPLING) is None
 
 
+@long
 def test_without_the_ports_logits_no_bug_is_named():
     """A bug of the model and one of the sampler look alike then."""
     run = answered(Settings(2.0), [EDITS["temperature-misapplied", "l / T^2"]], own=False)
@@ -230,6 +238,7 @@ def model():
     return reference.load(MODEL)
 
 
+@long
 def test_a_dump_without_uniforms(model):
     """By law: drawn from the logits that are dumped; then with a top-k that was not said."""
     draw = np.random.default_rng(3)
@@ -257,6 +266,7 @@ def test_half_precision_without_logits_is_not_judged(model):
     assert stages(found) == {"sampling": True} and "by their likelihood; 1" in found.conventions[-1]
 
 
+@long
 def test_the_page_has_the_rows_that_are_measured():
     """By law: its script makes them anew; of the cheapest cell the first answers are made here."""
     script = runpy.run_path(str(ROOT / "docs/measure_choices.py"))

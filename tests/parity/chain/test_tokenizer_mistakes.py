@@ -17,6 +17,7 @@ from tests.parity.chain.tokenizers_for_tests import (
     tokenizer,
     user,
 )  # fmt: skip
+from tests.sampled import sampled
 
 HELLO = "hello hello 12345 it's  é e\u0301 ﬁ 日 \\n\nhe\nllo "
 PROMPTS = {
@@ -172,21 +173,28 @@ def test_wrong_merges():
     assert longest_first([*"abcab"], ranks, found) == ["abc", "ab"]
 
 
-def test_every_form_changes_something_and_is_found():
+def acting(which):
+    """Yield each form that changes the ids of a prompt, with these ids."""
+    for mistake, variant in sorted(VARIANTS):
+        (edit,) = [one.variants[variant] for one in MISTAKES if one.id == mistake]
+        ids = which.ids([edit])
+        if ids not in (None, which.ids()):
+            yield (mistake, variant), ids
+
+
+def test_every_form_changes_something():
+    assert {form for make in PROMPTS.values() for form, _ in acting(make())} == VARIANTS
+
+
+@sampled(3, "chat")
+@pytest.mark.parametrize("name", PROMPTS)
+def test_every_form_is_found(name):
     """By law: what was planted explains the ids, alone or beside others that fit as well."""
-    acted = set()
-    for make in PROMPTS.values():
-        which = make()
-        for mistake, variant in sorted(VARIANTS):
-            (edit,) = [one.variants[variant] for one in MISTAKES if one.id == mistake]
-            ids = which.ids([edit])
-            if ids in (None, which.ids()):
-                continue
-            acted.add((mistake, variant))
-            fit = explained(which, ids)
-            assert fit is not None and len(fit.chosen) == 1, (mistake, variant)
-            assert mistake in {fit.chosen[0].mistake.id, *fit.ties[0]}, names(fit)
-    assert acted == VARIANTS
+    which = PROMPTS[name]()
+    for form, ids in acting(which):
+        fit = explained(which, ids)
+        assert fit is not None and len(fit.chosen) == 1, form
+        assert form[0] in {fit.chosen[0].mistake.id, *fit.ties[0]}, names(fit)
 
 
 def test_two_mistakes_are_told_apart():

@@ -18,6 +18,9 @@ from lockstep.parity.conformance.families import EXAMPLES
 from lockstep.parity.conformance.packing import SCALES
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -31,6 +34,7 @@ def test_every_operation_has_its_examples():
     assert sorted(EXAMPLES) == sorted(ops.__all__)
 
 
+@long
 @pytest.mark.parametrize("backend", ["mlx", "cpu", "reference"])
 def test_our_backends_conform(lockstep, tmp_path, backend):
     """MLX on its CPU device, wherever there is another."""
@@ -115,6 +119,7 @@ def never_without_eps(x, gain, *, eps):
     return ops.rms_norm(x, gain, eps=max(eps, 1e-30))
 
 
+@sampled(4, "causal_mask-wide_window-4")
 @pytest.mark.parametrize(
     ("op", "wrong", "numbers"),
     [
@@ -283,6 +288,7 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("my_operations", None)
 
 
+@long
 def test_a_module_of_the_users_own(lockstep, module):
     said = lockstep("conformance", "--backend", module, "--examples", 30)
     assert said.code == 0, said

@@ -13,6 +13,7 @@ from lockstep.reference.scheduling.prompt_lookup import LookupDraft
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.stores.kinds import AFFINE_BITS, ROTATING, TURBO_BITS
 from tests.parity.conftest import DEMO
+from tests.sampled import sampled
 
 TEXT = "Tell me about a king. What is 12 + 7? Tell me about a king."
 SPED = ["generate", str(DEMO), "--decoder", "speculative", "--draft", "lookup"]
@@ -22,6 +23,7 @@ def lookup():
     return Speculative(LOOKUP, draft_tokens=4, ngram=3)
 
 
+@sampled(2, "affine8-fast")
 @pytest.mark.parametrize("make", [reference.load, fast.load], ids=["reference", "fast"])
 @pytest.mark.parametrize("kind", ["int8", *AFFINE_BITS])
 def test_codes_that_are_made_at_once_leave_the_text_the_plain_one(make, kind):
@@ -39,6 +41,7 @@ def test_codes_that_are_made_at_once_leave_the_text_the_plain_one(make, kind):
     assert found[False]["decoder"]["accepted"] > 3
 
 
+@sampled(3, "turbo3")
 @pytest.mark.parametrize("kind", [*TURBO_BITS, *ROTATING])
 def test_other_caches_are_refused_wherever_they_come_from(lockstep, tmp_path, kind):
     """By hand: by the option before a model loads, from a file, and from Python."""

@@ -18,6 +18,7 @@ from lockstep.parity.explain import explain
 from lockstep.parity.graph import Evaluator
 from lockstep.reference.ops import linear
 from tests.parity import builders
+from tests.sampled import sampled
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 3]
 WORDS = 41  # nothing else is as wide
@@ -110,6 +111,7 @@ def test_an_explanation_makes_no_others(folder, tmp_path, monkeypatch, backend):
     assert max(seen) in (2, 3)
 
 
+@sampled(4, "cpu-5")
 @pytest.mark.parametrize("at", ["last:1", "last:2", "5", "2,first:1", "first:11", "first:12"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_values_are_those_of_all_tokens_cut_afterwards(folder, tmp_path, backend, at):

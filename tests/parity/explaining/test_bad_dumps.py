@@ -10,12 +10,14 @@ from lockstep.parity.explain import explain
 from lockstep.parity.explaining.said.report import report
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.explaining.ports import dumped, explained, model_of, port, prompt
+from tests.sampled import sampled
 
 NAME = "models/untied_float32"
 RIGHT = port(NAME)
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
+@sampled(6, "model.embed_tokens-0--inf")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 77, -1])
 @pytest.mark.parametrize("tap", ["model.embed_tokens", "model.layers.1.mlp.act_fn", "logits"])
@@ -34,6 +36,7 @@ def test_one_number_that_is_not_finite_is_never_clean(tap, place, value):
 VALUES = (0, np.nan, np.inf, 3)
 
 
+@sampled(2, "bfloat16-3")
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [*(("float32", value) for value in VALUES), ("bfloat16", 3), ("float16", np.nan)],

@@ -15,6 +15,7 @@ from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.noise import ways
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.explaining.ports import ids, is_of, model_of, rewrite_of
+from tests.sampled import sampled
 
 MISTRAL, GPT2 = "llama/mistral_window", "gpt2/variant"
 PROMPTS = [[2, 45, 1, 9, 55, 60, 3, 8], [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 32], [38, 4, 62, 6]]
@@ -33,6 +34,7 @@ def traced(name):
     return dumped(taps, batch=PROMPTS)
 
 
+@sampled(2, "gemma4/sparse")
 @pytest.mark.parametrize(
     "name", [MISTRAL, GPT2, "gemma4/effective", "gemma4/sparse", "qwen3_moe/separate"]
 )
@@ -76,6 +78,7 @@ def port(name, bugs, *, steps=3, left=True):
     return dumped(taps, **said)
 
 
+@sampled(2, "gemma4/effective-False")
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("name", [MISTRAL, GPT2, "gemma4/effective"])
 def test_a_right_batch_with_steps_is_clean(name, left):
@@ -83,6 +86,7 @@ def test_a_right_batch_with_steps_is_clean(name, left):
     assert (found.verdict, found.unexplained, found.steps) == ("clean", [], 3)
 
 
+@sampled(2, "llama/mistral_window-True-mask-padding-attended-in rows 0, 2")
 @pytest.mark.parametrize(
     ("name", "left", "bug", "where"),
     [

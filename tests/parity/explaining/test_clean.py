@@ -10,6 +10,9 @@ from lockstep import reference
 from lockstep.parity.explaining.routing.flips import near_choice
 from tests.parity.explaining import ports
 from tests.parity.explaining.ports import WITNESSES, explained, ids, is_of, model_of, port, prompt
+from tests.sampled import sampled
+
+long = sampled(4)  # of the proofs below that take seconds each
 
 MODELS = (
     "models/untied_float32", "gpt2/variant", "llama/mistral_window", "qwen3_moe/separate",
@@ -23,6 +26,7 @@ def check_clean(found, dtype="float32"):
     assert found.counterfactual == [] and found.unmatched == []
 
 
+@sampled(2, "qwen3_moe/separate-bfloat16")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_right_port_is_clean_at_every_level(name, dtype):
@@ -30,12 +34,14 @@ def test_a_right_port_is_clean_at_every_level(name, dtype):
         check_clean(explained(name, port(name, dtype=dtype, level=level)), dtype)
 
 
+@long
 @pytest.mark.parametrize("name", ["models/affine_mixed", "gemma4/effective", "gemma4/sparse"])
 def test_a_right_port_of_other_models_is_clean(name):
     for level in ("modules", "logits"):
         check_clean(explained(name, port(name, level=level)))
 
 
+@sampled(2, "float16-layers")
 @pytest.mark.parametrize("level", ["layers", "logits"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_right_port_in_half_precision_of_gemma_is_clean(dtype, level):
@@ -43,6 +49,7 @@ def test_a_right_port_in_half_precision_of_gemma_is_clean(dtype, level):
     check_clean(explained(name, port(name, dtype=dtype, level=level)), dtype)
 
 
+@sampled(2, "gemma4/sparse-2")
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("name", ["models/untied_float32", "gemma4/sparse", "qwen3_moe/separate"])
 def test_a_short_prompt_is_enough_for_what_it_shows(name, length):
@@ -53,6 +60,7 @@ def test_a_short_prompt_is_enough_for_what_it_shows(name, length):
     assert ids(found) == {bug} and not found.unexplained
 
 
+@long
 @pytest.mark.parametrize("name", ["models/untied_float32", "qwen3_moe/separate", "gemma4/sparse"])
 def test_the_reference_in_half_precision_is_a_right_port(name):
     model, taps = reference.load(WITNESSES / name, dtype="bfloat16"), {}
@@ -61,6 +69,7 @@ def test_the_reference_in_half_precision_is_a_right_port(name):
     check_clean(explained(name, modules), "bfloat16")
 
 
+@long
 def test_half_precision_that_is_stored_wide_is_judged_as_what_it_is():
     name = "models/untied_float32"
     wide = {k: v.astype(np.float32) for k, v in port(name, dtype="bfloat16").items()}
@@ -71,6 +80,7 @@ def test_half_precision_that_is_stored_wide_is_judged_as_what_it_is():
     assert (strict.dtype, strict.verdict) == ("float32", "unknown")
 
 
+@long
 def test_a_router_in_float32_does_not_make_a_half_precision_port_one_of_float32():
     name = "qwen3_moe/separate"
     taps = port(name, dtype="bfloat16")
@@ -124,6 +134,7 @@ def undecided(tmp_path):
     return str(folder)
 
 
+@long
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_choices_are_found_where_every_token_depends_on_one(undecided, dtype, monkeypatch):
     """By law: any expert is right. One layer takes the first that was left out for one chosen."""
@@ -138,6 +149,7 @@ def test_choices_are_found_where_every_token_depends_on_one(undecided, dtype, mo
     check_clean(explained(undecided, other, ()), dtype)
 
 
+@long
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_no_choice_hides_a_bug_of_a_token_that_depends_on_one(undecided, dtype):
     taps = port(undecided, ["norm-applied-twice"], dtype=dtype, level="logits")

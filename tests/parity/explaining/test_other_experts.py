@@ -11,6 +11,9 @@ from lockstep.parity.explaining.excerpts import text
 from lockstep.parity.explaining.routing import flips
 from tests.parity.explaining import ports
 from tests.parity.explaining.ports import some_of
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "gemma4/sparse"
 
@@ -42,6 +45,7 @@ def one_near(monkeypatch, near):
     monkeypatch.setattr(flips, "near_choice", of_one)
 
 
+@long
 @pytest.mark.parametrize(("near", "verdict"), [(2, "clean"), (10, "unknown"), (19, "unknown")])
 def test_what_experts_of_other_tokens_may_have_made_is_not_judged(monkeypatch, near, verdict):
     """By law: of the tokens 5, 17, 18 and 19 all look at 2; 5 does not look at 10. 19 is known."""
@@ -67,6 +71,7 @@ def turned_expert(call, graph):
     return call.replaced(wrong)
 
 
+@long
 def test_an_expert_that_was_turned_is_not_judged(monkeypatch):
     """Of a token that is not in the dump; where no choice was near, it is a bug."""
     found = explained([turned_expert])
@@ -76,6 +81,7 @@ def test_an_expert_that_was_turned_is_not_judged(monkeypatch):
     assert found.verdict == "clean" and notes(found)
 
 
+@long
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e6])
 def test_what_no_expert_makes_is_not_clean(monkeypatch, number):
     """Whatever a router may have done: no number at all, or larger than any of the whole run."""

@@ -5,6 +5,9 @@ import pytest
 
 from lockstep.parity.explaining.said.report import report
 from tests.parity.explaining.ports import explained, port
+from tests.sampled import sampled
+
+long = sampled(3)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 NANO = {
@@ -46,6 +49,7 @@ def test_every_second_layer_under_names_of_its_own():
     assert found.verdict == "clean" and found.compared > len(theirs) // 2
 
 
+@long
 @pytest.mark.parametrize("stray", ["x.0", "h_in.0", "blocks.2", "hidden_states.1"])
 def test_a_right_port_is_not_accused_of_a_stream_with_a_number(stray):
     taps = port(NAME)
@@ -110,6 +114,7 @@ def test_logits_of_one_token_need_no_axes():
     assert found.verdict == "clean" and found.compared == len(taps)
 
 
+@sampled(2, "-float16")
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 @pytest.mark.parametrize("form", ["", "keys alone, ", "values alone, "])
 def test_a_cache_in_half_precision_is_a_convention(half, form):
@@ -126,6 +131,7 @@ def test_a_cache_in_half_precision_of_one_layer_says_which():
     assert found.verdict == "clean" and found.conventions[0].endswith(" [in bfloat16] (layer 1)")
 
 
+@long
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 def test_matrices_in_half_precision_are_told_and_bugs_named_beside_them(half):
     kept = f"port-quantised-{half}"
@@ -135,6 +141,7 @@ def test_matrices_in_half_precision_are_told_and_bugs_named_beside_them(half):
     assert [bug.id for bug in found.faults] == ["rope-theta-default"]
 
 
+@sampled(2, "models/biased_float16-all but norms-layers")
 @pytest.mark.parametrize("level", ["modules", "layers"])
 @pytest.mark.parametrize("form", ["matrices alone", "all but norms", "everything"])
 @pytest.mark.parametrize("name", ["models/biased_float16", "gpt2/original"])
@@ -146,6 +153,7 @@ def test_all_that_is_kept_in_half_precision_is_told(name, form, level):
     assert line.startswith("port-quantised-bfloat16: ") and f" [{form}] (layers 0-1); " in line
 
 
+@long
 def test_weights_in_half_precision_in_one_place_are_told_there():
     bug = "port-quantised-bfloat16[everything]"
     norms = explained(NAME, port(NAME, [bug], where=lambda call: call.op == "rms_norm"))
@@ -158,6 +166,7 @@ def test_weights_in_half_precision_in_one_place_are_told_there():
     )
 
 
+@long
 @pytest.mark.parametrize(
     "bug",
     [

@@ -13,6 +13,9 @@ from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.noise import ways
 from tests.parity.explaining.ports import dumped, ids, is_of, rewrite_of
 from tests.parity.faults.planted import loaded
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 TOKENS = np.arange(1, 15)[None]
 FLOAT32 = np.dtype(np.float32)
@@ -44,6 +47,7 @@ def found_of(model, *bugs, level="modules"):
     return explain(loaded(ADAPTED), dumped(taps), tokens=TOKENS[0].tolist())
 
 
+@long
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_moved_adapters_are_told_beside_a_wrong_scale(level):
     moved = with_adapters(lambda path, one: on_the_first_layer(path, one, 1 / 3))
@@ -52,6 +56,7 @@ def test_moved_adapters_are_told_beside_a_wrong_scale(level):
     assert found.unexplained == []
 
 
+@long
 def test_moved_adapters_are_told_beside_their_rounding_and_turned_factors():
     bugs = ["lora-factors-transposed[A alone]", "lora-merge-rounding[in bfloat16]"]
     found = found_of(with_adapters(on_the_first_layer), *bugs)
@@ -59,11 +64,13 @@ def test_moved_adapters_are_told_beside_their_rounding_and_turned_factors():
     assert found.unexplained == []
 
 
+@long
 def test_moved_adapters_alone_are_told_alone():
     found = found_of(with_adapters(on_the_first_layer))
     assert ids(found) == {"lora-layer-offset"} and found.unexplained == []
 
 
+@long
 def test_adapters_that_are_lost_may_have_been_moved_out_of_the_model():
     """Those of the last layer, one layer late: room for them elsewhere makes that no likelier."""
     found = found_of(with_adapters(lambda path, one: None))

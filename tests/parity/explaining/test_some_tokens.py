@@ -28,6 +28,7 @@ from tests.parity import builders
 from tests.parity.builders import planted
 from tests.parity.explaining import ports
 from tests.parity.explaining.ports import some_of
+from tests.sampled import sampled
 
 MISTRAL, MOE, GEMMA = "llama/mistral_window", "qwen3_moe/separate", "gemma4/effective"
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 3]
@@ -54,6 +55,7 @@ def notes(found):
     return [line for line in found.conventions if "not decided" in line]
 
 
+@sampled(2, "gemma4/effective-modules-bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("name", "level"),
@@ -64,6 +66,7 @@ def test_a_right_port_is_clean(name, level, dtype):
     assert found.verdict == "clean" and not notes(found)
 
 
+@sampled(2, "gemma4/effective-embed-scale-missing-modules")
 @pytest.mark.parametrize(
     ("name", "bug", "level"),
     [
@@ -136,6 +139,7 @@ def test_with_the_caches_attention_is_judged_behind_what_is_wrong(dense, tmp_pat
     assert [one.tap for one in without.unexplained] == [path.format(0)]
 
 
+@sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_are_judged_with_the_tokens_before_them(dense, tmp_path, dtype):
     port = fast.load(dense, backend="cpu", dtype=dtype)
@@ -164,6 +168,7 @@ def long(monkeypatch):
     monkeypatch.setattr(by_queries, "BLOCK", 4096)
 
 
+@sampled(2, "modules-gemma4/effective")
 @pytest.mark.parametrize("name", [MISTRAL, MOE, GEMMA])
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_a_right_port_of_a_long_prompt_is_clean(long, name, level):
@@ -171,6 +176,7 @@ def test_a_right_port_of_a_long_prompt_is_clean(long, name, level):
     assert found.verdict == "clean" and not notes(found)
 
 
+@sampled(2, "llama/mistral_window-attn-scale-missing")
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
@@ -207,6 +213,7 @@ def test_of_a_long_prompt_the_caches_are_judged_for_all_tokens(long, dense, tmp_
     assert one.tap.endswith("model.layers.0.self_attn.cached_keys")
 
 
+@sampled(1)
 @pytest.mark.parametrize("name", [MISTRAL, MOE])
 def test_a_wrong_matrix_that_would_be_too_large_is_not_tried(long, monkeypatch, name):
     """By hand: of 20 tokens they are; another option alone goes by queries all the same."""

@@ -5,6 +5,9 @@ import pytest
 
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 SPARSE, PLAIN = "gemma4/sparse", "models/untied_float32"
 # Where each of the seven is, in a model of two layers of which the second sees everything.
@@ -29,6 +32,7 @@ def without(name):
     return [fault for fault in catalogue() if fault.id != name]
 
 
+@long
 def test_seven_bugs_are_named_from_one_dump(seven):
     assert seven.verdict == "faults"
     assert {fault.id: fault.layers for fault in seven.faults} == SEVEN
@@ -67,6 +71,7 @@ def test_the_counterfactual_of_one_bug_is_what_it_does_to_the_logits():
     assert found[1]["logits_error"] < ROUNDING
 
 
+@long
 @pytest.mark.parametrize("level", ["layers", "logits"])
 def test_a_bug_is_named_from_less(level):
     found = explained(PLAIN, port(PLAIN, ["norm-plus-one-missing"], level=level))
@@ -74,6 +79,7 @@ def test_a_bug_is_named_from_less(level):
     assert found.faults[0].layers == [0, 1]
 
 
+@long
 @pytest.mark.parametrize("name", ["final-softcap-missing", "embed-scale-missing"])
 def test_what_the_catalogue_does_not_know_is_unknown(name):
     found = explained(SPARSE, port(SPARSE, [name]), without(name))
@@ -92,6 +98,7 @@ def test_what_another_entry_does_too_is_named_as_that():
     assert fault.residual_after < 2 * fault.noise
 
 
+@long
 def test_what_nothing_here_tells_apart_is_said():
     """Logits of 0: the head's matrix may be, or the norm before it, and both fit as well."""
     taps = port(PLAIN, ["strict-false-drops-tensors[matrices of 0]"], level="logits")
@@ -108,6 +115,7 @@ def test_more_dumped_values_tell_them_apart():
     assert (fault.id, fault.also_fits) == ("strict-false-drops-tensors", [])
 
 
+@sampled(2, "layers-gemma4/sparse-layer-scalar-missing-0")
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize(
     ("name", "bug"),

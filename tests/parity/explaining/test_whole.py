@@ -16,6 +16,9 @@ from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
 from tests.parity.explaining import ports
 from tests.parity.explaining.ports import Taps, graph_of, is_of, model_of, prompt
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 QWEN3 = "models/untied_float32"
 FLOAT32 = np.dtype(np.float32)
@@ -52,6 +55,7 @@ def told(taps: Taps, *unknown: str) -> Diagnosis:
 ORDER = ("qk-norm-rope-order", "dumped behind both")
 
 
+@long
 @pytest.mark.parametrize("other", ["rope-sign-flipped", "rope-axis-mixup"])
 def test_heads_that_are_turned_before_their_norm_are_turned_as_wrongly(other):
     """By law: the norm's output shows a bug of a turn that comes before it, and it alone does."""
@@ -60,6 +64,7 @@ def test_heads_that_are_turned_before_their_norm_are_turned_as_wrongly(other):
     assert not found.unexplained
 
 
+@long
 def test_values_are_turned_as_wrongly_as_keys():
     found = told(port(("rope-applied-to-v", ""), ("rope-sign-flipped", "")))
     assert {one.id for one in found.faults} == {"rope-applied-to-v", "rope-sign-flipped"}
@@ -79,6 +84,7 @@ def test_a_bug_does_again_what_others_left_of_a_call_but_not_what_it_did_itself(
     assert np.allclose(alone[:, 0], both[:, 0], atol=1e-6)  # position 0 has no sign
 
 
+@long
 def test_half_of_a_bug_is_not_that_bug():
     """By law: where the norms are right, nothing was turned before them."""
     missing = "rope-missing-on-layer-kind"
@@ -88,6 +94,7 @@ def test_half_of_a_bug_is_not_that_bug():
     assert ORDER[0] not in named
 
 
+@long
 def test_rows_in_pairs_that_are_not_there_are_no_convention():
     """By law: a turn of neighbours alone is the bug, and no harmless order of rows."""
     bug = "rope-pairing-swapped"
@@ -96,6 +103,7 @@ def test_rows_in_pairs_that_are_not_there_are_no_convention():
     assert found.verdict == "unknown"
 
 
+@long
 def test_noughts_are_not_explained_by_whatever_leaves_noughts():
     """By law: that every token has the same shows no mask, no softmax and no cache."""
     taps = port()
@@ -106,6 +114,7 @@ def test_noughts_are_not_explained_by_whatever_leaves_noughts():
     assert name in [one.tap for one in found.unexplained]
 
 
+@sampled(2, "row t +1, of the head too-logits")
 @pytest.mark.parametrize("level", ["modules", "logits"])
 @pytest.mark.parametrize("variant", ["row t +1", "row t +1, of the head too"])
 def test_a_shifted_table_is_one_bug_of_both_that_read_it(level, variant):

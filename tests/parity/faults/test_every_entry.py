@@ -19,6 +19,7 @@ from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
+from tests.sampled import sampled
 
 ROOT = Path(__file__).parents[3]
 WITNESSES = ROOT / "tests/witnesses"
@@ -150,6 +151,7 @@ def shows(run: Evaluator, rewrite: Any, of: Any) -> bool:
         return bool(calls) and any(differs(run, number, calls) for number in of(run, calls))
 
 
+@sampled(97, "moe-router-precision logits in bfloat16")
 @pytest.mark.parametrize("key", VARIANTS, ids=lambda key: " ".join(filter(None, key)))
 def test_a_variant_changes_what_some_model_computes(key):
     assert seen(VARIANTS[key]) != (key in UNSEEN)
@@ -159,6 +161,7 @@ def test_what_is_unseen_is_in_the_catalogue():
     assert set(UNSEEN) <= set(VARIANTS)
 
 
+@sampled(9, "qwen3_moe/fused")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_wrong_value_has_the_shape_and_the_dtype_of_the_right_one(name):
     """Each call that a variant changes, by itself, and the value that it gives."""
@@ -181,6 +184,7 @@ def alone(run: Evaluator, number: int, some: list[Hypothesis]) -> np.ndarray | N
         return run.target(number, calls)
 
 
+@sampled(2, "gemma4/sparse")
 @pytest.mark.parametrize("name", MIXED)
 def test_two_bugs_in_one_call_compose_or_conflict(name):
     """Nothing else is raised, and the value keeps its shape."""

@@ -10,6 +10,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
 from tests.parity.faults.planted import world
+from tests.sampled import sampled
 
 
 def on_one_call(graph: Graph) -> Iterator[tuple[Call, Rewrite, Rewrite]]:
@@ -28,6 +29,7 @@ def with_both(call: Call, graph: Graph, one: Rewrite, other: Rewrite) -> Call | 
         return None
 
 
+@sampled(2, "gguf/qwen3_mixed.gguf")
 @pytest.mark.parametrize(
     "name",
     ["gguf/qwen3_mixed.gguf", "models/minifloats_mixed", "llama/qwen2_yarn", "adapters/peft_dora"],

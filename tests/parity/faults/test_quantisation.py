@@ -15,6 +15,7 @@ from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
+from tests.sampled import sampled
 
 NAMES = (
     "models/minifloats_mixed", "models/affine_biased_sliding", "models/affine_8_32",
@@ -34,6 +35,7 @@ def test_a_variant_shows(fault, name):
     check_shows(fault, name, NAMES, HIDDEN)
 
 
+@sampled(10, "block-step-as-bfloat16[]")
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
 def test_a_variant_rounds_in_every_way(fault, name):
     check_in_every_way(fault, name, NAMES)

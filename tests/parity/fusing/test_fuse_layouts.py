@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 from lockstep import fast, reference
 from lockstep.parity.fusing.folder import fuse
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 BASES = [
@@ -40,6 +41,7 @@ def draw_adapter(base: Path, folder: Path, *, layer: str) -> Path:
     return folder
 
 
+@sampled(5, "qwen3_moe/fused-0")
 @pytest.mark.parametrize("layer", ["0", "1"])
 @pytest.mark.parametrize("name", BASES)
 def test_every_layout_is_read_back(name, layer, tmp_path):

@@ -20,6 +20,7 @@ from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.tokenizer.chatml import CHATML, knows_thinking, with_template
 from lockstep.reference.tokenizer.tokenizer import load_tokenizer
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
 
 GEMMA = DEMO.parent / "gemma4"
 SIDES = {
@@ -73,6 +74,7 @@ def load(request):
     return SIDES[request.param]
 
 
+@sampled(2, "cpu-options1")
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "presence_penalty": 0.2}])
 def test_what_was_said_is_not_read_again(load, options):
     """By law and by hand: all is kept but for the end of the turn and what follows it."""
@@ -105,6 +107,7 @@ def test_a_template_that_changes_earlier_turns_is_followed(tmp_path):
     assert 0 < kept[1] <= len(one.tokenizer.encode(before + "2 +")) + 1
 
 
+@sampled(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_windows_that_cannot_be_cut_back_begin_anew(side, tmp_path):
     """Gemma 4 in miniature slides by 16 tokens: a cut back of more than a few is refused."""
@@ -170,6 +173,7 @@ def test_a_decoder_that_changes_the_order_begins_anew():
     assert held_against_no_cache(chat(model, decoder=Alternating()), chat(model)) == [0] * 4
 
 
+@sampled(4, "cpu-13")
 @pytest.mark.parametrize("calls", [1, 3, 6, 7, 8, 13])
 def test_an_answer_can_be_stopped_and_the_chat_goes_on(load, calls):
     """By law: after each stage of a pass; the next answer is that of the same messages."""
@@ -200,6 +204,7 @@ def test_a_long_prompt_is_stopped_after_the_chunk_that_is_computed(chunks):
     assert answer["prompt_tokens"] > 70 and len(done) == chunks
 
 
+@sampled(7, "cpu-sliding-18")
 @pytest.mark.parametrize("calls", [8, 15, 18])
 @pytest.mark.parametrize("cache", ["sliding", "rotating", "rotating-mlx-lm", "rotating-temporal"])
 def test_windows_are_not_gone_on_from_where_a_step_was_torn(load, cache, calls):
@@ -322,6 +327,7 @@ def test_who_knows_of_thinking():
     assert not knows_thinking(load_tokenizer(DEMO))
 
 
+@sampled(2, "int8")
 @pytest.mark.parametrize("kind", [one for one in CACHES if chunk_of(asked(one)) is not None])
 def test_chunks_that_a_chat_reads_change_no_token(kind):
     """By law: with every cache for which a chat reads its prompts in chunks by itself."""

@@ -13,6 +13,7 @@ from lockstep.parity.planting.in_model import changed, plant
 from lockstep.reference import ops
 from tests.parity.faults.test_every_entry import MODELS, case
 from tests.parity.graph.witnesses import FLOAT32, LENGTH, run
+from tests.sampled import sampled
 
 SAMPLE = ("models/untied_float32", "llama/mistral_window", "gemma4/effective", "gpt2/variant")
 COUNT = 3  # queries of a block
@@ -98,6 +99,7 @@ def wrong_attention(graph):
                 yield f"{fault.id} {variant}", calls
 
 
+@sampled(2, "llama/mistral_window+3")
 @pytest.mark.parametrize("name", STEPPED)
 def test_every_bug_of_attention_is_what_it_is_at_once(monkeypatch, name):
     """Those that count places in the matrix, mix queries, or give it other axes too."""

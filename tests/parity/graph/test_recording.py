@@ -5,6 +5,7 @@ import pytest
 
 from lockstep.parity.graph.call import Tensor
 from tests.parity.graph.witnesses import MODELS, run
+from tests.sampled import sampled
 
 ROWS = (1, 3)
 
@@ -22,6 +23,7 @@ def test_a_graph_computes_the_bits_of_its_model(name):
         assert np.array_equal(value, found[tap]), tap
 
 
+@sampled(10, "qwen3_moe/fused")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_first_rows_alone_are_the_first_rows(name):
     """No token sees a later one. A product of fewer rows may be summed in another order."""

@@ -17,6 +17,7 @@ from lockstep.parity.diff import diff
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.judging.padding import Padding, rows_named
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 ROPE, LEARNED, EXPERTS = "llama/mistral_window", "gpt2/variant", "qwen3_moe/separate"
@@ -68,6 +69,7 @@ def filled(tap, x, side, fill):
     return x
 
 
+@sampled(2, "qwen3_moe/separate-sides0")
 @pytest.mark.parametrize("sides", [("right", "right"), ("left", "left"), ("right", "left")])
 @pytest.mark.parametrize("name", [ROPE, LEARNED, EXPERTS])
 def test_padding_is_compared_with_nothing(name, sides):
@@ -121,6 +123,7 @@ def test_what_steps_were_fed_must_be_said():
         diff(silent, silent, model=model)
 
 
+@sampled(4, "qwen3_moe/separate-bfloat16-cpu")
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ from lockstep.parity.parallel.naming import found_in_traces
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.parallel.model import load
 from tests.parity.parallel.wrong_ranks import ROUNDED_APART, TOKENS
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 CATALOGUE = "tp-allreduce-missing"
@@ -43,6 +46,7 @@ PLANTED = {
 }
 
 
+@long
 @pytest.mark.parametrize(("model", "ranks"), PLANTED)
 def test_bugs_of_ranks_are_found_and_named(tmp_path, model, ranks):
     bugs, path = PLANTED[model, ranks], WITNESSES / model
@@ -163,6 +167,7 @@ def test_the_command_checks_every_rank(lockstep, plain, tmp_path):
     assert "PARITY  mlx float32, 2 ranks" in said.out
 
 
+@long
 def test_right_ranks_have_parity_behind_a_near_tie(lockstep):
     """By law. In bfloat16 they choose another word than the reference does, at step 16."""
     model = WITNESSES / "llama" / "qwen2_yarn"

@@ -19,6 +19,9 @@ from lockstep.reference.model import load as load_one
 from lockstep.reference.parallel.each import OpsForEach, for_each
 from lockstep.reference.parallel.model import load
 from tests.parity.parallel.dumped import TOKENS, WITNESSES, dump_of, taps_of
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 DENSE = "models/untied_float32"
 
@@ -32,6 +35,7 @@ def found(diagnosis) -> list[str]:
     return [one.id for one in diagnosis.faults]
 
 
+@sampled(2, "qwen3_moe/packed-2")
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [(DENSE, 4), ("gpt2/original", 3), ("gemma4/sparse", 2), ("qwen3_moe/packed", 2)],
@@ -79,6 +83,7 @@ WAYS = {
 }
 
 
+@long
 @pytest.mark.parametrize("way", WAYS)
 def test_ways_of_dumping_are_no_bugs(way):
     """By hand: the same right values, dumped at another point or in another shape."""
@@ -145,6 +150,7 @@ PLANTED = {
 }
 
 
+@long
 @pytest.mark.parametrize("bug", PLANTED)
 def test_bugs_of_ranks_are_named(bug):
     name, wrong, first = PLANTED[bug]
@@ -165,6 +171,7 @@ def test_bugs_of_ranks_are_named_by_layers_or_by_logits_alone(names):
     assert named.id == "tp-fused-shard-contiguous" and named.taps == [*kept[0]]
 
 
+@long
 def test_an_mlp_beside_experts_that_is_summed_too_often_is_named():
     """By hand: two ranks give twice what the dense MLP of Gemma 4 says; a norm follows."""
     taps = taps_of(load(WITNESSES / "gemma4/sparse", ranks=2))
@@ -179,6 +186,7 @@ class Unscaled(OpsForEach):
         return for_each(ops.attention_scores, queries, keys, scale=1.0)
 
 
+@long
 def test_other_bugs_are_named_in_what_the_ranks_make_up():
     """By hand: two ranks that leave the scale out, and then cut [Q; K; V] as one matrix too."""
     model = load(WITNESSES / DENSE, ranks=2)
@@ -190,6 +198,7 @@ def test_other_bugs_are_named_in_what_the_ranks_make_up():
     assert found(both) == ["tp-fused-shard-contiguous", "attn-scale-missing"]
 
 
+@long
 def test_where_ranks_are_apart_what_no_bug_makes_is_unexplained():
     """By hand: rank 1 alone has another stream from one tap on."""
     taps = taps_of(load(WITNESSES / DENSE, ranks=2))
@@ -231,6 +240,7 @@ def test_a_rank_of_which_nothing_can_be_compared_is_refused():
         explain_ranks(load_one(WITNESSES / DENSE), dumps, path="port")
 
 
+@long
 def test_rounding_of_parts_in_half_precision_is_no_bug():
     """By law: four ranks round four parts of each sum, and one product rounds once."""
     taps = taps_of(load(WITNESSES / DENSE, ranks=4, dtype="bfloat16"), steps=())

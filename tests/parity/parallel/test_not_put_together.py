@@ -25,6 +25,7 @@ from lockstep.reference.parallel.model import load
 from lockstep.reference.parallel.run import ParallelRun, product
 from tests.parity.conftest import DEMO
 from tests.parity.parallel.dumped import TOKENS, WITNESSES, dump_of, taps_of
+from tests.sampled import sampled
 
 DENSE = WITNESSES / "models/untied_float32"
 Q, K, GATE, DOWN = (
@@ -62,6 +63,7 @@ def on_one_rank_alone(taps):
     taps[0][Q] = taps[0][Q] * 2
 
 
+@sampled(2, "spoil-model.layers.0.self_attn.q_proj1")
 @pytest.mark.parametrize(
     ("spoil", "tap"),
     [

@@ -24,6 +24,7 @@ from lockstep.parity.plugin.shelf import Shelf
 from lockstep.parity.writers.safetensors_stream import Planned, write_safetensors
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.model import load
+from tests.sampled import sampled
 
 ROOT = Path(__file__).parents[3]
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8]
@@ -65,6 +66,7 @@ def test_tensors_of_any_shape_are_kept(path, shape):
     assert statuses(golden, {"x": -x, "bool": x <= 0}) == [changed, changed]
 
 
+@sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_rounds_otherwise_agrees(dtype):
     """By witness: other implementations of the same models, in the same dtype.
@@ -128,6 +130,7 @@ TABLE = [(everywhere, 0.5, 2), (a_factor, 0.5, 2), (in_one_token, 1, 8), (in_one
          (in_one_number, 32, 64)]  # fmt: skip
 
 
+@sampled(2, "in_one_feature-4-48")
 @pytest.mark.parametrize(("change", "passes", "noticed"), TABLE)
 def test_what_is_noticed_is_as_the_page_says(change, passes, noticed):
     """By law: in none of 100 draws up to the one size, in all from the other."""

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
+
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "tests/witnesses/models/untied_float32"
 ARGUMENTS = runpy.run_path(str(Path(__file__).with_name("installed.py")))["ARGUMENTS"]
@@ -78,6 +82,7 @@ CALLS = {
 }
 
 
+@long
 @pytest.mark.parametrize("call", CALLS)
 def test_a_failure_says_what_where_and_by_how_much(run, call):
     result = run(BROKEN + f"def test_port(port, lockstep):\n    lockstep.{call}\n")
@@ -93,6 +98,7 @@ def test_a_failure_says_what_where_and_by_how_much(run, call):
         assert rows["own error"].startswith("1.0e-02 of its size, where rounding makes ")
 
 
+@long
 @pytest.mark.parametrize("call", CALLS)
 def test_a_failure_shows_no_line_of_ours(run, call):
     result = run(BROKEN + f"def test_port(port, lockstep):\n    lockstep.{call}\n", "--tb=long")
@@ -103,6 +109,7 @@ def test_a_failure_shows_no_line_of_ours(run, call):
     assert len(ours) <= 20 and max(map(len, ours)) <= 110
 
 
+@long
 def test_many_wrong_taps_are_listed_in_part(run):
     source = (
         PORT

@@ -13,11 +13,13 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from tests.parity.conftest import DEMO
 from tests.reference.caches.test_models_with_caches import FOLDERS
+from tests.sampled import sampled
 
 ASK = ["generate", str(DEMO), "--prompt", "What is 2+2?", "--chat", "--json", "-"]
 GEMMA = str(DEMO.parent / "gemma4")
 
 
+@sampled(3, "rotating-cpu")
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
 @pytest.mark.parametrize(
     "cache",

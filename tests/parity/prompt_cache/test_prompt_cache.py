@@ -19,6 +19,7 @@ from lockstep.reference.stores.kinds import KINDS, QUANTISED, ROTATING, TURBO_BI
 from tests.draws import packed_matrix
 from tests.parity.conftest import DEMO, MODELS
 from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, holds_codes, host
+from tests.sampled import sampled
 
 TOLD = (
     {"preallocated": {"room": 20}}
@@ -33,6 +34,7 @@ def read(model, kind, tokens, **options):
     return cache
 
 
+@sampled(10, "turbo2-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_loaded_goes_on_to_the_bit(side, kind, tmp_path):
@@ -52,6 +54,7 @@ def test_what_is_loaded_goes_on_to_the_bit(side, kind, tmp_path):
             assert (host(model, found) == logits).all()
 
 
+@sampled(10, "turbo4-mse-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_holds_what_the_cache_holds_and_no_room(side, kind, tmp_path):
@@ -69,6 +72,7 @@ def test_a_file_holds_what_the_cache_holds_and_no_room(side, kind, tmp_path):
     assert sum(one.stop - one.start for one in entries) == held + ids
 
 
+@sampled(5, "bfloat16-turbo3-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", ["growing", "rotating", "int8", "turbo3"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -112,6 +116,7 @@ def saved(tmp_path, kind="growing", count=8):
 CASES = [(8, 5, 5), (8, 8, 7), (8, 12, 8), (8, 1, None), (4, 4, 3)]
 
 
+@sampled(12, "8-8-7-turbo4")
 @pytest.mark.parametrize("kind", [*QUANTISED, "growing", "concatenating", "preallocated"])
 @pytest.mark.parametrize(("held", "same", "kept"), CASES)
 def test_the_common_beginning_is_not_read_again(kind, held, same, kept, tmp_path):
@@ -162,6 +167,7 @@ def test_who_made_it_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
     assert identity(reference.load(copy)) != identity(model)
 
 
+@sampled(2, "qwen3_moe")
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 packed", "gemma4", "gpt2", "qwen3_moe"])
 def test_any_changed_weight_is_another_model(name, tmp_path, monkeypatch):
     """By loop: one bit in the middle or at the end of a tensor, read in spans smaller than it."""

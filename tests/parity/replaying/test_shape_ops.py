@@ -10,6 +10,7 @@ from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
+from tests.sampled import sampled
 
 sizes = st.integers(1, 4)
 F32 = np.dtype(np.float32)
@@ -101,6 +102,7 @@ def test_there_is_a_rule_and_a_call_for_every_operation():
     assert set(vars(SHAPE_OPS)) == set(ops.__all__) == set(calls(1, 1, 1, 1, 1, 1))
 
 
+@sampled(9, "rope_frequencies_longrope")
 @pytest.mark.parametrize("name", sorted(ops.__all__))
 @given(st.tuples(*[sizes] * 6))
 def test_the_rule_gives_the_shape_of_the_operation(name, drawn):

@@ -13,6 +13,7 @@ from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.replaying.oracle import Oracle
 from lockstep.parity.resuming.journal import Journal
 from lockstep.parity.resuming.kept_taps import KeptTaps
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 MISTRAL, GEMMA = WITNESSES / "llama/mistral_window", WITNESSES / "gemma4/effective"
@@ -73,6 +74,7 @@ CASES = {
 }  # fmt: skip
 
 
+@sampled(2, "model")
 @pytest.mark.parametrize("case", CASES)
 def test_the_result_is_that_of_a_comparison_that_ran_through(case, sides, cut, lockstep, tmp_path):
     model, words, judged = CASES[case]

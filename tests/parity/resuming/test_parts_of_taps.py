@@ -17,6 +17,7 @@ from lockstep.parity.excerpts import whole_run
 from lockstep.parity.resuming.later import Later
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 MODELS = ["models/untied_float32", "models/affine_mixed", "gpt2/original", "qwen3_moe/fused",
@@ -33,6 +34,7 @@ def load(name, backend="reference", dtype="float32"):
     return fast.load(folder, backend=backend, dtype=dtype)
 
 
+@sampled(3, "gemma4/sparse-positions")
 @BOTH
 @pytest.mark.parametrize("name", MODELS)
 def test_every_architecture_goes_on(check_cuts, name, some):
@@ -40,6 +42,7 @@ def test_every_architecture_goes_on(check_cuts, name, some):
     check_cuts(load(name), PROMPT, (0.02, 0.2, 0.5, 0.9), **some)
 
 
+@sampled(2, "cpu-sketches")
 @BOTH
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
 def test_batches_in_half_precision_go_on(check_cuts, backend, some):

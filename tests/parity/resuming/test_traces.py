@@ -19,6 +19,7 @@ from lockstep.parity.resuming.kept_trace import KeptTrace
 from lockstep.parity.resuming.layout import laid_out, layout_of
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 MODELS = {
@@ -43,6 +44,7 @@ def test_every_architecture_goes_on_from_any_tap(check_cuts, name):
     assert check_cuts(load(name, "reference"), PROMPT, (0.2, 0.5, 0.9)) == 0
 
 
+@sampled(2, "qwen3-cpu")
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 @pytest.mark.parametrize("name", ["qwen3", "packed"])
 def test_every_backend_goes_on(check_cuts, name, backend):

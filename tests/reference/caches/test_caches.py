@@ -22,6 +22,7 @@ from lockstep.reference.stores.kinds import EXACT, KINDS, ROTATING, CacheOptions
 from tests.draws import normal
 from tests.ops_backends import DTYPES, to_mlx, to_numpy
 from tests.parity.conftest import MODELS
+from tests.sampled import sampled
 from tests.tolerances import assert_same_bits
 
 SIDES = ("reference", "cpu", "mlx")
@@ -122,6 +123,7 @@ operations = st.lists(
 )
 
 
+@sampled(10, "turbo3-mse-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)

@@ -17,6 +17,7 @@ from lockstep.parity.arrays import to_numpy
 from lockstep.parity.prompt_cache import load_cache, save_cache
 from lockstep.reference.stores.kinds import EXACT, KINDS, QUANTISED, ROTATING, TURBO_BITS
 from tests.every_architecture import CONFIGS, write
+from tests.sampled import sampled
 
 TOKENS, SEAMS = 24, [0, 10, 11, 16, 17, 22, 23, 24]
 TOLD: dict[str, dict[str, int]] = {"preallocated": {"room": 40}}
@@ -70,6 +71,7 @@ def through(model, held, tokens, seams=SEAMS) -> np.ndarray:
     return np.concatenate([logits(model, tokens[:, a:b], cache=held) for a, b in parts], axis=1)
 
 
+@sampled(8, "qwen3_moe-cpu")
 def test_every_cache_is_within_its_error(model, name):
     """What loses nothing gives one text's logits, the three plain ones to the bit; others nearly.
 
@@ -93,6 +95,7 @@ def test_every_cache_is_within_its_error(model, name):
         assert told[kind] == ([said] if name == "gemma4 wide" and kind in TURBO_BITS else []), kind
 
 
+@sampled(7, "qwen3_moe-cpu")
 def test_the_best_tokens_are_those_without_a_cache(model):
     """Each new token from the whole text anew; then with each cache that loses nothing."""
     prompt = text(9)[0].tolist()
@@ -107,6 +110,7 @@ def test_the_best_tokens_are_those_without_a_cache(model):
         assert found == written, kind
 
 
+@sampled(36, "qwen3_moe-cpu-turbo3-mse")
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_rows_of_unequal_length_are_each_their_own(model, kind):
     """Each row alone, without padding, through a cache of its own; a window's length apart.
@@ -128,6 +132,7 @@ def test_rows_of_unequal_length_are_each_their_own(model, kind):
             assert np.abs(step[row] - alone).max() < limit * alone.std()
 
 
+@sampled(36, "qwen3_moe-cpu-turbo3-mse")
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_branches_trims_and_files_go_on_as_if_nothing_had_been(
     model, folders, name, kind, tmp_path
@@ -153,6 +158,7 @@ def test_branches_trims_and_files_go_on_as_if_nothing_had_been(
     assert error(found["plain"], logits(model, tokens[:, :14])[:, 12:]) < LIMITS.get(kind, SAME)
 
 
+@sampled(2, "qwen3_moe")
 def test_what_one_backend_has_read_the_others_go_on_from(folders, name, tmp_path):
     """The reference's file; each goes on as it would itself."""
     tokens = text()

@@ -16,6 +16,7 @@ from tests.reference.caches.test_models_with_caches import (
     FOLDERS as FEW_TOKENS,
 )
 from tests.reference.caches.test_models_with_caches import SIDES, WITNESSES, drawn, host
+from tests.sampled import sampled
 
 SIZE, KEEP, TOKENS = 6, 2, 19
 # Dynamic rope turns by the length of the text, so what was kept of a shorter one is not the same.
@@ -57,6 +58,7 @@ def through(model, kind, tokens, steps) -> np.ndarray:
     return np.concatenate(found, axis=1)
 
 
+@sampled(5, "cpu-qwen3_moe")
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_long_text_in_any_steps(side, name):
     """By loop: as if each token had come alone, in all steps and both orders."""

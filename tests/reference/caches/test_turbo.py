@@ -22,6 +22,7 @@ from tests.draws import normal
 from tests.ops_backends import DTYPES, to_mlx, to_numpy
 from tests.parity.conftest import DEMO
 from tests.reference.caches.test_models_with_caches import FOLDERS, SIDES, drawn, host
+from tests.sampled import sampled
 
 CODERS = {"reference": (turbo, np.asarray), "cpu": (turbo_cpu, np.asarray),
           "mlx": (turbo_mlx, to_mlx)}  # fmt: skip
@@ -135,6 +136,7 @@ def test_values_lose_what_the_paper_says(coder, width, bits, dtype):
     assert error == pytest.approx(NORMAL[bits], rel=0.08 + 3 / width)
 
 
+@sampled(1)
 def test_a_key_is_right_on_average_and_a_value_is_not(coder):
     """By law: over 600 projections the mean of <q, k> is true; codes alone stay beside it.
 

@@ -19,6 +19,7 @@ from lockstep.reference.decoding.sampling import greedy
 from lockstep.reference.scheduling.diffusion_options import DiffusionOptions, variant_named
 from lockstep.reference.scheduling.diffusion_window import Step
 from tests.diffusion_by_loop import Settings, simulated
+from tests.sampled import sampled
 
 PROMPT = [1, 2, 3]
 M = MASK
@@ -368,6 +369,7 @@ def scored_by(script):
     return score
 
 
+@sampled(2, "tencent-window")
 @pytest.mark.parametrize("penalty", ["first-mask", "window", "tempered"])
 @pytest.mark.parametrize("way", ["tencent", "mlx-port"])
 def test_the_loop_of_the_description(way, penalty):

@@ -16,6 +16,9 @@ from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.decoding import sampling as reference
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))  # probabilities 1/7, 2/7, 4/7
@@ -262,6 +265,7 @@ choices = st.builds(
 draws = st.one_of(st.sampled_from([0.0, BELOW_1]), st.floats(0, 1, exclude_max=True))
 
 
+@long
 @settings(max_examples=800)
 @given(values, choices, draws)
 def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
@@ -270,6 +274,7 @@ def test_reference_fast_and_the_loop_choose_one_token(found, chosen, uniform):
     assert tokens == {by_loop(found, chosen, uniform)}
 
 
+@long
 @settings(max_examples=400)
 @given(values, choices)
 def test_top_p_keeps_the_smallest_set_that_reaches_it(found, chosen):
@@ -287,6 +292,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(found, chosen):
         assert before[~inside].max() <= before[inside].min() + 1e-15
 
 
+@long
 @settings(max_examples=500)
 @given(values, choices)
 def test_probabilities_are_a_distribution_of_what_is_kept(found, chosen):
@@ -299,6 +305,7 @@ def test_probabilities_are_a_distribution_of_what_is_kept(found, chosen):
     assert (probs > 0).sum() <= (chosen.top_k or len(found))
 
 
+@long
 def test_frequencies_follow_the_probabilities(sampling):
     """A G-test: 20,000 draws from a seed, against the distribution itself, at a chance of 1e-4."""
     logits = np.array([0.0, 1.0, 0.5, -1.0, 2.0, -2.0])

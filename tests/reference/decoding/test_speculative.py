@@ -20,6 +20,7 @@ from lockstep.reference.decoding import speculative
 from lockstep.reference.scheduling.prompt_lookup import LookupDraft
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.scheduling.speculating import Speculated, speculate
+from tests.sampled import sampled
 
 PACKAGES = pytest.mark.parametrize("package", [speculative, fast_speculative],
                                    ids=["reference", "fast"])  # fmt: skip
@@ -144,6 +145,7 @@ def run(package, model, kind, uniforms, *, prompt, count, ahead, counts=None, sa
     )  # fmt: skip
 
 
+@sampled(2, "long-fast")
 @PACKAGES
 @pytest.mark.parametrize(
     ("rows", "kind", "ahead", "count"),
@@ -185,6 +187,7 @@ def test_a_wrong_rule_is_noticed_by_this(monkeypatch, wrong):
     assert max(abs(found.get(key, 0) - expected.get(key, 0)) for key in found) > 0.01
 
 
+@sampled(1)
 @PACKAGES
 def test_random_tables_pass_a_g_test(package):
     """By law: 3000 texts of three tokens, with and without top-p; 1e-4 of such tests would fail."""

@@ -8,6 +8,7 @@ from lockstep.reference.scheduling.prompt_lookup import LookupDraft
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from lockstep.reference.scheduling.speculating import Speculated
 from tests.reference.decoding.test_speculative import PACKAGES, QUARTERS, Table, every_text, run
+from tests.sampled import sampled
 
 
 class Dying(Table):
@@ -51,6 +52,7 @@ def with_deaths(model, prompt, count):
     return texts
 
 
+@sampled(2, "False-fast")
 @PACKAGES
 @pytest.mark.parametrize("spoils", [False, True])
 def test_a_text_dies_where_it_would_without_a_draft(package, spoils):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
+from tests.sampled import sampled
 from tests.witnesses import whole_models
 from tests.witnesses.runners import ENGINES, Runner, redeclared
 
@@ -37,6 +38,7 @@ def test_every_module_gives_what_its_hook_saw(folder, engine, judge):
     whole_models.check_modules(folder, engine, judge, hidden=HIDDEN)
 
 
+@sampled(2, "sparse-cpu")
 def test_cached_chunks_equal_the_prefill(folder, engine, judge):
     whole_models.check_cached(folder, engine, judge)
 

@@ -10,6 +10,7 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.draws import cast, normal, pack, packed_matrix, seeds, sizes, whole
 from tests.ops_backends import DTYPES
 from tests.rounding import nearest
+from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 PACKINGS = [*product((2, 3, 4, 5, 6, 8), (32, 64, 128))]
@@ -59,6 +60,7 @@ def test_is_additive(precision, seed):
     assert_close(opposite, -backend.linear(x, weight, None).astype(np.float64), kind="exact")
 
 
+@sampled(12, "cpu-8-64")
 @pytest.mark.parametrize("bits, group", PACKINGS)
 def test_packed_weights(backend, bits, group):
     """By loop: the exact values of the codes, at every width and group size that MLX has."""
@@ -69,6 +71,7 @@ def test_packed_weights(backend, bits, group):
     assert_close(found, by_loop(x, exact) + bias, kind="sum", backend=backend)
 
 
+@sampled(7, "cpu-float32-bfloat16")
 @pytest.mark.parametrize("scales", ["float32", "bfloat16", "float16"])
 def test_packed_weights_in_every_dtype(precision, scales):
     """By loop: the result has the dtype of x, whatever the scales have."""

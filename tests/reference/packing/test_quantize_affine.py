@@ -10,6 +10,7 @@ from lockstep.reference import packing
 from lockstep.reference.ops import dequantize_affine
 from tests.draws import seeds
 from tests.ops_backends import to_numpy
+from tests.sampled import sampled
 
 WAYS = (packing.quantize_affine, fast_packing.quantize_affine)
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -30,6 +31,7 @@ def parts(packed) -> list[bytes]:
     ]
 
 
+@sampled(22, "4-32-bfloat16-fast")
 @both
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group_size", [32, 64, 128])

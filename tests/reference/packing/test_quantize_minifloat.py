@@ -11,6 +11,7 @@ from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS
 from lockstep.reference.ops import dequantize_minifloat
 from tests.draws import seeds
 from tests.ops_backends import to_numpy
+from tests.sampled import sampled
 
 WAYS = (packing.quantize_minifloat, fast_packing.quantize_minifloat)
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -30,6 +31,7 @@ def parts(packed) -> list[bytes]:
     return [np.ascontiguousarray(one).tobytes() for one in (packed.packed, packed.scales)]
 
 
+@sampled(4, "bfloat16-mxfp4-fast")
 @both
 @every
 @pytest.mark.parametrize("dtype", DTYPES)

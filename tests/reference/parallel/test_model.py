@@ -8,6 +8,7 @@ import pytest
 from lockstep import reference
 from lockstep.reference.parallel.each import Each
 from lockstep.reference.parallel.model import load
+from tests.sampled import sampled
 from tests.wide_models import SOURCES, wide_model
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
@@ -48,6 +49,7 @@ def stepwise(model, tokens: np.ndarray) -> np.ndarray:
     return np.concatenate([model.forward(tokens[:, a:b], cache=cache) for a, b in parts], axis=1)
 
 
+@sampled(5, "qwen3_moe/packed")
 @pytest.mark.parametrize("name", FITTING)
 def test_ranks_give_the_logits_of_one(name):
     one = reference.load(WITNESSES / name)
@@ -66,6 +68,7 @@ def test_ranks_give_the_logits_of_one(name):
 MODES = [*((name, mode) for name in SOURCES for mode in (None, "affine")), ("qwen3", "mxfp4")]
 
 
+@sampled(4, "gemma4 sparse-None")
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_four_ranks_of_every_architecture(tmp_path, name, mode):
     folder = wide_model(tmp_path, name, mode=mode)

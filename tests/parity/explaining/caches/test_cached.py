@@ -27,6 +27,7 @@ from lockstep.parity.explaining.caches.slots import (
 )
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import WITNESSES, ids, model_of
+from tests.sampled import sampled
 
 FULL, RING, WINDOW = "models/untied_float32", "llama/mistral_window", 9
 NAMES = (FULL, RING, "gpt2/variant", "gemma4/effective", "qwen3_moe/separate",
@@ -65,6 +66,7 @@ def explained(name, lengths, *args, **options):
     return explain(model_of(name), traced(name, lengths, *args, **options))
 
 
+@sampled(8, "gemma4/effective-all-lengths1")
 @pytest.mark.parametrize("lengths", [[12], [12, 1, 1, 3]])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", NAMES)
@@ -148,6 +150,7 @@ RINGS = {
 }  # fmt: skip
 
 
+@sampled(5, "kv-cursor-not-advanced: later tokens in one slot-layers")
 @pytest.mark.parametrize("level", ["layers", "none"])
 @pytest.mark.parametrize("bug", BUGS)
 def test_what_is_wrong_with_a_cache_is_named(bug, level):
@@ -180,6 +183,7 @@ def test_another_layout_is_no_bug(told):
     assert (found.verdict, found.conventions) == ("clean", [told] * bool(told))
 
 
+@sampled(7, "1-True-lengths6")
 @pytest.mark.parametrize("lengths", [[1], [2], [4], [2, 1, 1], [1, 1, 1, 1], [4, 1], [5, 1]])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("times", [1, 2])
@@ -209,6 +213,7 @@ def test_a_cache_of_integers_is_told_by_its_dtype(dtype):
     assert found.unexplained[0].shape == said
 
 
+@sampled(3, "kv-axes-mixed: None")
 @pytest.mark.parametrize("bug", BUGS)
 def test_only_bugs_that_are_looked_for_are_named(bug):
     dump = traced(FULL, [12, 1, 1, 1], BUGS[bug])

@@ -13,6 +13,9 @@ from lockstep.parity.noise import ways
 from lockstep.reference import ops
 from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import explained, graph_of, ids, is_of, model_of, rewrite_of
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, BLOCK = "gguf/qwen3_tied.gguf", 32
 MLP = "model.layers.0.mlp"
@@ -48,6 +51,7 @@ def test_all_codes_are_the_same():
     assert (found.verdict, told(found)) == ("clean", [])
 
 
+@long
 @pytest.mark.parametrize("codes", [{7: 1.0}, {3: -1.0, 11: 1.0, 19: 1.0}])
 def test_a_code_that_is_one_off_is_told_and_no_bug(codes):
     found = explained(NAME, packing_port(codes))
@@ -58,6 +62,7 @@ def test_a_code_that_is_one_off_is_told_and_no_bug(codes):
     ]
 
 
+@long
 @pytest.mark.parametrize(
     "codes", [{7: 60.0}, dict.fromkeys(range(0, 20, 2), 1.0)], ids=["far", "many"]
 )

@@ -8,11 +8,15 @@ from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.rounded_once import rounded_once
 from lockstep.parity.explaining.steps.steps import read_passes
 from tests.parity.explaining.ports import dumped, explained, ids, model_of, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 HALVES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
+@long
 @pytest.mark.parametrize("half", HALVES)
 def test_logits_that_alone_are_rounded_are_named(half):
     """By law: a port in float32 that rounds its logits and hands them out in float32."""
@@ -22,6 +26,7 @@ def test_logits_that_alone_are_rounded_are_named(half):
     assert found.faults[0].variant == f"in {half}" and found.conventions == []
 
 
+@long
 @pytest.mark.parametrize("half", HALVES)
 def test_a_port_in_half_precision_is_clean_however_it_is_stored(half):
     taps = port(NAME, dtype=half, level="logits")

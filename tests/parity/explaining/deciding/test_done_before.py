@@ -12,6 +12,9 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, ids, port
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 NAME = "gemma4/dense"
 ORDER, STILL, GAIN = "qk-norm-rope-order", "rope-missing-on-layer-kind", "norm-plus-one-twice"
@@ -32,6 +35,7 @@ def test_heads_that_turned_before_their_norm_are_not_said_to_stand_still():
     assert found.faults == [] and len(found.unexplained) == 9
 
 
+@long
 @pytest.mark.parametrize("unknown", [GAIN, None])
 def test_a_rope_that_is_missing_is_named_behind_a_norm_that_is_wrong_otherwise(unknown):
     """Such a norm is wrong at position 0 too, where no turn changes anything."""
@@ -49,6 +53,7 @@ def odd(call, graph):
     return call.with_changed(1, by_row)
 
 
+@long
 def test_a_norm_that_is_missing_is_named_behind_a_projection_without_a_name():
     """Such a norm changes every token: none of them says whether it was done before."""
     found = explained(NORMED, port(NORMED, [odd, LEFT_OUT]))

@@ -11,6 +11,9 @@ from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, ids, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "gemma4/dense"  # one layer that slides, and two that see everything
 EXCHANGED, EARLY, GELU = "mask-swa-global-swapped", "mask-swa-parity-flipped", "gelu-erf-vs-tanh"
@@ -23,6 +26,7 @@ def found_in(taps, *unknown):
     return explained(NAME, taps, known)
 
 
+@long
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_exchanged_kinds_are_no_pattern_that_begins_early_and_late(level):
     """Each layer alone is as if its pattern began early, or late, or as if no kinds were known."""
@@ -34,6 +38,7 @@ def test_exchanged_kinds_are_no_pattern_that_begins_early_and_late(level):
         assert found.faults == [] and len(found.unexplained) == 3
 
 
+@long
 @pytest.mark.parametrize("variant", ["one layer early", "one layer late"])
 def test_a_rule_that_fits_every_layer_is_named_beside_others(variant):
     """Exchanged kinds fit as well where the pattern moved; they would spoil the layer where not."""

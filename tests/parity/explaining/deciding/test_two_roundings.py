@@ -15,6 +15,9 @@ from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, graph_of, model_of, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "models/sliding_bfloat16"
 TWO = {
@@ -23,6 +26,7 @@ TWO = {
 }
 
 
+@long
 @pytest.mark.parametrize("more", [{}, {"rms-eps-wrong": "eps = 1e-05"}])
 def test_both_are_named_whatever_else_is_heard(more):
     bugs = TWO | more
@@ -72,6 +76,7 @@ def behind_noise(*bugs: tuple[str, str]) -> Ballot:
     return Ballot(trial, [piece], {piece.target: frozenset(atoms(every_bug()[NOISE], piece))})
 
 
+@long
 @pytest.mark.parametrize("hidden", [HIDDEN, HIDDEN[:1]])
 def test_what_noise_stood_for_is_heard_and_frees_its_pieces(hidden):
     """By witness: keys in half precision passed the gate in the place of two bugs, or of one."""

@@ -12,6 +12,9 @@ from lockstep.parity.explaining.deciding.votes import Ballot, Votes, counted, ou
 from lockstep.parity.faults.rewrites import NORMS, option
 from lockstep.parity.graph.graph import Graph, Piece
 from tests.parity.explaining.ports import explained, graph_of, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "models/sliding_bfloat16"
 BUG = "rms-eps-wrong"  # 1e-5, where the model has 1e-6
@@ -22,6 +25,7 @@ def wrong():
     return port(NAME, [f"{BUG}[eps = 1e-05]"], dtype="bfloat16")
 
 
+@long
 def test_an_epsilon_is_named_with_its_votes(wrong):
     found = explained(NAME, wrong)
     (fault,) = found.faults
@@ -32,6 +36,7 @@ def test_an_epsilon_is_named_with_its_votes(wrong):
     assert found.unexplained == []
 
 
+@long
 def test_its_votes_are_bits_that_it_turns(wrong):
     """By law: no more numbers can vote than the bug turned in the whole dump."""
     right = port(NAME, dtype="bfloat16")
@@ -40,10 +45,12 @@ def test_its_votes_are_bits_that_it_turns(wrong):
     assert 0 < sum(fault.votes.values()) <= turned
 
 
+@long
 def test_a_right_port_casts_no_votes_for_it():
     assert explained(NAME, port(NAME, dtype="bfloat16")).verdict == "clean"
 
 
+@long
 def test_in_float32_no_votes_are_needed():
     (fault,) = explained(NAME, port(NAME, [f"{BUG}[eps = 1e-05]"])).faults
     assert (fault.id, fault.votes) == (BUG, None)
@@ -98,6 +105,7 @@ def test_a_token_that_rounding_may_send_to_another_expert_has_no_vote(monkeypatc
         assert found == votes
 
 
+@long
 def test_what_goes_the_way_of_a_bug_but_farther_is_not_named():
     """By law: an epsilon that is three times as far off as the one that is known."""
     far = option(NORMS, "eps", lambda right: 3e-5)
@@ -184,6 +192,7 @@ def test_of_the_bugs_of_several_layers_the_nearest_are_heard(monkeypatch):
     assert near == [False] * 2 + [True] * module.NEAREST and len(looks) == 7
 
 
+@long
 def test_frequencies_in_half_precision_show_in_the_bits_of_the_logits_alone():
     """By law: right arithmetic gives few bits of them, and the bug nearly all."""
     name, bug = "models/untied_float32", "rope-inv-freq-half[frequencies in bfloat16]"

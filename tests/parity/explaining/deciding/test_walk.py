@@ -8,16 +8,21 @@ from lockstep.parity.explaining.deciding import walk
 from lockstep.parity.explaining.deciding.duel import Way
 from lockstep.parity.explaining.deciding.votes import Votes
 from tests.parity.explaining.ports import explained, ids, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "gpt2/original"
 
 
+@long
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_what_is_within_the_noise_is_named(level):
     found = explained(NAME, port(NAME, ["gelu-quick"], dtype="bfloat16", level=level))
     assert ids(found) == {"gelu-quick"} and found.unexplained == []
 
 
+@long
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_a_right_port_is_led_nowhere(level):
     assert explained(NAME, port(NAME, dtype="bfloat16", level=level)).verdict == "clean"
@@ -36,6 +41,7 @@ def test_a_legal_rounding_on_the_way_leaves_a_far_end_certain(monkeypatch, size,
     assert (walk.confirmed(ballot, None) is not None) is led  # pyright: ignore[reportArgumentType]
 
 
+@long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_factor_of_the_embedding_that_is_not_rounded_is_named(dtype):
     name, bug = "gemma4/sparse", "embed-scale-not-rounded"  # the root of 32 is no number of these

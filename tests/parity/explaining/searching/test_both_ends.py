@@ -16,6 +16,9 @@ from lockstep.parity.graph import Call, Evaluator, Tensor
 from lockstep.parity.noise import ways
 from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import graph_of, is_of, model_of, rewrite_of
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 MODEL, LAYER = "models/untied_float32", "model.layers.0"
 TOKENS = np.arange(20)
@@ -65,6 +68,7 @@ def ids(atoms: Iterable[Atom]) -> set[str]:
     return {atom.hypothesis.id for atom in atoms}
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bugs_on_both_sides_are_found_where_no_token_shows_few_of_them(dtype: str):
     """By hand: five bugs, among them a mask that lets every token see later ones."""
@@ -88,6 +92,7 @@ def test_what_the_sum_must_have_been_leads_to_what_the_port_has():
         assert np.allclose(led[0], few.port, atol=1e-3 * np.abs(few.port).max()) == near
 
 
+@long
 def test_bugs_are_added_to_those_that_are_known(monkeypatch: pytest.MonkeyPatch):
     """By hand: two bugs before the sum are too few for all of these."""
     monkeypatch.setattr(module, "DEEPEST", 2)

@@ -21,6 +21,9 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import graph_of, model_of, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 MODEL = "models/untied_float32"
 LAYER, PROJECTION = "model.layers.0", "model.layers.0.self_attn.o_proj"
@@ -57,6 +60,7 @@ def atoms_of(trial: Trial, piece: Piece, ids: Sequence[str]) -> list[Atom]:
     return [Atom(one, one.calls & here) for one in every if one.calls & here]
 
 
+@sampled(2, "gemma4/dense-model.layers.0")
 @pytest.mark.parametrize(
     ("name", "tap"),
     [(MODEL, LAYER), ("gemma4/dense", LAYER), (MODEL, PROJECTION), ROUTED],
@@ -167,6 +171,7 @@ def found_by(search: Search) -> set[str]:
     return {atom.hypothesis.id for atoms in found for atom in atoms}
 
 
+@long
 def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
     """By witness: without the wide search, one that goes on from two sets finds nothing."""
     monkeypatch.setattr(narrow, "BEAM", 2)
@@ -175,6 +180,7 @@ def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
     assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
 
 
+@long
 def test_one_more_bug_beside_one_that_shows_the_first_token_all():
     """By witness: that token hides the scale of scores, unless it sees later tokens."""
     bugs = ["mask-bool-added", "attn-scale-twice"]
@@ -204,6 +210,7 @@ def test_a_wide_search_begins_from_both_ends(monkeypatch: pytest.MonkeyPatch):
     assert asked[1] == [one for one in asked[0] if search.effect(one, 0, None) >= least] != asked[0]
 
 
+@long
 def test_what_comes_near_goes_on_from_what_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
     """By law: both together look at no set twice, and at no more than one may."""
     most, at_once = 1000, 100
@@ -267,6 +274,7 @@ def test_a_wide_search_that_gets_no_nearer_ends(monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, wide.errors)) == 3
 
 
+@long
 def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):
     """By witness: five bugs that the narrow search finds."""
     bugs = ["mask-bool-added", "attn-scale-twice", "rope-sign-flipped", "gqa-tile-vs-repeat"]
@@ -278,6 +286,7 @@ def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pyt
     assert found_by(search) == {*bugs, "act-silu-vs-gelu"}
 
 
+@long
 def test_where_it_is_left_out_each_way_is_searched_by_itself():
     """By hand: behind a router; elsewhere all ways lead to what is near."""
     ids = ["mask-bool-added", "rope-sign-flipped"]
@@ -290,6 +299,7 @@ def test_where_it_is_left_out_each_way_is_searched_by_itself():
         assert (attempt == search.from_near and len(tries) == 1) != alone
 
 
+@long
 def test_fewer_sets_are_tried_behind_routers_and_where_a_like_piece_is_explained():
     """By hand: then only from what explains that one."""
     ids = ["mask-bool-added", "rope-sign-flipped"]

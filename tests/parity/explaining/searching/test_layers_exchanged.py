@@ -7,6 +7,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.loading import exchanged_by
 from tests.parity.explaining.ports import explained, graph_of, port
 from tests.parity.faults.planted import world
+from tests.sampled import sampled
 
 NAME, ALIKE, LENGTH = "models/sliding_bfloat16", "gemma4/effective", 12
 ADAPTED = "adapters/mlx_lora"
@@ -16,6 +17,7 @@ def layers_of(atom: Atom, name: str) -> set[int | None]:
     return {graph_of(name, LENGTH).calls[number].layer for number in atom.calls}
 
 
+@sampled(1)
 @pytest.mark.parametrize(("first", "layers"), [(0, [0, 1]), (1, [1, 2])])
 def test_they_are_named_as_one_bug(first, layers):
     """By witness: alone, either of the two leaves the logits as wrong as they are."""

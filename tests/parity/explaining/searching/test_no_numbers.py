@@ -5,6 +5,9 @@ import pytest
 
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 MADE = ["mask-polarity-inverted", "softmax-low-precision[in bfloat16]"]
@@ -15,6 +18,7 @@ def named(bugs):
     return {bug.partition("[")[0] for bug in bugs}
 
 
+@long
 @pytest.mark.parametrize(("level", "known"), [("modules", None), ("layers", NEAR)])
 def test_bugs_that_together_make_no_numbers_are_named(level, known):
     """By law: the last query sees nothing, and bfloat16 has no number as low as float32 has.
@@ -31,6 +35,7 @@ def test_bugs_that_together_make_no_numbers_are_named(level, known):
     assert ids(found) == named(MADE)
 
 
+@long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_bugs_that_together_make_numbers_in_half_precision_make_them_in_float32_too(dtype):
     """By law: the port's lowest number is masked with, whatever a replay computes in."""
@@ -41,6 +46,7 @@ def test_bugs_that_together_make_numbers_in_half_precision_make_them_in_float32_
     assert found.counterfactual[-1]["logits_error"] < 0.05
 
 
+@long
 def test_no_numbers_that_no_bug_makes_are_not_explained_by_the_others():
     """By hand: the inverted mask alone gives numbers for every token."""
     dump = port(NAME, MADE[:1])
@@ -49,6 +55,7 @@ def test_no_numbers_that_no_bug_makes_are_not_explained_by_the_others():
     assert "model.layers.0.self_attn.o_proj" in {one.tap for one in found.unexplained}
 
 
+@long
 def test_what_is_computed_from_no_numbers_is_judged_by_the_others():
     """By law: a wrong activation behind an attention that has no number for one token."""
     (other,) = ["act-silu-vs-gelu[gelu (tanh) for silu]"]

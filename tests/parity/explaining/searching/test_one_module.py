@@ -8,10 +8,14 @@ from lockstep.parity.explaining.searching.hypothesis import FEW, hypotheses, in_
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, graph_of, port
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, LENGTH = "llama/biased_llama3", 12
 
 
+@long
 @pytest.mark.parametrize(
     ("bug", "module"),
     [("gguf-dims-reversed", "q_proj"), ("strict-false-drops-tensors[matrices of 0]", "o_proj")],
@@ -29,6 +33,7 @@ def test_it_is_named_with_its_layer(bug, module):
     assert fault.also_fits == [] and found.unexplained == []
 
 
+@long
 @pytest.mark.parametrize(("most", "named"), [(8000, True), (-1, False)])
 def test_the_search_has_a_limit_of_its_own(monkeypatch, most, named):
     """By hand: a model of usual depth has as many bugs to look at as the budget allows."""

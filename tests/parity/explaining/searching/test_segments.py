@@ -24,6 +24,9 @@ from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import graph_of, model_of, port
+from tests.sampled import sampled
+
+long = sampled(1)  # of the proofs below that take seconds each
 
 MODEL = "models/untied_float32"
 CLOSE = 6.0  # noises
@@ -72,12 +75,14 @@ def test_behind_a_bottleneck_nothing_needs_what_lies_before_it(name: str):
         assert cut == piece.target or min(needed) > cut
 
 
+@long
 def test_bugs_on_both_sides_are_found_where_no_one_of_them_makes_anything_better():
     """By witness: three bugs of norms, each before the attention and before the MLP."""
     bugs = ["norm-plus-one-twice", "norm-parallel-merge-wrong[of two halves]", "norm-applied-twice"]
     assert found(bugs)[0] == {one.partition("[")[0] for one in bugs}
 
 
+@long
 def test_one_bug_on_each_side():
     bugs = {"v-taken-from-k", "act-silu-vs-gelu"}
     named = ["v-taken-from-k", "act-silu-vs-gelu[gelu (tanh) for silu]"]

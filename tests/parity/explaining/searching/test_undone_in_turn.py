@@ -15,6 +15,9 @@ from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
 from tests.parity.explaining.ports import explained, graph_of, ids, is_of, model_of
 from tests.parity.explaining.ports import port as port_of
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, CUT = "models/untied_float32", "model.layers.0.residual"
 FLOAT32 = np.dtype(np.float32)
@@ -101,6 +104,7 @@ def test_a_piece_is_left_that_took_too_much_work(port, monkeypatch):
     assert in_turn.undone(cut, value, most) is None
 
 
+@long
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_prompt_of_one_token_or_two_shows_no_matrix(length):
     known = [one for one in catalogue() if one.id == "strict-false-drops-tensors"]
@@ -138,6 +142,7 @@ def test_how_far_a_value_may_be_is_told_by_the_inputs_of_the_port():
     np.testing.assert_allclose(found({number: 3 * value}), 3 * found({}), rtol=1e-9)
 
 
+@long
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.006, False), (0.05, False)])
 def test_random_numbers_of_an_early_layer_are_named_from_the_logits(deviation, named):
     known = [one for one in catalogue() if one.id == "strict-false-drops-tensors"]
@@ -147,6 +152,7 @@ def test_random_numbers_of_an_early_layer_are_named_from_the_logits(deviation, n
     assert bool(found.unexplained) != named
 
 
+@sampled(2, "0.02-True-logits")
 @pytest.mark.parametrize("level", ["logits", "layers"])
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.05, False)])
 def test_a_head_of_random_numbers_is_named_by_logits_that_are_bounded(deviation, named, level):

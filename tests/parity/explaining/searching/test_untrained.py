@@ -27,6 +27,9 @@ from tests.parity.explaining.ports import (
     port,
     rewrite_of,
 )
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, DROPPED = "models/untied_float32", "strict-false-drops-tensors"
 RIGHT = port(NAME)
@@ -54,6 +57,7 @@ def test_random_numbers_of_a_fresh_module_are_named():
     assert fault.variant == "never loaded: random numbers of deviation 0.02"
 
 
+@sampled(2, "2.0")
 @pytest.mark.parametrize("deviation", [0.005, 0.035, 0.2, 2.0])
 def test_random_numbers_of_another_size_have_no_name(deviation):
     found = explained(NAME, projected(drawn(deviation)))
@@ -116,6 +120,7 @@ def test_random_numbers_are_named_in_a_dump_of_the_layers():
     assert fault.variant == "never loaded: random numbers of deviation 0.02"
 
 
+@long
 @pytest.mark.parametrize("deviation", [0.006, 0.05, 0.25])
 def test_random_numbers_of_another_size_have_no_name_in_a_layer(deviation):
     known = [one for one in catalogue() if one.id == "strict-false-drops-tensors"]
@@ -124,6 +129,7 @@ def test_random_numbers_of_another_size_have_no_name_in_a_layer(deviation):
     assert [one.tap for one in found.unexplained] == ["model.layers.1"]
 
 
+@long
 def test_random_numbers_are_named_beside_bugs_that_like_pieces_have():
     """By witness: what the heads hand on is known from the other layers, and shows the matrix."""
     bug, prompt = "attn-scale-twice", 70

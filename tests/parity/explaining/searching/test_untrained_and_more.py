@@ -7,11 +7,15 @@ from lockstep.parity.explaining.searching import untrained_and_more
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, graph_of, port
 from tests.parity.explaining.searching.test_untrained import DROPPED, NAME, behind_heads, drawn
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 PROMPT = 70
 EVERYWHERE, ALONE = "attn-scale-twice", "head-merge-without-transpose"
 
 
+@long
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.2, False)])
 def test_what_heads_hand_on_is_known_with_one_bug_more(deviation, named):
     """The heads of all layers have one bug, those of the second layer another one too."""
@@ -35,6 +39,7 @@ def dump_and_bugs():
     return taps, known
 
 
+@long
 @pytest.mark.parametrize(("budget", "asked"), [(2, 0), (8000, 1)])
 def test_no_more_is_computed_than_in_a_search(monkeypatch, budget, asked):
     """By count: with the heads' inputs of one set alone, nothing is solved for."""

@@ -23,6 +23,9 @@ from lockstep.parity.noise import ways
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import WITNESSES, ids, is_of, model_of, rewrite_of
+from tests.sampled import sampled
+
+long = sampled(2)  # of the proofs below that take seconds each
 
 MISTRAL = "llama/mistral_window"
 TRANSFORMERS = WITNESSES / "steps"
@@ -45,6 +48,7 @@ def test_a_right_decode_of_transformers_is_clean():
     assert (found.compared, found.steps) == (7, 4)
 
 
+@sampled(2, "never_stored")
 @pytest.mark.parametrize("file", NAMED)
 def test_a_bug_of_a_cache_in_transformers_is_named(file):
     id, variant, where = NAMED[file]
@@ -97,6 +101,7 @@ def explained(name, *args, **options):
     return explain(model_of(name), decoded(name, *args, **options)[0])
 
 
+@sampled(5, "llama/mistral_window-logits-bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("level", ["modules", "layers", "logits", "all"])
 @pytest.mark.parametrize("name", [MISTRAL, "gpt2/variant"])
@@ -108,6 +113,7 @@ def test_a_right_decode_is_clean_at_every_level(name, level, dtype, monkeypatch)
     assert found.dtype == dtype and found.compared > 0
 
 
+@long
 @pytest.mark.parametrize("name", ["gemma4/effective", "gemma4/sparse", "qwen3_moe/separate"])
 def test_other_architectures_are_clean(name):
     assert explained(name, (14, 5, 1, 1)).verdict == "clean"
@@ -139,6 +145,7 @@ def test_reference_traces_of_decoding_are_clean(lengths):
     ]
 
 
+@long
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_bugs_of_a_prefill_and_of_a_cache_are_named_together(level):
     bugs = ["attn-scale-twice", "kv-ring-size-off-by-one[one key more]"]
@@ -147,6 +154,7 @@ def test_bugs_of_a_prefill_and_of_a_cache_are_named_together(level):
     assert ids(found) == {bug.partition("[")[0] for bug in bugs} and not found.unexplained
 
 
+@long
 def test_a_long_text_over_a_small_window():
     """55 tokens at once over a window of 9, then six more, of which each wraps the ring."""
     bug = "kv-ring-sliced-as-flat[the prompt's first W are kept]"
@@ -155,6 +163,7 @@ def test_a_long_text_over_a_small_window():
     assert explained(MISTRAL, (55, 1, 1, 1, 1, 1, 1)).verdict == "clean"
 
 
+@sampled(2, "kv-offset-aliased[in steps alone]")
 @pytest.mark.parametrize(
     "bug",
     [
@@ -169,6 +178,7 @@ def test_a_prompt_that_is_read_in_chunks(bug):
     assert ids(found) == {bug.partition("[")[0]} and not found.unexplained
 
 
+@long
 def test_inputs_of_layers_that_are_not_cut_with_the_chunk():
     bug = "per-layer-input-misaligned[of the first tokens in every step]"
     found = explained("gemma4/effective", (8, 7, 1), [bug])
@@ -196,6 +206,7 @@ def test_logits_of_the_last_token_alone_are_enough():
     assert one.tap == "lm_head" and one.where == "in the prompt alone"
 
 
+@sampled(2, "logits-lengths1")
 @pytest.mark.parametrize("lengths", [(14,), (14, 1, 1)])
 @pytest.mark.parametrize("short", ["logits", "lm_head"])
 def test_a_head_of_all_tokens_beside_the_last_one_again(short, lengths):
@@ -283,6 +294,7 @@ def test_steps_and_prompt_that_share_nothing_are_refused():
         explain(model_of(MISTRAL), some)
 
 
+@sampled(2, "llama/llama_longrope-lengths0")
 @pytest.mark.parametrize("lengths", [[14, 1, 1, 1, 1], [9, 4, 5, 1], [20, 1, 1]])
 @pytest.mark.parametrize("name", ["llama/llama_dynamic", "llama/llama_longrope"])
 def test_positions_that_stretch_with_the_length(name, lengths):
@@ -300,6 +312,7 @@ STRETCHED = (
 )
 
 
+@sampled(2, "longrope-by the prompt's length, in steps too")
 @pytest.mark.parametrize("variant", STRETCHED)
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_a_stretch_by_another_length_is_named(name, variant):
