@@ -1,4 +1,7 @@
-"""Attention of one new token a row over all that the cache holds: no matrix of scores, no copy."""
+"""Attention of one new token a row over all that the cache holds: no matrix of scores, no copy.
+
+Heads that share keys go along them together: each key and value is read from memory once.
+"""
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from lockstep.fast.shapes import Keys, Queries, Values
 WIDE = np.dtype(np.float32)
 HELD, TOGETHER = 0, 1  # the numbers of `now`
 FOUR = 4  # vectors of a head that are averaged at once
+BLOCK = 32  # values that are read for one head after another: 16 kB of a width of 128
 
 
 def attended(
@@ -37,7 +41,7 @@ def attended(
 def together(batch: int, heads: int, groups: int) -> int:
     """Return how many heads one core takes: all that share keys, if there is a group for each core.
 
-    What the first of them read of the cache is still in the core's own for the next.
+    They read what is in the cache once.
     """
     return heads // groups if batch * groups >= SETTINGS.NUMBA_NUM_THREADS else 1
 
@@ -77,8 +81,8 @@ def lying(heads: Keys) -> Keys:
 def attend(place, many, queries, keys, values, seen, scale, out):
     """Write the contexts of `many` queries of (B, H, D) over keys and values (B, G, S, D) to `out`.
 
-    `seen` (B, S) says which keys a row may see; it sees one at least. D is a multiple of 16, and
-    the last axis of all arrays is contiguous.
+    They are one query, or all of a group. `seen` (B, S) says which keys a row may see; it sees one
+    at least. D is a multiple of 16, and the last axis of all arrays is contiguous.
     """
     attend_to(place, many, queries, keys, values, seen, scale, out)
 
@@ -107,20 +111,21 @@ def attend_held(place, keys, values, held, now, queries, seen, scale, out):
 
 @inlined
 def attend_to(place, many, queries, keys, values, seen, scale, out):
+    """Go along the keys once for all heads of a place, which share them; and then the values."""
     heads, width = queries.shape[1:]
-    groups, held = keys.shape[1], keys.shape[2]
+    held, first = keys.shape[2], place * many
+    row, group = first // heads, first % heads // (heads // keys.shape[1])
     room = (held + WIDTH - 1) // WIDTH * WIDTH
-    probs, query = np.empty(room, np.float32), np.empty(width, np.float32)
-    for which in range(place * many, place * many + many):
-        row, head = which // heads, which % heads
-        group = head // (heads // groups)
+    asked, probs = np.empty((many, width), np.float32), np.empty((many, room), np.float32)
+    for one in range(many):
         for index in range(width):
-            query[index] = queries[row, head, index] * scale
-        scored(query, keys, row, group, seen, probs)
-        share = np.float32(1) / weighed(probs)
+            asked[one, index] = queries[row, first % heads + one, index] * scale
+    scored(asked, keys, row, group, seen, probs)
+    for one in range(many):
+        share = np.float32(1) / weighed(probs[one])
         for index in range(held):
-            probs[index] *= share
-        averaged(probs, values, row, group, seen, out, which * width)
+            probs[one, index] *= share
+    averaged(probs, values, row, group, seen, out, first * width)
 
 
 @inlined
@@ -129,17 +134,22 @@ def start_of(array, row, group):
 
 
 @inlined
-def scored(query, keys, row, group, seen, scores):
-    """Write the products of a query with its keys; what is not seen, and the rest, is -inf."""
+def scored(queries, keys, row, group, seen, scores):
+    """Write the products of queries with their keys; what is not seen, and the rest, is -inf."""
     start, stride = start_of(keys, row, group), keys.strides[2] // BYTES
+    many, width = queries.shape
     scores[:] = -np.inf
     for key in range(keys.shape[2]):
         if seen[row, key]:
-            lanes, at = splat(np.float32(0)), start + key * stride
-            for index in range(0, len(query), WIDTH):
+            at = start + key * stride
+            for index in range(0, width, WIDTH):
                 prefetch(None, keys, at + index)
-                lanes = fma(floats(query, index), floats(keys, at + index), lanes)
-            scores[key] = total(lanes)
+            for one in range(many):
+                lanes = splat(np.float32(0))
+                for index in range(0, width, WIDTH):
+                    query = floats(queries, one * width + index)
+                    lanes = fma(query, floats(keys, at + index), lanes)
+                scores[one, key] = total(lanes)
 
 
 @inlined
@@ -157,15 +167,32 @@ def weighed(scores):
 
 @inlined
 def averaged(probs, values, row, group, seen, out, to):
-    """Write the average of the values that are seen, weighted by `probs`.
+    """Write the averages of the values that are seen, weighted by the `probs` of each head.
+
+    Keys pass by in blocks: what the first head reads of one is in the first cache for the others.
+    """
+    width, held = values.shape[3], values.shape[2]
+    for index in range(0, len(probs) * width, WIDTH):
+        store(out, to + index, splat(np.float32(0)))
+    for begin in range(0, held, BLOCK):
+        end = min(begin + BLOCK, held)
+        for one in range(len(probs)):
+            add_block(probs[one], values, row, group, seen, begin, end, out, to + one * width)
+
+
+@inlined
+def add_block(probs, values, row, group, seen, begin, end, out, to):
+    """Add the weighted values of some keys to a head's average.
 
     Four sums go along the keys at once: one alone would wait for itself at each key.
     """
     start, stride = start_of(values, row, group), values.strides[2] // BYTES
     whole = values.shape[3] // (FOUR * WIDTH) * FOUR * WIDTH
     for index in range(0, whole, FOUR * WIDTH):
-        a = b = c = d = splat(np.float32(0))
-        for key in range(values.shape[2]):
+        place = to + index
+        a, b = floats(out, place), floats(out, place + WIDTH)
+        c, d = floats(out, place + 2 * WIDTH), floats(out, place + 3 * WIDTH)
+        for key in range(begin, end):
             if seen[row, key]:
                 prob, at = splat(scalar(probs, key)), start + key * stride + index
                 for more in range(FOUR):
@@ -174,13 +201,13 @@ def averaged(probs, values, row, group, seen, out, to):
                 b = fma(prob, floats(values, at + WIDTH), b)
                 c = fma(prob, floats(values, at + 2 * WIDTH), c)
                 d = fma(prob, floats(values, at + 3 * WIDTH), d)
-        store(out, to + index, a)
-        store(out, to + index + WIDTH, b)
-        store(out, to + index + 2 * WIDTH, c)
-        store(out, to + index + 3 * WIDTH, d)
+        store(out, place, a)
+        store(out, place + WIDTH, b)
+        store(out, place + 2 * WIDTH, c)
+        store(out, place + 3 * WIDTH, d)
     for index in range(whole, values.shape[3], WIDTH):
-        lanes = splat(np.float32(0))
-        for key in range(values.shape[2]):
+        lanes = floats(out, to + index)
+        for key in range(begin, end):
             if seen[row, key]:
                 value = floats(values, start + key * stride + index)
                 lanes = fma(splat(scalar(probs, key)), value, lanes)

@@ -14,6 +14,7 @@ from lockstep.reference.stores.kinds import (
     CacheOptions,
     codes_width,
     heads_of,
+    layer_kinds,
 )
 
 
@@ -34,7 +35,7 @@ def of_layer(
     plain = 2 * width * itemsize  # a key and a value
     if kind in ROTATING:
         return heads * min(tokens, options.size or tokens) * plain
-    if kind == "sliding" and config.layer_types[layer] == "sliding_attention":
+    if kind == "sliding" and layer_kinds(config)[layer] == "sliding_attention":
         return heads * min(tokens, config.sliding_window) * plain
     if not codes_width(kind, width):
         return heads * tokens * plain

@@ -20,17 +20,19 @@ class Limits:
     """Measured rates, and what a model would make of them: tokens a second in each phase."""
 
     bytes_per_second: float
+    bytes_per_token: float
     operations_per_second: float
     decode: float
     prefill: float
 
 
-def limits(work: Work, buffers: Sequence[np.ndarray], tokens: int) -> Limits:
+def limits(work: Work, kept: int, buffers: Sequence[np.ndarray], tokens: int) -> Limits:
     """Read the buffers, and multiply by a float32 matrix of each of the model's shapes: each again
-    and again for a while, of which the quickest counts."""
+    and again for a while, of which the quickest counts. A token reads `kept` bytes of the cache."""
     read, made = read_rate(buffers), product_rate(work, min(tokens, MOST_TOKENS))
     seconds = work.operations(tokens) / made
-    return Limits(read, made, read / work.bytes_per_token, tokens / seconds)
+    each = work.bytes_per_token + kept
+    return Limits(read, each, made, read / each, tokens / seconds)
 
 
 def product_rate(work: Work, tokens: int) -> float:

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.bench.cache_bytes import cache_bytes
 from lockstep.reference.checkpoint.adapters import HEAD, tied_table
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
+from lockstep.reference.precision import dtype_named
+from lockstep.reference.stores.kinds import CacheOptions
 
 TABLES = ("embed", "wte.", "wpe.")  # in names: a row is looked up, the rest is not read
 EXPERTS = ".experts."
@@ -20,8 +23,9 @@ OUTPUTS = ("self_attn.o_proj.weight", "attn.c_proj.weight")  # as wide as all he
 
 @dataclass(frozen=True)
 class Work:
-    """`matrices` maps (rows, columns) to how many such a token passes through. The head is apart:
-    of a prompt it sees the last token alone. `heads` are the widths of attention, by layer."""
+    """`bytes_per_token` are those of weights. `matrices` maps (rows, columns) to how many such a
+    token passes through. The head is apart: of a prompt it sees the last token alone. `heads` are
+    the widths of attention, by layer."""
 
     bytes_per_token: float
     matrices: dict[tuple[int, int], float]
@@ -37,7 +41,7 @@ class Work:
 
 
 def work_of(checkpoint: Checkpoint, weights: dict[str, Any]) -> Work:
-    """Count from the weights as a backend holds them; keys and values of the cache are left out."""
+    """Count from the weights as a backend holds them."""
     table, matrices = tied_table(checkpoint), defaultdict[tuple[int, int], float](float)
     read, head, heads = 0.0, (0, 0), []
     for name in checkpoint.names:
@@ -54,6 +58,12 @@ def work_of(checkpoint: Checkpoint, weights: dict[str, Any]) -> Work:
         elif len(shape) > 1:
             matrices[shape[-2], shape[-1]] += part * (shape[0] if len(shape) > 2 else 1)
     return Work(read, dict(matrices), head, tuple(heads))
+
+
+def kept_bytes(model: Any, tokens: int) -> int:
+    """Return the bytes of the keys and values that a token reads behind so many others."""
+    size = dtype_named(model.dtype).itemsize
+    return cache_bytes("sliding", model.config, size, tokens, CacheOptions())
 
 
 def share(checkpoint: Checkpoint, name: str) -> float:

@@ -52,16 +52,16 @@ class Host:
         """Measure what the machine allows; None for a peer, and where a GPU has the weights."""
         from lockstep.parity.bench.choice import OURS
         from lockstep.parity.bench.limits import limits
+        from lockstep.parity.bench.work import kept_bytes
 
         if self.name not in OURS or on_gpu(self.engine):
             return None
         if self.work is None:
             self.count()
         assert self.work is not None
-        found = asdict(limits(self.work, self.buffers, tokens)) | {
-            "bytes_per_token": self.work.bytes_per_token,
-            "operations": self.work.operations(tokens),
-        }
+        kept = kept_bytes(self.engine.model, tokens)
+        found = asdict(limits(self.work, kept, self.buffers, tokens))
+        found["operations"] = self.work.operations(tokens)
         time.sleep(REST)
         return found
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.lanes import WIDTH, field
-from lockstep.fast.kernels.memory import codes_at, floats_before, octets, scalar
+from lockstep.fast.kernels.memory import codes_at, floats, floats_before, octets, scalar
 from lockstep.fast.kernels.octets import MANY, many_octets, octet_field, scalars_of_groups
 
 SPAN = 64  # columns that are multiplied in whole numbers at a time
@@ -58,5 +58,7 @@ def lane_levels(of, matrix, row, vector):
 def group_levels(of, matrix, row, group):
     _, scales, offsets = matrix
     place = row * scales.shape[1] + group
+    if group + WIDTH <= scales.shape[1]:  # else AVX2 reads halves of floats one by one
+        return floats(scales, place), floats(offsets, place)
     end = place + (scales.shape[1] - group)  # so that it is seen to be alike for all rows
     return floats_before(scales, place, end), floats_before(offsets, place, end)

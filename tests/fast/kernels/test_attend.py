@@ -74,22 +74,26 @@ def test_a_core_takes_heads_together_where_there_is_a_group_for_each(
     assert attend.together(batch, heads, groups) == many
 
 
+@pytest.mark.parametrize("held", [21, 2 * attend.BLOCK + 1])
 @pytest.mark.parametrize("width", [16, 48, 64, 80, 128])
-def test_heads_of_every_width(width):
-    """By loop: of four vectors, of fewer, and of both."""
-    queries, keys, values = drawn(21, width)
-    mask = causal_mask(np.full((2, 1), 20), np.tile(np.arange(21), (2, 1)), window=None)
+def test_heads_of_every_width(width, held):
+    """By loop: of four vectors, of fewer, and of both; over one block of values and several."""
+    queries, keys, values = drawn(held, width)
+    mask = causal_mask(np.full((2, 1), held), np.tile(np.arange(held), (2, 1)), window=None)
     found = in_kernel(queries, keys, values, mask)
-    assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, 21))), kind="sum")
+    assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, held))), kind="sum")
 
 
+@pytest.mark.parametrize("held", [12, attend.BLOCK + 2])
 @pytest.mark.parametrize("width", [32, 80])
-def test_a_window_and_padding_hide_keys(width):
-    """By loop: rows of unequal length whose newest keys alone are seen."""
-    queries, keys, values = drawn(12, width)
-    positions = np.stack([np.arange(12), np.where(np.arange(12) < 9, np.arange(12), -1)])
-    mask = causal_mask(np.array([[11], [8]]), positions, window=4)
-    keys[1, :, 9:], values[1, :, 9:] = np.nan, np.nan  # what is hidden may hold anything
+def test_a_window_and_padding_hide_keys(width, held):
+    """By loop: rows of unequal length whose newest keys alone are seen, in two blocks or in one."""
+    queries, keys, values = drawn(held, width)
+    places = np.arange(held)
+    positions = np.stack([places, np.where(places < held - 3, places, -1)])
+    mask = causal_mask(np.array([[held - 1], [held - 4]]), positions, window=4)
+    for hidden in (keys[1], values[1]):  # may hold anything
+        hidden[:, held - 3 :], hidden[:, : held - 7] = np.nan, np.nan
     found = in_kernel(queries, keys, values, mask)
     assert_close(found, attended_by_loop(queries, keys, values, mask.mask[:, 0, 0]), kind="sum")
 

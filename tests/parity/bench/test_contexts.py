@@ -15,7 +15,7 @@ from lockstep.parity.bench import contexts, footprint
 from lockstep.parity.bench.cache_bytes import cache_bytes, of_codes
 from lockstep.reference.stores.kinds import KINDS, CacheOptions
 
-MB = 1 << 20
+MB, WITNESSES = 1 << 20, Path(__file__).parents[2] / "witnesses"
 
 
 def test_bytes_of_codes_by_hand():
@@ -52,9 +52,19 @@ def test_layers_of_their_own_kind_are_counted_as_such(gemma, kind):
     assert cache.nbytes == cache_bytes(kind, model.config, 4, 40, CacheOptions())
 
 
+@pytest.mark.parametrize("path", ["gpt2/original", "qwen3_moe/separate", "llama/mistral_window"])
+def test_windows_are_counted_whether_or_not_a_config_tells_layers_apart(path):
+    """By law: GPT-2 has none, and Qwen3-MoE one for all layers or none."""
+    model = reference.load(WITNESSES / path)
+    cache = model.make_cache("sliding")
+    model.forward(np.full((1, 39), 3), cache=cache, last_only=True)
+    model.forward([[3]], cache=cache)
+    assert cache.nbytes == cache_bytes("sliding", model.config, 4, 40, CacheOptions())
+
+
 @pytest.fixture
 def gemma():
-    return Path(__file__).parents[2] / "witnesses/gemma4/effective"
+    return WITNESSES / "gemma4/effective"
 
 
 def test_memory_is_what_was_allocated_and_no_file():

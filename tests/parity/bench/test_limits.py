@@ -8,10 +8,10 @@ from lockstep.parity.bench import limits as module
 from lockstep.parity.bench import reading, timing
 from lockstep.parity.bench.limits import limits, product_rate
 from lockstep.parity.bench.reading import as_words, read_rate, shared_out
-from lockstep.parity.bench.work import Work, buffers, work_of
+from lockstep.parity.bench.work import Work, buffers, kept_bytes, work_of
 from tests.witnesses.conftest import MODELS
 
-EXPERTS = MODELS.parent / "qwen3_moe/separate"
+EXPERTS, LLAMA = MODELS.parent / "qwen3_moe/separate", MODELS.parent / "llama"
 
 
 def counted(path, backend="cpu"):
@@ -55,6 +55,14 @@ def test_experts_count_as_often_as_they_are_chosen():
     assert work.bytes_per_token == pytest.approx(every)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_keys_and_values_count_as_far_as_a_window_sees(dtype, size):
+    """By hand: two layers of two heads of 10, and a window of nine tokens."""
+    model = fast.load(LLAMA / "mistral_window", backend="cpu", dtype=dtype)
+    of_token = 2 * 2 * 2 * 10 * size
+    assert [kept_bytes(model, tokens) for tokens in (5, 40)] == [5 * of_token, 9 * of_token]
+
+
 def test_operations_of_a_prompt():
     """By hand: three tokens through two matrices of 5 x 7, the last one through a head of 11 x 7;
     1 + 2 + 3 pairs, each twice 4 wide, in two layers."""
@@ -95,8 +103,8 @@ def test_rates_by_a_clock_made_by_hand(monkeypatch):
     assert read_rate([np.zeros(10)]) == 160
     work = Work(8.0, {(2, 3): 1.0, (4, 3): 2.0}, (1, 1), ())
     assert product_rate(work, 1) == (12 + 2 * 24) / 1.5
-    found = limits(work, [np.zeros(10)], 2)
-    assert (found.bytes_per_second, found.decode) == (160, 20)
+    found = limits(work, 32, [np.zeros(10)], 2)
+    assert (found.bytes_per_second, found.bytes_per_token, found.decode) == (160, 40, 4)
     assert found.operations_per_second == (24 + 2 * 48) / 1.5
     assert found.prefill == pytest.approx(2 / (work.operations(2) / found.operations_per_second))
 
@@ -104,5 +112,5 @@ def test_rates_by_a_clock_made_by_hand(monkeypatch):
 def test_long_prompts_are_measured_on_a_part(monkeypatch):
     asked = []
     monkeypatch.setattr(module, "product_rate", lambda work, tokens: asked.append(tokens) or 1.0)
-    limits(Work(1.0, {(2, 3): 1.0}, (1, 1), ()), [np.zeros(9)], 8192)
+    limits(Work(1.0, {(2, 3): 1.0}, (1, 1), ()), 0, [np.zeros(9)], 8192)
     assert asked == [1024]

@@ -35,6 +35,9 @@ def test_a_round_in_another_process(worker, tied):
     assert limits.keys() == {"bytes_per_second", "operations_per_second", "decode", "prefill",
                              "bytes_per_token", "operations"}  # fmt: skip
     assert all(value > 0 for value in limits.values())
+    config, behind = load(tied).config, worker.limits(9)["bytes_per_token"]
+    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    assert behind - limits["bytes_per_token"] == 5 * 4 * numbers  # keys and values of five tokens
 
 
 @long
