@@ -15,12 +15,12 @@ from lockstep.parity.excerpts.beginning import as_explained
 from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
-from lockstep.parity.explaining.conventions.port_dtype import port_dtype
+from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
-from lockstep.parity.explaining.other_model import other_model
+from lockstep.parity.explaining.other_model import other_model, other_table
 from lockstep.parity.explaining.room import seem_moved, with_room
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.steps.steps import Joined, read_passes
@@ -103,17 +103,18 @@ class Asked:
 def inside(asked: Asked, result: Diagnosis) -> None:
     """Judge the tensors of a dump that has all tokens of its prompt."""
     graph, sides = read_passes(asked.model, asked.dump, asked.tokens, asked.names)
-    if asked.names is None:
-        for line in other_model(sides, graph.tap_shapes, asked.model.checkpoint.path.name):
-            asked.doubt(line)
+    wide = other_model(sides, graph.tap_shapes, asked.model.checkpoint.path.name)
     result.dtype, found_out = asked.precision(sides, graph)
     case = Case(asked.model, graph, sides, result.dtype, asked.bugs())
     if found_out and rounded_once(case):
         result.dtype, found_out = WIDE, []
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
+    mixed = stored_coarser(sides, graph.tap_shapes, result.dtype)
+    for line in [*(wide if asked.names is None else ()), *mixed, *other_table(case)][:1]:
+        asked.doubt(line)
     diagnose(roomy(case, asked), result, asked.progress)
-    conclude(asked, [*sides.plan, *found_out], result)
+    conclude(asked, [*sides.plan, *found_out, *mixed], result)
 
 
 def roomy(case: Case, asked: Asked) -> Case:

@@ -13,6 +13,7 @@ from lockstep.parity.explaining.caches.found import Cached
 from lockstep.parity.explaining.deciding.contradiction import Beside, contradictions
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
 from lockstep.parity.explaining.dumped import Dumped
+from lockstep.parity.explaining.other_prompt import nothing_compared
 from lockstep.parity.explaining.searching.atom_sets import widest
 from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
@@ -33,12 +34,10 @@ from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Graph, Tensor
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
-from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
 Progress = Callable[[str], None]
-NOTHING = "nothing was compared: no tensor has the name and the shape of a tap of {model}"
 MOST_CONTRADICTIONS = 3
 ALIKE = 3  # explanations by several bugs that are tried on like pieces, beside those by one
 EXCHANGED = 12  # explanations that like pieces offer each other, and so many with others' bugs
@@ -80,10 +79,7 @@ class Case:
         """Return what the dump has. Raises: InputError if that is nothing."""
         found = self.held()
         if not found and not self.sides.caches:
-            what = NOTHING.format(model=self.model.checkpoint.path)
-            name, shape = next(iter(self.sides.dump.shapes.items()))
-            where = f"see `lockstep taps`, and --map; its first is {show(name, 24)} {[*shape]}"
-            raise InputError(self.sides.dump.path, what, where)
+            raise nothing_compared(self.sides, self.model.checkpoint)
         return found
 
     def held(self) -> MutableMapping[int, np.ndarray]:

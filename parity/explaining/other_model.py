@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.said.other_rows import NO_ROW, other_rows
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.naming.names import CACHED, is_tap
 
 Shape = tuple[int, ...]
+TABLES = ("model.embed_tokens", "transformer.wte")
 BY_LENGTH = (".scores", ".probs")  # whose last axis is no width
 
 
@@ -36,3 +39,17 @@ def fits(tap: str, sides: Joined, wanted: Mapping[str, Shape]) -> bool:
         return True
     width = wanted[tap][-1]
     return any(size and size % width == 0 for size in sides.dump.shapes[sides.names[tap]])
+
+
+def other_table(case: Case) -> list[str]:
+    """Return a doubt if the embeddings of a dump are no rows of the model's table."""
+    graph, dumped = case.graph, case.dumped
+    numbers = [graph.taps[tap] for tap in TABLES if graph.taps.get(tap) in dumped]
+    said = [other_rows(case.trial, graph.piece(number, dumped)) for number in numbers]
+    if NO_ROW not in said:
+        return []
+    model = case.model.checkpoint.path.name
+    return [
+        f"the embeddings of the dump are no rows of {model}'s: is it the checkpoint that was "
+        "ported?"
+    ]

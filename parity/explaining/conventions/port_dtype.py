@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.naming.align import Alignment
+from lockstep.reference.checkpoint.errors import show
 
 SAMPLED = 24  # tensors that are looked at
+MANY = 1 / 4  # of those looked at; fewer are copies of what the checkpoint stores in half precision
+COARSER = (
+    "many tensors are stored as {kind}, {first} first, but the port is judged as {dtype}: if the "
+    "file alone rounds them, store what was computed, or pass --dtype {kind}"
+)
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
 
 
@@ -22,12 +28,31 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     said = sides.dump.about.get("dtype")
     if said in EPSILONS:
         return said, []
-    names = [sides.names[tap] for tap in sides.names if tap in taps]
-    every = max(len(names) // SAMPLED, 1)
-    found = [stored_and_shown(sides.dump.read(name)) for name in names[::every]]
+    found = [stored_and_shown(sides.dump.read(name)) for name in sampled(sides, taps)]
     kinds = Counter(shown for _, shown in found if shown in EPSILONS)
     if not kinds:
         return "float32", []
     shown = max(kinds, key=lambda kind: (kinds[kind], -EPSILONS[kind]))
     stored = Counter(kept for kept, _ in found).most_common(1)[0][0]
     return shown, [SHOWN.format(stored=stored, shown=shown)] if stored != shown else []
+
+
+def stored_coarser(sides: Alignment, taps: Mapping[str, object], dtype: str) -> list[str]:
+    """Return a line if many tensors are stored in coarser numbers than the port is judged in.
+
+    Each is then off by its rounding, which bugs may seem to explain.
+    """
+    kinds = {name: sides.dump.parts(name).dtype.name for name in sampled(sides, taps)}
+    coarser = {
+        name: kind for name, kind in kinds.items() if EPSILONS.get(kind, 0) > EPSILONS[dtype]
+    }
+    if not coarser or len(coarser) < MANY * len(kinds):
+        return []
+    kind, first = max(coarser.values(), key=EPSILONS.__getitem__), show(next(iter(coarser)), 48)
+    return [COARSER.format(kind=kind, first=first, dtype=dtype)]
+
+
+def sampled(sides: Alignment, taps: Mapping[str, object]) -> list[str]:
+    """Return the names of some tensors, from all over the dump."""
+    names = [sides.names[tap] for tap in sides.names if tap in taps]
+    return names[:: max(len(names) // SAMPLED, 1)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lockstep.parity.explaining.said.other_rows import other_rows
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
 SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
+FAINT = 1e-3  # of the largest error of a token: what is below counts as right
 
 
 @np.errstate(all="ignore")
@@ -24,6 +26,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
         return f"not finite, first at {list(first)}"
     if not np.isfinite(right).all():
         return "finite, where what it is computed from is not"
+    if (rows := other_rows(trial, piece)) is not None:
+        return rows
     axis = trial.graph.token_axes[piece.target][0]
     right = np.moveaxis(right, axis, 0).reshape(right.shape[axis], -1).astype(np.float64)
     port = np.moveaxis(port, axis, 0).reshape(right.shape).astype(np.float64)
@@ -75,9 +79,15 @@ def positions(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | N
     power = np.sum(error**2, axis=1)
     if len(power) < 4:
         return None
-    first = int(np.argmax(power > 1e-6 * power.max()))
+    wrong = np.flatnonzero(power > FAINT**2 * power.max())
+    first, after = int(wrong[0]), len(power) - int(wrong[0])
+    before = f"the first {first} tokens are right" if first > 1 else "the first token is right"
+    if first > 0 and len(wrong) == after:
+        return f"beyond a length: {before}, those after are not"
+    if len(wrong) <= max(len(power) // 8, 1):
+        return f"confined to {len(wrong)} of {len(power)} tokens: {listed(wrong.tolist())}"
     if first > 0:
-        return f"beyond a length: the first {first} tokens are right, those after are not"
+        return f"beyond a length: {before}, {len(wrong)} of the {after} after are not"
     late = np.sum(power[len(power) // 2 :]) / np.sum(power)
     return "grows with the position" if late > MOST else None
 
@@ -88,6 +98,9 @@ def features(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | No
     count = int(np.searchsorted(np.cumsum(largest) / power.sum(), MOST)) + 1
     if count <= max(len(power) // 8, 1):
         places = sorted(np.argsort(power)[::-1][:count].tolist())
-        said = ", ".join(map(str, places[:6])) + (" ..." if count > 6 else "")
-        return f"confined to {count} of {len(power)} features: {said}"
+        return f"confined to {count} of {len(power)} features: {listed(places)}"
     return None
+
+
+def listed(places: list[int]) -> str:
+    return ", ".join(map(str, places[:6])) + (" ..." if len(places) > 6 else "")

@@ -5,11 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from lockstep.parity.explain import explain
 from lockstep.parity.explaining.other_model import other_model
 from lockstep.parity.explaining.steps.steps import read_passes
 from lockstep.parity.naming.llama_cpp import LAYER, PARTS, WHOLE
 from lockstep.parity.naming.plan import known_taps
-from tests.parity.explaining.ports import dumped, model_of
+from tests.parity.explaining.ports import dumped, model_of, port
 from tests.parity.explaining.test_own_ways import in_nano_names
 
 MODELS = ("gemma4/sparse", "models/untied_float32", "gpt2/original", "qwen3_moe/fused")
@@ -98,3 +99,46 @@ def test_the_doubt_says_how_many_and_which_first():
     (line,) = doubted(LLAMA, wrong | {"model.layers.0": taps["model.layers.0"]})
     assert line.startswith(f"2 of 3 taps of the dump are none of {LLAMA}, or of another width, ")
     assert f"the first is logits {[*wrong['logits'].shape]}: is it" in line
+
+
+def doubts_of_values(taps, **options):
+    """Return what is asked before the search, and the diagnosis."""
+    asked = []
+    found = explain(model_of(LLAMA), dumped(taps, LLAMA), doubt=asked.append, **options)
+    return asked, found
+
+
+def test_embeddings_that_are_no_rows_of_the_table_are_doubted():
+    """By hand: a port of the same shapes, whose table was drawn from elsewhere."""
+    taps = port(LLAMA)
+    rows = taps["model.embed_tokens"]
+    drawn = np.random.default_rng(6).standard_normal(rows.shape).astype(np.float32)
+    asked, found = doubts_of_values({"model.embed_tokens": drawn}, faults=())
+    assert asked == [
+        "the embeddings of the dump are no rows of untied_float32's: is it the checkpoint that was "
+        "ported?"
+    ]
+    assert found.verdict == "unknown"
+    assert doubts_of_values({"model.embed_tokens": rows[:, ::-1].copy()}, faults=())[0] == []
+    assert doubts_of_values(taps)[0] == []
+
+
+def test_tensors_of_two_dtypes_are_doubted():
+    """By hand: every second tensor is stored in half precision, of a port in float32."""
+    taps = port(LLAMA)
+    half = {tap: value.astype(np.float16) if number % 2 else value
+            for number, (tap, value) in enumerate(taps.items())}  # fmt: skip
+    asked, found = doubts_of_values(half, faults=())
+    assert len(asked) == 1 and asked[0] in found.conventions
+    assert "stored as float16" in asked[0] and "judged as float32" in asked[0]
+    assert "pass --dtype float16" in asked[0]
+    asked, found = doubts_of_values(half, dtype="float16")
+    assert (asked, found.verdict) == ([], "clean")
+
+
+def test_a_copy_in_half_precision_is_not_doubted():
+    """By hand: the embedding alone, as a checkpoint in bfloat16 has it."""
+    taps = port(LLAMA)
+    rows = taps["model.embed_tokens"].astype(np.float16)
+    asked, _ = doubts_of_values(taps | {"model.embed_tokens": rows}, faults=())
+    assert asked == []

@@ -54,7 +54,21 @@ def test_numbers_that_moved_by_a_little_are_in_no_other_order():
 def test_only_beyond_a_length(first):
     wrong = RIGHT + np.random.default_rng(4).standard_normal(RIGHT.shape)
     found = said(np.where(np.arange(8)[:, None] >= first, wrong, RIGHT))
-    expected = f"beyond a length: the first {first} tokens are right, those after are not"
+    right = f"the first {first} tokens are right" if first > 1 else "the first token is right"
+    assert found["positions"] == f"beyond a length: {right}, those after are not"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([0], "confined to 1 of 8 tokens: 0"),
+        ([3], "confined to 1 of 8 tokens: 3"),
+        ([2, 5, 6], "beyond a length: the first 2 tokens are right, 3 of the 6 after are not"),
+    ],
+)
+def test_some_tokens_alone(tokens, expected):
+    wrong = RIGHT + np.random.default_rng(4).standard_normal(RIGHT.shape)
+    found = said(np.where(np.isin(np.arange(8), tokens)[:, None], wrong, RIGHT))
     assert found["positions"] == expected
 
 
