@@ -46,12 +46,7 @@ class ByFewTokens(Settling):
         shown = self.distinct(visible, 0, None)
         least = SMALLER * min(self.fit(frozenset()))
         wide = self.wide_of(self.large(shown, least, 0, None))
-        return wide, [*known, *self.without_one(known), *self.acausal(known, shown)]
-
-    def without_one(self, known: Sequence[Atoms]) -> list[Atoms]:
-        """Return the nearest set without each of its bugs: layers of another kind may lack one."""
-        nearest = min(known, key=lambda atoms: self.fit(atoms)[0])
-        return [nearest - {one} for one in nearest if len(nearest) > 1]
+        return wide, [*known, *self.acausal(known, shown)]
 
     def wide_of(self, candidates: list[Atom]) -> Wide:
         """Return the search for sets of these bugs: the last one, if it was for the same."""

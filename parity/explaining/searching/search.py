@@ -66,17 +66,19 @@ class Search(ByFewTokens):
         known: Sequence[Atom],
         settled: Collection[Hypothesis],
         taught: Sequence[Atoms] = (),
+        elsewhere: Sequence[Atoms] = (),
         *,
         deep: bool,
     ) -> list[Explanation]:
         """Return all smallest sets that explain the piece; none if nothing found does.
 
-        First what like pieces were `taught`, then what any other is known to suffer from, then
-        single bugs, then, if `deep`, sets. What is `settled` needs no more comparing with what
-        might do as well.
+        First what like pieces were `taught`, and what others have `elsewhere`, then what any other
+        is known to suffer from, then single bugs, then, if `deep`, sets. What is `settled` needs no
+        more comparing with what might do as well.
         """
         self.start, self.alike_known = self.trial.count, bool(taught)
-        found = self.as_taught(taught) or self.among(known)
+        begun = [*taught, *elsewhere]
+        found = self.as_taught(begun) or self.among(known)
         if self.cleared is not None:
             return []
         if found and all(atom.hypothesis in settled for atom in found[0]):
@@ -88,11 +90,11 @@ class Search(ByFewTokens):
         blind = self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or beside_what_is_brought(self)
-        found = found or self.of_known(known, taught)
+        found = found or self.of_known(known, begun)
         found = found or (self.beside_known(known, visible) if blind else [])
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
         deep = deep and not blind and self.cleared is None
-        found = found or (self.sets(moving, known, taught) if deep else [])
+        found = found or (self.sets(moving, known, begun) if deep else [])
         if self.cleared is not None:
             return []
         return self.told(self.with_siblings(found, visible), complete=not self.spent)
@@ -103,7 +105,7 @@ class Search(ByFewTokens):
         return [Explanation(atoms, one, complete) for atoms, one in every]
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
-        """Return the smallest of the sets that explained like pieces, where they do here."""
+        """Return the smallest of the sets that explained other pieces, where they do here."""
         found = (self.needed(atoms) for atoms in taught if self.explains(atoms, patient=True))
         return smallest(filter(self.earned, found))
 

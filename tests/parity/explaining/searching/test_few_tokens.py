@@ -342,22 +342,6 @@ def test_what_leaves_nothing_of_a_few_tokens_needs_no_stages(
     assert found_by(search) == {*bugs}
 
 
-def test_a_layer_may_lack_a_bug_that_those_of_another_kind_have():
-    """By hand: of two sets that are known the one with the port's bugs is nearer."""
-    bugs = ["attn-scale-twice", "rope-applied-to-v"]
-    trial, piece = layer_of(MODEL, bugs)
-    atoms = atoms_of(trial, piece, [*bugs, "act-silu-vs-gelu"])
-    *true, other = (widest_of(id, atoms) for id in (*bugs, "act-silu-vs-gelu"))
-    known = [frozenset([*true, other]), frozenset([other])]
-    _, begun = Search(trial, piece, atoms).wide(known, atoms)
-    assert begun[:2] == known
-    assert {*begun[2:5]} == {known[0] - {one} for one in known[0]}
-
-
-def widest_of(id: str, atoms: Sequence[Atom]) -> Atom:
-    return max((one for one in atoms if one.hypothesis.id == id), key=lambda one: len(one.calls))
-
-
 def test_a_layer_with_a_router_is_left_where_something_stays(monkeypatch: pytest.MonkeyPatch):
     """By hand: what comes near may be so by the experts that were chosen."""
     name, layer = ROUTED

@@ -297,6 +297,17 @@ def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
     assert search.as_taught([frozenset([more])]) == []
 
 
+def test_what_explains_a_layer_of_another_kind_is_tried_but_makes_it_no_like_one(monkeypatch):
+    """By witness: no set is searched then. Only of like ones it is known that few bugs are new."""
+    search, true = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu", "attn-scale-twice": ""},
+                             "float32")  # fmt: skip
+    monkeypatch.setattr(search, "sets", lambda *_: [])
+    assert search.explanations([], [], deep=True) == []
+    (found,) = search.explanations([], [], elsewhere=[true], deep=True)
+    assert len(true) == 2 and found.atoms == true
+    assert not search.alike_known
+
+
 def test_bugs_that_cannot_be_computed_together_explain_nothing():
     """By hand: keys with heads and tokens exchanged bring tables that fit no values."""
     name = "models/untied_float32"
