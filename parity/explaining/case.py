@@ -195,7 +195,9 @@ class Case:
         search = self.search_over(piece, narrow, brief=brief, effort=effort)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
-        explanations = search.explanations(before, settled, self.taught(piece), deep=deep)
+        taught = self.taught(piece)
+        elsewhere = [] if taught else self.elsewhere(piece)
+        explanations = search.explanations(before, settled, taught, elsewhere, deep=deep)
         if (cleared := search.cleared) is not None:
             self.clear(piece, cleared)
             return True
@@ -256,6 +258,13 @@ class Case:
                 few += [one for one in explanations[ALIKE:] if len(one.atoms) == 1]
                 found |= {moved(one.atoms, here): None for one in few}
         return sorted(filter(None, found), key=len)[:EXCHANGED]
+
+    def elsewhere(self, piece: Piece) -> list[frozenset[Atom]]:
+        """Return what explains pieces of other kinds, in the modules of the same names."""
+        kind_of = self.graph.kind
+        others = (some for it, some in reversed(self.explained) if kind_of(it) != kind_of(piece))
+        sets = (in_same_modules(one.atoms, piece, self.graph) for some in others for one in some)
+        return list(islice(dict.fromkeys(atoms for atoms in sets if len(atoms) > 1), ALIKE))
 
     def exchange(self) -> None:
         """Add to the explanations of each piece those of like pieces that hold there too, and what
@@ -341,4 +350,16 @@ def moved(atoms: frozenset[Atom], here: Mapping[int, int]) -> frozenset[Atom]:
         Atom(atom.hypothesis, atom.hypothesis.calls & {here[n] for n in atom.calls if n in here})
         for atom in atoms
     )
+    return frozenset(atom for atom in found if atom.calls)
+
+
+def in_same_modules(atoms: frozenset[Atom], piece: Piece, graph: Graph) -> frozenset[Atom]:
+    """Return the same bugs in the modules of another piece, as far as it has them."""
+
+    def here(atom: Atom) -> frozenset[int]:
+        places = {graph.calls[number].place for number in atom.calls}
+        inside = atom.hypothesis.calls & frozenset(piece.calls)
+        return frozenset(number for number in inside if graph.calls[number].place in places)
+
+    found = (Atom(atom.hypothesis, here(atom)) for atom in atoms)
     return frozenset(atom for atom in found if atom.calls)

@@ -66,17 +66,19 @@ class Search(ByFewTokens):
         known: Sequence[Atom],
         settled: Collection[Hypothesis],
         taught: Sequence[Atoms] = (),
+        elsewhere: Sequence[Atoms] = (),
         *,
         deep: bool,
     ) -> list[Explanation]:
         """Return all smallest sets that explain the piece; none if nothing found does.
 
-        First what like pieces were `taught`, then what any other is known to suffer from, then
-        single bugs, then, if `deep`, sets. What is `settled` needs no more comparing with what
-        might do as well.
+        First what like pieces were `taught`, and what others have `elsewhere`, then what any other
+        is known to suffer from, then single bugs, then, if `deep`, sets. What is `settled` needs no
+        more comparing with what might do as well.
         """
         self.start, self.alike_known = self.trial.count, bool(taught)
-        found = self.as_taught(taught) or self.among(known)
+        begun = [*taught, *elsewhere]
+        found = self.as_taught(begun) or self.among(known)
         if self.cleared is not None:
             return []
         if found and all(atom.hypothesis in settled for atom in found[0]):
@@ -88,11 +90,11 @@ class Search(ByFewTokens):
         blind = self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible)
         found = found or beside_what_is_brought(self)
-        found = found or self.of_known(known, taught)
+        found = found or self.of_known(known, begun)
         found = found or (self.beside_known(known, visible) if blind else [])
         moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
         deep = deep and not blind and self.cleared is None
-        found = found or (self.sets(moving, known, taught) if deep else [])
+        found = found or (self.sets(moving, known, begun) if deep else [])
         if self.cleared is not None:
             return []
         return self.told(self.with_siblings(found, visible), complete=not self.spent)
@@ -103,7 +105,7 @@ class Search(ByFewTokens):
         return [Explanation(atoms, one, complete) for atoms, one in every]
 
     def as_taught(self, taught: Sequence[Atoms]) -> list[Atoms]:
-        """Return the smallest of the sets that explained like pieces, where they do here."""
+        """Return the smallest of the sets that explained other pieces, where they do here."""
         found = (self.needed(atoms) for atoms in taught if self.explains(atoms, patient=True))
         return smallest(filter(self.earned, found))
 
@@ -188,21 +190,32 @@ class Search(ByFewTokens):
         """Yield how to search, with how large a budget, and from which sets, one try after another.
 
         What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
+        It comes before the stages, which use their work up where the first token needs several
+        bugs, and behind them where one bug more explains it: then they take seconds.
+
         Where like pieces are explained, what no formula gives is likelier than quite another set,
         so that where nothing is near no start from nothing is tried; behind a router a computation
         takes several times as long. There one try of `staged` may take its budget twice: token by
         token, then without the first.
         """
         begun = [atoms for starts in ways for atoms in starts]
-        if not self.brief and not self.patient:
-            yield self.from_sure, 1, [begun]
-        yield self.staged, 1, ways
+        in_stages = self.brief or self.patient or self.begins(begun, candidates)
+        yield (self.staged, 1, ways) if in_stages else (self.from_sure, 1, [begun])
         if self.brief:
             return
         near = self.near(begun, candidates)
-        share = 1 if self.routed or self.alike_known else ALL_TOKENS
-        rest = ways[:1] if self.alike_known else ways
-        yield (self.from_near, 1, [near]) if near else (self.at_once, share, rest)
+        if near:
+            yield self.from_near, 1, [near]
+        if not in_stages:
+            yield self.staged, 1, ways
+        if not near:
+            share = 1 if self.routed or self.alike_known else ALL_TOKENS
+            yield self.at_once, share, ways[:1] if self.alike_known else ways
+
+    def begins(self, known: list[Atoms], visible: Sequence[Atom]) -> bool:
+        """Say whether one bug more explains the first token."""
+        self.start = self.trial.count
+        return bool(self.stage(known, self.distinct(visible, 0, 1), 1, 0, deepest=1))
 
     def staged(self, solutions: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain the first token, then those within the window, then the rest.
@@ -273,12 +286,7 @@ class Search(ByFewTokens):
         return self.stage(near, self.distinct(visible, 0, None), None, 0)
 
     def from_sure(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain all tokens by sets that leave nothing of a few but noise: these take seconds.
-
-        Where one bug more explains the first token, the stages take less.
-        """
-        if self.stage(known, self.distinct(visible, 0, 1), 1, 0, deepest=1):
-            return []
+        """Explain all tokens by sets that leave nothing of a few but noise: these take seconds."""
         sure = self.sure(known, visible)
         return self.stage(sure, self.distinct(visible, 0, None), None, 0, deepest=0)
 

@@ -138,6 +138,31 @@ def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():
     assert all(atom.calls == {1} for atoms in found for atom in atoms)
 
 
+def test_what_explains_a_piece_of_another_kind_is_tried_in_modules_of_the_same_names():
+    """By hand: two norms of an attention, beside one in front of it, and a bug of the other kind
+    alone; a single bug of another piece is known anyhow.
+    """
+    places = ["q_norm", "k_norm", "norm", "q_norm", "k_norm", "norm", "mask"]
+    everywhere = Hypothesis(None, "norm", "", 0, frozenset(range(6)))
+    masked = Hypothesis(None, "mask", "", 1, frozenset([6]))
+    scaled = Hypothesis(None, "scale", "", 2, frozenset([2, 5]))
+    two = frozenset([Atom(everywhere, frozenset([3, 4])), Atom(scaled, frozenset([5]))])
+    kinds = {2: "full", 6: "sliding", 5: "norm"}
+    case = SimpleNamespace(
+        graph=SimpleNamespace(
+            kind=lambda piece: kinds[piece.target],
+            calls=[SimpleNamespace(place=place) for place in places],
+        ),
+        explained=[
+            (Piece(6, (3, 4, 5, 6)), [Explanation(two | {Atom(masked, masked.calls)}, None)]),
+            (Piece(5, (5,)), [Explanation(frozenset([Atom(scaled, frozenset([5]))]), None)]),
+        ],
+    )
+    (found,) = Case.elsewhere(case, Piece(2, (0, 1, 2)))  # pyright: ignore[reportArgumentType]
+    assert found == {Atom(everywhere, frozenset([0, 1])), Atom(scaled, frozenset([2]))}
+    assert Case.elsewhere(case, Piece(6, (3, 4, 5, 6))) == []  # pyright: ignore[reportArgumentType]
+
+
 def exchanged(cleared: object, *sets: str) -> Any:
     """Return a case of like pieces after each was tried with what explains the others."""
     pairs = [[Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset()) for id in ids]  # pyright: ignore[reportArgumentType]

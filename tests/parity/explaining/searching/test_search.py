@@ -168,11 +168,23 @@ def test_a_search_says_whether_all_that_does_as_well_was_looked_for():
 def test_a_brief_search_goes_token_by_token_alone():
     search, _ = search_in({"norm-plus-one-missing": ""}, "float32")
     ways = [[frozenset[Atom]()]]
-    first, second, last = (attempt for attempt, _, _ in search.attempts(ways, search.atoms))
-    assert (first, second) == (search.from_sure, search.staged)
+    first, last = (attempt for attempt, _, _ in search.attempts(ways, search.atoms))
+    assert first == search.staged
     assert last in (search.from_near, search.at_once)
     search.brief = True
     assert [attempt for attempt, _, _ in search.attempts(ways, search.atoms)] == [search.staged]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_stages_come_last_where_the_first_token_needs_several_bugs(begins, monkeypatch):
+    """By hand: a gain alone explains it, beside an activation it does not."""
+    bugs = {"norm-plus-one-missing": ""}
+    bugs |= {} if begins else {"act-silu-vs-gelu": "gelu (tanh) for silu"}
+    search, both = search_in(bugs, "float32")
+    monkeypatch.setattr(search, "near", lambda known, visible: [both])
+    order = [attempt for attempt, _, _ in search.attempts([[frozenset()]], search.atoms)]
+    few, stages = [search.from_sure, search.from_near], search.staged
+    assert order == ([stages, search.from_near] if begins else [*few, stages])
 
 
 def test_what_explains_one_token_of_a_norm_by_chance_hides_nothing(monkeypatch):
@@ -283,6 +295,17 @@ def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
     )
     assert search.as_taught([true, frozenset([more])]) == [true]
     assert search.as_taught([frozenset([more])]) == []
+
+
+def test_what_explains_a_layer_of_another_kind_is_tried_but_makes_it_no_like_one(monkeypatch):
+    """By witness: no set is searched then. Only of like ones it is known that few bugs are new."""
+    search, true = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu", "attn-scale-twice": ""},
+                             "float32")  # fmt: skip
+    monkeypatch.setattr(search, "sets", lambda *_: [])
+    assert search.explanations([], [], deep=True) == []
+    (found,) = search.explanations([], [], elsewhere=[true], deep=True)
+    assert len(true) == 2 and found.atoms == true
+    assert not search.alike_known
 
 
 def test_bugs_that_cannot_be_computed_together_explain_nothing():
