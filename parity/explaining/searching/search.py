@@ -194,11 +194,12 @@ class Search(ByFewTokens):
         bugs, and behind them where one bug more explains it: then they take seconds.
 
         Where like pieces are explained, what no formula gives is likelier than quite another set,
-        so that where nothing is near no start from nothing is tried; behind a router a computation
-        takes several times as long. There one try of `staged` may take its budget twice: token by
-        token, then without the first.
+        so that no start from nothing is tried; behind a router a computation takes several times as
+        long. There one try of `staged` may take its budget twice: token by token, then without the
+        first.
         """
         begun = [atoms for starts in ways for atoms in starts]
+        ways = ways[:1] if self.alike_known else ways
         in_stages = self.brief or self.patient or self.begins(begun, candidates)
         yield (self.staged, 1, ways) if in_stages else (self.from_sure, 1, [begun])
         if self.brief:
@@ -209,8 +210,7 @@ class Search(ByFewTokens):
         if not in_stages:
             yield self.staged, 1, ways
         if not near:
-            share = 1 if self.routed or self.alike_known else ALL_TOKENS
-            yield self.at_once, share, ways[:1] if self.alike_known else ways
+            yield self.at_once, 1 if self.routed or self.alike_known else ALL_TOKENS, ways
 
     def begins(self, known: list[Atoms], visible: Sequence[Atom]) -> bool:
         """Say whether one bug more explains the first token."""

@@ -183,8 +183,8 @@ def test_stages_come_last_where_the_first_token_needs_several_bugs(begins, monke
     search, both = search_in(bugs, "float32")
     monkeypatch.setattr(search, "near", lambda known, visible: [both])
     order = [attempt for attempt, _, _ in search.attempts([[frozenset()]], search.atoms)]
-    few, stages = [search.from_sure, search.from_near], search.staged
-    assert order == ([stages, search.from_near] if begins else [*few, stages])
+    sure, near, stages = search.from_sure, search.from_near, search.staged
+    assert order == ([stages, near] if begins else [sure, near, stages])
 
 
 def test_what_explains_one_token_of_a_norm_by_chance_hides_nothing(monkeypatch):
@@ -304,8 +304,7 @@ def test_what_explains_a_layer_of_another_kind_is_tried_but_makes_it_no_like_one
     monkeypatch.setattr(search, "sets", lambda *_: [])
     assert search.explanations([], [], deep=True) == []
     (found,) = search.explanations([], [], elsewhere=[true], deep=True)
-    assert len(true) == 2 and found.atoms == true
-    assert not search.alike_known
+    assert len(true) == 2 and found.atoms == true and not search.alike_known
 
 
 def test_bugs_that_cannot_be_computed_together_explain_nothing():
