@@ -6,6 +6,8 @@ import re
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 BACKENDS = ("reference", "fast", "mlx", "cpu")
 WHOLE = re.compile(r"[0-9]{1,18}")
+# As a person writes ids, `1,2,3`, or as Python and JSON print them, `[1, 2, 3]`.
+IDS = re.compile(r"[0-9]{1,18}(, ?[0-9]{1,18})*")
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(kB|MB|GB|TB)")
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?")
@@ -39,10 +41,10 @@ def number(text: str) -> float:
 
 
 def ids(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(WHOLE.fullmatch(part) for part in parts):
+    plain = text[1:-1] if text[:1] + text[-1:] == "[]" else text
+    if not IDS.fullmatch(plain):
         raise refusal(text, "a list of token ids such as 1,2,3")
-    return [int(part) for part in parts]
+    return [int(part) for part in plain.split(",")]
 
 
 def refusal(text: str, wanted: str) -> argparse.ArgumentTypeError:

@@ -78,7 +78,8 @@ class NameMap:
         return found
 
     def plan(self, found: dict[str, str]) -> list[str]:
-        lines = [f"{len(found)} names mapped as {self.path.name} says"]
+        names = f"{len(found)} name" + "s" * (len(found) > 1)
+        lines = [f"{names} mapped as {self.path.name} says"]
         return lines + [f"layers counted from {self.offset}"] * bool(self.offset)
 
 

@@ -209,7 +209,9 @@ def described(
         done.plan.append(f"{template} taken for {wanted.template}{count}")
     if done.names:
         counting = f", their layers counted from {offset}" * bool(offset)
-        done.plan.insert(0, f"{len(done.names)} names recovered by their pattern{counting}")
+        several = len(done.names) > 1
+        said = "names recovered by their pattern" if several else "name recovered by its pattern"
+        done.plan.insert(0, f"{len(done.names)} {said}{counting}")
     return done
 
 

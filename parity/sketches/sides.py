@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump, open_dump
+from lockstep.parity.dumps.pickles import is_pickle
 from lockstep.parity.naming.align import IN_ORDER, Alignment, align, move_between
 from lockstep.parity.sketches.sketched import SKETCH, VERSION, Entry, entry_of, read_sketches
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -26,7 +27,7 @@ class Sketched(Dump):
 
 def is_sketched(path: Path) -> bool:
     """Say whether a file is a sketched trace, whatever its version."""
-    if not path.is_file() or path.suffix in (".npz", ".json"):
+    if not path.is_file() or path.suffix in (".npz", ".json") or is_pickle(path):
         return False
     return SafetensorsFile(path).metadata.get("format") == SKETCH
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lockstep.parity.cli.arguments import ids
 from lockstep.parity.cli.parser import COMMANDS
 
 GENERATE = ("generate", "MODEL", "--tokens", "1")
@@ -70,9 +71,20 @@ def test_only_ids_with_numbers_are_biases(refuses, text):
     refuses("is not a list of token ids and numbers such", *GENERATE, f"--logit-bias={text}")
 
 
-@pytest.mark.parametrize("text", ["", ",", "1,,2", "1,", "-1", "1, 2", "1.0", "٣", "1_0", "1;2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ",", "1,,2", "1,", "-1", "1 2", "1 ,2", "1,  2", "1,\n2", "1.0", "٣", "1_0", "1;2"),
+        *("[]", "[", "[1", "1]", "[[1]]", "[1,]", "[ 1 ]"),
+    ],
+)
 def test_only_a_list_of_ids_is_one(refuses, text):
     refuses("is not a list of token ids such as 1,2,3", "check", "MODEL", f"--tokens={text}")
+
+
+@pytest.mark.parametrize("text", ["7,151644,0", "7, 151644, 0", "[7, 151644, 0]", "[7,151644,0]"])
+def test_ids_are_read_as_python_and_json_print_them(text):
+    assert ids(text) == [7, 151644, 0]
 
 
 def test_a_huge_or_hostile_argument_is_clipped_and_escaped(refuses):

@@ -57,6 +57,11 @@ def dump(*names: str) -> Dump:
     return Dump(Path("d"), {name: x.shape for name, x in tensors.items()}, tensors.__getitem__)
 
 
+def test_one_name_is_said_as_one(write):
+    names = read_map(write("logits: final\n"))
+    assert names.plan({"final": "logits"}) == ["1 name mapped as map.yaml says"]
+
+
 def test_an_alignment_follows_a_map_and_says_so(write):
     names = read_map(write(GOOD))
     port = dump("tok", "blocks.1.attn.wq", "model.norm", "scratch")

@@ -236,6 +236,8 @@ def test_the_plan_says_what_was_taken_for_what():
         "2 names recovered by their pattern",
         "blocks.{layer}.attn.wq taken for model.layers.{layer}.self_attn.q_proj in 2 layers",
     ]
+    one = recover({"tok_emb": (1, 7, 8)}, {"model.embed_tokens": (1, 7, 8)})
+    assert one.plan[0] == "1 name recovered by its pattern"
     shifted = {name.replace("1", "2").replace("0", "1"): shape for name, shape in
                layered("attn.wq", stem="blocks").items()}  # fmt: skip
     assert "counted from 1" in recover(shifted, layered("self_attn.q_proj")).plan[0]

@@ -181,3 +181,9 @@ def test_what_a_sketch_is_not_for(lockstep, tmp_path, command, said):
     names = {"FILE": tmp_path / "f", "SKETCH": tmp_path / "s"}
     found = lockstep(*(names.get(one, one) for one in command))
     assert found.code == 2 and said in found.err
+
+
+def test_a_pickle_is_told_what_to_write_instead(refuses, tmp_path):
+    (tmp_path / "port.pt").write_bytes(b"PK\x03\x04" + bytes(60))
+    np.savez(tmp_path / "left.npz", logits=np.ones((1, 2, 3), np.float32))
+    refuses("a pickle is never read", "diff", tmp_path / "left.npz", tmp_path / "port.pt")
