@@ -110,7 +110,7 @@ def test_the_best_tokens_are_those_without_a_cache(model):
         assert found == written, kind
 
 
-@sampled(36, "qwen3_moe-cpu-turbo3-mse")
+@sampled(18, "qwen3_moe-cpu-turbo3-mse")
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_rows_of_unequal_length_are_each_their_own(model, kind):
     """Each row alone, without padding, through a cache of its own; a window's length apart.
@@ -132,7 +132,7 @@ def test_rows_of_unequal_length_are_each_their_own(model, kind):
             assert np.abs(step[row] - alone).max() < limit * alone.std()
 
 
-@sampled(36, "qwen3_moe-cpu-turbo3-mse")
+@sampled(18, "qwen3_moe-cpu-turbo3-mse")
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_branches_trims_and_files_go_on_as_if_nothing_had_been(
     model, folders, name, kind, tmp_path
