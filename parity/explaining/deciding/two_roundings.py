@@ -87,15 +87,20 @@ def likely(ballot: Ballot, here: Sequence[Hypothesis], pieces: list[Piece]) -> l
     """Return the one or two that give nearly every bit of some like pieces, or none: that which
     gives most alone, and the best beside it.
     """
-    one = max(here, key=lambda one: ballot.convention(pieces[0], one)[1])
-    if ballot.convention(pieces[0], one)[1] >= FAITHFUL:
-        return [one]
+    one = clearest(ballot, here, pieces[0])
+    if one is None or ballot.convention(pieces[0], one)[1] >= FAITHFUL:
+        return [one] if one else []
     beside = given(ballot, one, pieces)
-    rest = [other for other in here if other.id != one.id]
-    other = max(rest, key=lambda other: beside.convention(pieces[0], other)[1], default=None)
+    other = clearest(beside, [other for other in here if other.id != one.id], pieces[0])
     if other is None or beside.convention(pieces[0], other)[1] < FAITHFUL:
         return []
     return [one, other]
+
+
+def clearest(ballot: Ballot, here: Sequence[Hypothesis], piece: Piece) -> Hypothesis | None:
+    """Return the bug that gives most bits of a piece, each as it would round with that bug."""
+    likeliest = ballot.likeliest(piece, here)
+    return max(likeliest, key=lambda one: ballot.convention(piece, one)[1], default=None)
 
 
 def winner(ballot: Ballot, one: Hypothesis, other: Hypothesis | None) -> Winner:

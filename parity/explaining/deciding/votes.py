@@ -33,7 +33,7 @@ FAITHFUL = 0.98  # of the port's bits that its convention must give where nothin
 LIKELY, CLOSED = 0.9, 0.4  # or of a bug's bits, if so small a share of what was wrong is left
 SCATTERED, HALVED = 0.5, 0.5  # of several layers: where right bits are few, and that share
 SAMPLED = 6  # pieces of one kind that vote
-NEAREST = 4  # bugs whose own rounding of several layers is found out, which takes long
+NEAREST = 4  # bugs whose own rounding is found out, which takes long
 Kind = tuple[str, ...]
 
 
@@ -97,6 +97,7 @@ class Ballot:
         for piece in pieces:
             self.kinds.setdefault(self.trial.graph.kind(piece), []).append(piece)
         self.conventions: dict[tuple[Kind, Hypothesis | None], tuple[Evaluator, float]] = {}
+        self.shares: dict[tuple[Kind, Hypothesis], float] = {}
         self.asked: Sequence[Hypothesis] = ()  # those that vote now
         self.known_left: dict[object, float] = {}
 
@@ -111,14 +112,32 @@ class Ballot:
         """
         key = self.trial.graph.kind(piece), more
         if key not in self.conventions:
-            calls = ((one, self.calls(one, atoms(more, one))) for one in self.kinds[key[0]][:2])
-            pairs = [(one, found or {}) for one, found in calls]
-            self.conventions[key] = convention_of(self.trial, pairs)
+            self.conventions[key] = convention_of(self.trial, self.some_with(piece, more))
             if more is not None:
-                run, _ = self.convention(piece, None)
-                other = run, agreement(run, self.trial, pairs)
+                other = self.convention(piece, None)[0], self.share_as_right(piece, more)
                 self.conventions[key] = max(self.conventions[key], other, key=lambda one: one[1])
         return self.conventions[key]
+
+    def some_with(self, piece: Piece, more: Hypothesis | None) -> list[tuple[Piece, Rewritten]]:
+        """Return two pieces of a kind, with a bug's calls."""
+        some = self.kinds[self.trial.graph.kind(piece)][:2]
+        return [(one, self.calls(one, atoms(more, one)) or {}) for one in some]
+
+    def share_as_right(self, piece: Piece, more: Hypothesis) -> float:
+        """Return the share of bits that a bug gives where a kind rounds as if it had none."""
+        key = self.trial.graph.kind(piece), more
+        if key not in self.shares:
+            run, _ = self.convention(piece, None)
+            self.shares[key] = agreement(run, self.trial, self.some_with(piece, more))
+        return self.shares[key]
+
+    def likeliest(self, piece: Piece, some: Iterable[Hypothesis]) -> list[Hypothesis]:
+        """Return the few bugs that give most bits of a piece, before their own rounding is found
+        out, which takes long.
+        """
+        shares = {one: self.share_as_right(piece, one) for one in some if atoms(one, piece)}
+        least = min(sorted(shares.values(), reverse=True)[:NEAREST], default=0.0)
+        return [one for one, share in shares.items() if share >= least]
 
     def faithful(self, piece: Piece) -> float:
         """Return the share of a piece's bits that what is known gives, as its kind rounds."""
@@ -131,6 +150,7 @@ class Ballot:
         self.named[piece.target] = known | {*atoms(hypothesis, piece)}
         kind = self.trial.graph.kind(piece)
         self.conventions = {key: one for key, one in self.conventions.items() if key[0] != kind}
+        self.shares = {key: one for key, one in self.shares.items() if key[0] != kind}
 
     def votes(self, hypothesis: Hypothesis) -> tuple[Votes, list[Piece]]:
         """Let every piece vote in which a hypothesis acts; return the pieces that did."""
@@ -159,7 +179,7 @@ class Ballot:
             if faithful < SCATTERED and self.is_near(piece, hypothesis):
                 enough = 1 - HALVED * (1 - faithful)
                 run, faithful = self.convention(piece, hypothesis)
-        elif faithful < FAITHFUL:
+        elif faithful < FAITHFUL and hypothesis in self.likeliest(piece, (*self.asked, hypothesis)):
             run, faithful = self.convention(piece, hypothesis)
         return self.count(run, piece, wrong, right) if faithful >= enough else Votes()
 

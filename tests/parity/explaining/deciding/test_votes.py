@@ -148,7 +148,19 @@ def test_the_bits_of_several_layers_do_not_speak_for_a_bug_that_alone_gives_them
     monkeypatch.setattr(ballot, "calls", lambda piece, more=(): {})
     monkeypatch.setattr(ballot, "convention", lambda piece, more: (None, 0.99 if more else 0.85))
     monkeypatch.setattr(ballot, "count", lambda *given: cast)
+    monkeypatch.setattr(ballot, "likeliest", lambda piece, some: some)
     assert ballot.vote(bug, Piece(1, (0, 1))) == (cast if voted else Votes())  # pyright: ignore[reportArgumentType]
+
+
+def test_the_own_rounding_of_few_bugs_is_found_out(monkeypatch):
+    """By hand: of those that give most bits as right calls round, and as many as the last of them;
+    what changes nothing in the piece is none of them."""
+    shares = dict(a=0.2, b=0.5, c=0.1, d=0.4, e=0.3, f=0.2)
+    monkeypatch.setattr(module, "atoms", lambda one, piece: one != "elsewhere")
+    ballot = Ballot(SimpleNamespace(graph=None), [], {})  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(ballot, "share_as_right", lambda piece, one: shares[one])
+    assert ballot.likeliest(Piece(1, ()), ["elsewhere", *shares]) == ["a", "b", "d", "e", "f"]  # pyright: ignore[reportArgumentType]
+    assert ballot.likeliest(Piece(1, ()), []) == []
 
 
 @pytest.mark.parametrize(
