@@ -182,6 +182,20 @@ def test_tensors_of_two_dtypes_are_doubted():
     assert (asked, found.verdict) == ([], "clean")
 
 
+def test_a_cache_in_half_precision_is_not_doubted():
+    """By hand: of a port in float32 the caches alone are float16: heads of 20 numbers."""
+    taps = port(LLAMA)
+    head = {tap: taps[tap] for tap in ("model.embed_tokens", "logits")}
+    layers = [tap.removesuffix("k_proj") for tap in taps if tap.endswith("self_attn.k_proj")]
+    heads = {
+        f"{layer}cached_{part}": taps[f"{layer}{part[0]}_proj"].reshape(1, 20, -1, 20)
+        for layer in layers for part in ("keys", "values")
+    }  # fmt: skip
+    half = {tap: value.transpose(0, 2, 1, 3).astype(np.float16) for tap, value in heads.items()}
+    asked, found = doubts_of_values(head | half, faults=())
+    assert asked == [] and not any("float16" in line for line in found.conventions)
+
+
 def test_a_copy_in_half_precision_is_not_doubted():
     """By hand: the embedding alone, as a checkpoint in bfloat16 has it."""
     taps = port(LLAMA)
