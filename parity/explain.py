@@ -55,7 +55,8 @@ def explain(
     `chat`), which those are judged by. `dtype` is what the port computed in where its values do not
     show it, `names` a map file for names of its own. `config` and `weights` are files of the port;
     they are compared before any activation is. `faults` are the bugs to think of, if not the whole
-    catalogue. `doubt` is called if the dump seems to be of another checkpoint, before the search.
+    catalogue. `doubt` is called before the search if the dump seems to be of another checkpoint, or
+    is stored in coarser numbers than it is judged in.
     Raises: InputError if a file is bad, the prompt unknown, or nothing in it can be compared.
     """
     began = time.perf_counter()
@@ -95,6 +96,18 @@ class Asked:
         every = catalogue() if self.faults is None else self.faults
         return ways_of(self.dump).ordered([one for one in every if isinstance(one, Fault)])
 
+    def of_other_model(self, sides: Joined, graph: Graph) -> bool:
+        """Say the doubt that taps are another model's, unless a map gives names; say whether so.
+
+        Such a dump may be refused after it.
+        """
+        if self.names is not None:
+            return False
+        lines = other_model(sides, graph.tap_shapes, self.model.checkpoint.path.name)
+        for line in lines:
+            self.doubt(line)
+        return bool(lines)
+
     def precision(self, sides: Joined, graph: Graph) -> tuple[str, list[str]]:
         """Return what the port computed in, and how that was found out, if it was not said."""
         return (self.dtype, []) if self.dtype else port_dtype(sides, graph.tap_shapes)
@@ -103,7 +116,7 @@ class Asked:
 def inside(asked: Asked, result: Diagnosis) -> None:
     """Judge the tensors of a dump that has all tokens of its prompt."""
     graph, sides = read_passes(asked.model, asked.dump, asked.tokens, asked.names)
-    wide = other_model(sides, graph.tap_shapes, asked.model.checkpoint.path.name)
+    wide = asked.of_other_model(sides, graph)
     result.dtype, found_out = asked.precision(sides, graph)
     case = Case(asked.model, graph, sides, result.dtype, asked.bugs())
     if found_out and rounded_once(case):
@@ -111,7 +124,7 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype)
-    for line in [*(wide if asked.names is None else ()), *mixed, *other_table(case)][:1]:
+    for line in [] if wide else mixed or other_table(case):
         asked.doubt(line)
     diagnose(roomy(case, asked), result, asked.progress)
     conclude(asked, [*sides.plan, *found_out, *mixed], result)

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 
 from lockstep.parity.explaining.case import Case
-from lockstep.parity.explaining.said.other_rows import NO_ROW, other_rows
+from lockstep.parity.explaining.said.error_shape import shape_of_error
+from lockstep.parity.explaining.said.other_rows import NO_ROW, lookup
+from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.steps.steps import Joined
+from lockstep.parity.graph.graph import Piece
 from lockstep.parity.naming.names import CACHED, is_tap
 
 Shape = tuple[int, ...]
-TABLES = ("model.embed_tokens", "transformer.wte")
 BY_LENGTH = (".scores", ".probs")  # whose last axis is no width
 
 
@@ -42,14 +45,22 @@ def fits(tap: str, sides: Joined, wanted: Mapping[str, Shape]) -> bool:
 
 
 def other_table(case: Case) -> list[str]:
-    """Return a doubt if the embeddings of a dump are no rows of the model's table."""
-    graph, dumped = case.graph, case.dumped
-    numbers = [graph.taps[tap] for tap in TABLES if graph.taps.get(tap) in dumped]
-    said = [other_rows(case.trial, graph.piece(number, dumped)) for number in numbers]
-    if NO_ROW not in said:
+    """Return a doubt if no embedding of a dump has rows of the model's table, or of it spoilt."""
+    looked_up = [one for one in case.graph.pieces(case.dumped) if lookup(case.trial, one)]
+    if not looked_up or not all(is_of_other_table(case, piece) for piece in looked_up):
         return []
     model = case.model.checkpoint.path.name
     return [
         f"the embeddings of the dump are no rows of {model}'s: is it the checkpoint that was "
         "ported?"
     ]
+
+
+def is_of_other_table(case: Case, piece: Piece) -> bool:
+    """Say whether an embedding has no row of its table, nor one that a bug makes of it."""
+    if shape_of_error(case.trial, piece) != NO_ROW:
+        return False
+    here = frozenset(piece.calls)
+    bugs = [Atom(one, one.calls & here) for one in case.hypotheses if one.calls & here]
+    search = Search(case.trial, piece, bugs)
+    return not any(search.explains(frozenset({bug}), patient=True) for bug in bugs)

@@ -47,7 +47,8 @@ def of_other_size(
     theirs = Counter(shape for name, shape in shapes.items() if not parted(name)[0])
     sizes = Counter(size for shape in theirs.elements() for size in set(shape))
     batches = {1, *(shape[0] for shape in theirs if shape and 1 < shape[0] <= MOST_ROWS)}
-    lengths = [size for size, _ in sizes.most_common(MOST) if size]
+    # Of one token are logits of the last alone, of a prompt of any length.
+    lengths = [size for size, _ in sizes.most_common(MOST) if size > 1]
     best, most = (1, length), count_of_fitting(theirs, checkpoint, 1, length)
     for batch, one in product(sorted(batches), lengths):
         if (count := count_of_fitting(theirs, checkpoint, batch, one)) > most:

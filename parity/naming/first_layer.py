@@ -52,6 +52,8 @@ class FirstLayer:
         return any(self.has_unit_rows(x, gain) for gain in gains)
 
     def has_unit_rows(self, x: np.ndarray, gain: np.ndarray) -> bool:
+        if x.shape[-1] != len(gain):
+            return False
         rows = (x if self.bias is None else x - self.bias) / np.where(gain == 0, np.inf, gain)
         size = np.sqrt(np.mean(np.square(rows), -1))
         return bool(np.all(np.abs(size - 1) < UNIT))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,8 +167,8 @@ class Checkpoint:
             read, read_rows = self._reader(kind), self._row_reader(kind)
             if stored.source.transposed:  # its rows do not lie together
                 return stored.source.whole(read)[list(rows)]
-            spans = [slice(row, row + 1) for row in rows]
-            return joined([stored.source.rows(read, read_rows, span) for span in spans])
+            spans = [stored.source.rows(read, read_rows, span) for span in spans_of(rows)]
+            return joined(spans)
 
         return _made(stored, part)
 
@@ -268,6 +269,12 @@ def joined(parts: list[Any]) -> Any:
     if isinstance(parts[0], BlockTensor):
         return replace(parts[0], blocks=np.concatenate([one.blocks for one in parts]))
     return np.concatenate(parts)
+
+
+def spans_of(rows: Sequence[int]) -> list[slice]:
+    """Return rows as spans of those that follow one another: [4, 5, 2, 2] -> 4:6, 2:3, 2:3."""
+    ends = [at for at in range(1, len(rows)) if rows[at] != rows[at - 1] + 1]
+    return [slice(rows[a], rows[b - 1] + 1) for a, b in pairwise([0, *ends, len(rows)])]
 
 
 def _named(name: str, kind: str | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.naming.align import Alignment
+from lockstep.parity.naming.names import CACHED
 from lockstep.reference.checkpoint.errors import show
 
 SAMPLED = 24  # tensors that are looked at
@@ -53,6 +54,7 @@ def stored_coarser(sides: Alignment, taps: Mapping[str, object], dtype: str) -> 
 
 
 def sampled(sides: Alignment, taps: Mapping[str, object]) -> list[str]:
-    """Return the names of some tensors, from all over the dump."""
-    names = [sides.names[tap] for tap in sides.names if tap in taps]
+    """Return the names of some tensors, from all over the dump; what a cache holds it may round."""
+    wanted = [tap for tap in sides.names if tap in taps and not tap.endswith(CACHED)]
+    names = [sides.names[tap] for tap in wanted]
     return names[:: max(len(names) // SAMPLED, 1)]

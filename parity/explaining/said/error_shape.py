@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from lockstep.parity.explaining.said.other_rows import other_rows
@@ -26,19 +28,25 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
         return f"not finite, first at {list(first)}"
     if not np.isfinite(right).all():
         return "finite, where what it is computed from is not"
-    if (rows := other_rows(trial, piece)) is not None:
-        return rows
     axis = trial.graph.token_axes[piece.target][0]
     right = np.moveaxis(right, axis, 0).reshape(right.shape[axis], -1).astype(np.float64)
     port = np.moveaxis(port, axis, 0).reshape(right.shape).astype(np.float64)
     if (unseen := trial.unseen.get(piece.target)) is not None:
         right, port = right[~unseen.all(axis=0)], port[~unseen.all(axis=0)]
+    size = max(np.abs(right).max(initial=0), np.abs(port).max(initial=0))
+    right, port = right / size, port / size  # whose squares are numbers, however large they are
     error = port - right
-    for describe in (gain, offset, order, positions, features):
+    rows = partial(other_rows_of, trial, piece)
+    kinds = (gain, offset, order, rows, positions, features) if error.any() else ()
+    for describe in kinds:
         said = describe(right, port, error)
         if said:
             return said
     return "no simple shape: no constant factor, offset, order, position or feature accounts for it"
+
+
+def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
+    return other_rows(trial, piece)
 
 
 def share(left: np.ndarray, error: np.ndarray) -> float:
@@ -47,14 +55,19 @@ def share(left: np.ndarray, error: np.ndarray) -> float:
 
 
 def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+    def fits(factor: np.ndarray) -> bool:
+        """Say whether a factor leaves little of the error, and is no way to write a small port."""
+        left = port - factor * right
+        return share(left, error) > MOST and share(left, port) > MOST
+
     factor = np.sum(right * port) / np.sum(right * right)
-    if share(port - factor * right, error) > MOST:
+    if fits(factor):
         return f"gain: {factor:.6g} times the right value"
     by_feature = np.sum(right * port, axis=0) / np.sum(right * right, axis=0)
-    if len(right) > 3 and share(port - by_feature * right, error) > MOST:
+    if len(right) > 3 and fits(by_feature):
         return "gain: each feature by a factor of its own, the same for all tokens"
     by_token = np.sum(right * port, axis=1) / np.sum(right * right, axis=1)
-    if share(port - by_token[:, None] * right, error) > MOST:
+    if fits(by_token[:, None]):
         return "gain: each token by a factor of its own"
     return None
 

@@ -10,7 +10,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Constant, Tensor
 from lockstep.parity.graph.graph import Piece
 
-ALIKE = 0.99  # the cosine of rows that are the same but for a scale, or for packing
+ALIKE = 0.9  # the cosine of rows that are the same but for a scale, or for packing in 3 bits
 BLOCK = 4096  # rows of a table that are in memory at once
 MOST = 16  # wrong tokens whose rows are looked for
 NO_ROW = "like no row of its table: is it of this checkpoint?"
@@ -22,7 +22,8 @@ MORE = "; {count} more differ"
 def other_rows(trial: Trial, piece: Piece) -> str | None:
     """Return which rows an embedding has instead of its own, or that it has none of the table.
 
-    None if it is no embedding of one prompt, or has its rows, or a few that are none.
+    None if it is no embedding of one prompt, or has its rows, or a few that are none. A row of
+    noughts is right where its own is one.
     """
     looked_up = lookup(trial, piece)
     if looked_up is None:
@@ -30,11 +31,14 @@ def other_rows(trial: Trial, piece: Piece) -> str | None:
     ids, table = looked_up
     port = directions(trial.port(piece.target).reshape(len(ids), -1))
     own = directions(rows_of(trial, table, ids))
-    wrong = np.flatnonzero(~(np.sum(port * own, axis=1) > ALIKE))
+    unlike = ~(np.sum(port * own, axis=1) > ALIKE) & (port != own).any(axis=1)
+    wrong = np.flatnonzero(unlike).tolist()
     found = nearest(port[wrong[:MOST]], blocks(trial, table))
-    if not wrong.size or None in found:
-        return NO_ROW if len(wrong) == len(ids) and {*found} == {None} else None
-    said = OTHER_ROW.format(token=wrong[0], found=found[0], said=ids[wrong[0]])
+    known = [(token, row) for token, row in zip(wrong, found, strict=False) if row is not None]
+    if not known:
+        return NO_ROW if len(wrong) == len(ids) else None
+    token, row = known[0]
+    said = OTHER_ROW.format(token=token, found=row, said=ids[token])
     return said + MORE.format(count=len(wrong) - 1) * (len(wrong) > 1)
 
 
@@ -79,7 +83,7 @@ def nearest(rows: np.ndarray, blocks: Iterator[tuple[int, np.ndarray]]) -> list[
 
 
 def directions(rows: np.ndarray) -> np.ndarray:
-    """Return rows at length 1; a row of noughts stays one."""
-    rows = rows.astype(np.float64)
-    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    """Return rows at length 1, as float32 at least; a row of noughts stays one."""
+    rows = rows.astype(np.promote_types(rows.dtype, np.float32), copy=False)
+    size = np.sqrt(np.einsum("ne,ne->n", rows, rows))[:, None]
     return rows / np.where(size == 0, 1, size)

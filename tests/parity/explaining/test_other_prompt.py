@@ -50,6 +50,12 @@ def test_names_alone_are_to_blame_where_the_length_is_right():
     assert "no tensor has the name and the shape of a tap" in refused(unknown_names(taps_of(NAME)))
 
 
+def test_logits_of_the_last_token_alone_are_of_no_other_prompt():
+    """By hand: under a name that is no tap's, as `--map` may give it one."""
+    said = refused({"foo": taps_of(NAME)["logits"][0, -1:]})
+    assert "no tensor has the name and the shape of a tap" in said
+
+
 def test_of_shapes_of_another_model_nothing_is_claimed():
     """By hand: widths of 7 are those of no tap, whatever the number of tokens."""
     taps = {f"t{number}": np.zeros((1, 20, 7), np.float32) for number in range(5)}

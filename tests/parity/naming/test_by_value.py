@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from lockstep import reference
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.by_value import recover_by_value
-from lockstep.parity.naming.first_layer import first_layer
+from lockstep.parity.naming.first_layer import FirstLayer, first_layer
 from lockstep.parity.naming.plan import aligned
 from lockstep.parity.naming.recovery import Recovery
 
@@ -301,3 +301,11 @@ def test_the_plan_says_why(port, tmp_path):
     found = aligned(Dump(tmp_path, shapes, values.__getitem__), known, None, lambda: first)
     assert [*found.names] == as_transformers(port)
     assert any("by the values that enter layer 0" in line for line in found.plan)
+
+
+@pytest.mark.parametrize(("width", "normed"), [(47, False), (48, True), (96, False)])
+def test_rows_of_another_width_come_out_of_no_norm(width, normed):
+    """By hand: rows of ones are normed by a gain of ones, if they are as wide."""
+    gain = np.ones(48, np.float32)
+    layer = FirstLayer({}, "before", "layers.0", 2, "norm", gain, None, lambda: iter(()))
+    assert layer.is_normed(np.ones((20, 1, width), np.float32)) == normed

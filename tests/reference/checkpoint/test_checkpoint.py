@@ -106,10 +106,15 @@ def test_rows_of_plain_and_packed_tensors(model: Any) -> None:
     assert packed.scales.tolist() == model.tensors["model.embed_tokens.scales"][5:9].tolist()
 
 
-def test_some_rows_in_any_order(model: Any) -> None:
-    """By law: rows 7, 0, 7 of the whole."""
+# Apart, repeated, backwards, and beside each other.
+IN_ANY_ORDER = ([7, 0, 7], [3, 4, 5, 6], [4, 5, 2, 2, 1, 0, 1, 2], [9])
+
+
+@pytest.mark.parametrize("rows", IN_ANY_ORDER, ids=str)
+def test_some_rows_in_any_order(rows: list[int], model: Any) -> None:
+    """By law: those rows of the whole."""
     model.quantize("model.embed_tokens", bits=3, group_size=32)
-    checkpoint, rows = open_checkpoint(model.save()), [7, 0, 7]
+    checkpoint = open_checkpoint(model.save())
     plain = checkpoint.tensor("lm_head.weight")
     np.testing.assert_array_equal(checkpoint.tensor_at("lm_head.weight", rows), plain[rows])
     packed = checkpoint.tensor("model.embed_tokens.weight")
@@ -119,14 +124,26 @@ def test_some_rows_in_any_order(model: Any) -> None:
     assert (found.bits, found.group_size) == (packed.bits, packed.group_size)
 
 
+def test_rows_that_follow_one_another_are_read_at_once(model: Any) -> None:
+    """By hand: all of a table is one span, in rows turned round each is its own."""
+    checkpoint, spans = open_checkpoint(model.save()), []
+    read_rows, rows = checkpoint._shards.read_rows, [*range(40)]
+    checkpoint._shards.read_rows = lambda *span: spans.append(span) or read_rows(*span)
+    found = checkpoint.tensor_at("lm_head.weight", rows)
+    assert spans == [("lm_head.weight", 0, 40)]
+    turned = checkpoint.tensor_at("lm_head.weight", rows[::-1])
+    assert len(spans) == 41 and np.asarray(turned)[::-1].tobytes() == np.asarray(found).tobytes()
+
+
+@pytest.mark.parametrize("rows", IN_ANY_ORDER, ids=str)
 @pytest.mark.parametrize("name", ["qwen3_tied.gguf", "qwen3_mixed.gguf", "gpt2_turned.gguf"])
-def test_some_rows_of_a_gguf_file(name: str) -> None:
+def test_some_rows_of_a_gguf_file(name: str, rows: list[int]) -> None:
     """By law: blocks or numbers, they are those rows of the whole."""
     checkpoint = open_checkpoint(Path(__file__).parents[2] / "witnesses" / "gguf" / name)
     table = checkpoint.names[0]
-    whole, found = checkpoint.tensor(table), checkpoint.tensor_at(table, [5, 0])
+    whole, found = checkpoint.tensor(table), checkpoint.tensor_at(table, rows)
     parts = (found.blocks, whole.blocks) if hasattr(whole, "blocks") else (found, whole)
-    np.testing.assert_array_equal(parts[0], parts[1][[5, 0]])
+    np.testing.assert_array_equal(parts[0], parts[1][rows])
 
 
 def test_stored_by_hand(model: Any) -> None:

@@ -104,6 +104,20 @@ WRONG = {
 }  # fmt: skip
 
 
+def test_one_number_whose_square_is_none():
+    """By hand: float64 holds 1e200, but not its power."""
+    rows = port(NAME)["model.embed_tokens"].astype(np.float64)
+    rows[0, 5] = 1e200
+    (found,) = explained(NAME, {"model.embed_tokens": rows}, ()).unexplained
+    assert found.shape == "confined to 1 of 20 tokens: 5"
+
+
+def test_a_port_of_small_numbers_is_no_gain_of_nearly_nought():
+    """By hand: all of such an error is what the right values have; no factor gives the port's."""
+    wrong = np.random.default_rng(4).standard_normal(RIGHT.shape) / 20
+    assert "gain" not in said(wrong)
+
+
 @pytest.mark.parametrize("shape", WRONG)
 def test_a_diagnosis_says_the_shape_of_what_it_cannot_name(shape):
     taps = port(NAME)

@@ -41,6 +41,19 @@ def test_rows_of_another_checkpoint_are_told(name):
     assert said == "like no row of its table: is it of this checkpoint?"
 
 
+def test_ids_are_named_though_a_row_beside_is_none(name="models/untied_float32"):
+    """By hand: token 0 is noise, tokens 3 and 4 changed places."""
+
+    def change(rows):
+        rows = swapped(rows)
+        rows[:, 0] = np.random.default_rng(5).standard_normal(rows.shape[-1])
+        return rows
+
+    ids = prompt(model_of(name))[0].tolist()
+    expected = f"token 3 has that of {ids[4]}, but should have {ids[3]}'s; 2 more differ"
+    assert said_of(name, change) == f"other rows of its table: {expected}"
+
+
 def test_right_rows_at_another_scale_are_no_other_rows():
     said = said_of("models/untied_float32", lambda rows: 3 * rows)
     assert said == "gain: 3 times the right value"
