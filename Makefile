@@ -49,7 +49,7 @@ lint: $(TOOLS) ## ruff and pyright
 test: lint ## lint, then the tests that need no peer, a sample of the long ones (under ten minutes)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-test-all: lint ## the same with every case of the long ones (under forty minutes)
+test-all: lint ## the same with every case of the long ones
 	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines (under forty minutes)

@@ -1,13 +1,14 @@
 """Of long proofs a run does the hardest and draws some others; `make test-all` does them all.
 
 What is not drawn is not collected: it counts neither as skipped nor as deselected. Whoever names
-tests, by `::` or by `-k`, gets every case of them.
+tests, by `::`, by `-k` or by `--lf`, gets every case of them.
 """
 
 import os
 import random
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -52,16 +53,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how the same are drawn again."""
+    """Say how the same are drawn again: cases of long tests, and what peers are given."""
     config = terminalreporter.config
-    if not is_every_case_asked(config):
-        seed = config.stash[SEED]
-        terminalreporter.write_line(f"LOCKSTEP_SEED={seed} draws these cases of long tests again")
+    reports = chain.from_iterable(terminalreporter.stats.values())
+    words = {word for report in reports for word in getattr(report, "keywords", ())}
+    if "peers" in words or ("sampled" in words and not is_every_case_asked(config)):
+        terminalreporter.write_line(f"LOCKSTEP_SEED={config.stash[SEED]} draws the same again")
 
 
 def is_every_case_asked(config: pytest.Config) -> bool:
-    named = config.option.keyword or any("::" in argument for argument in config.args)
-    return bool(named or os.environ.get("LOCKSTEP_EVERY_CASE"))
+    options = config.option  # of which the second is a plugin's, which need not be there
+    named = options.keyword or any("::" in argument for argument in config.args)
+    again = getattr(options, "lf", False)  # what failed may be drawn by that seed alone
+    return bool(named or again or os.environ.get("LOCKSTEP_EVERY_CASE"))
 
 
 def drawn(cases: list[Any], count: int, *hardest: str, seed: int) -> set[Any]:
@@ -69,9 +73,23 @@ def drawn(cases: list[Any], count: int, *hardest: str, seed: int) -> set[Any]:
     names = {case: {case.name, case.name.partition("[")[2].removesuffix("]")} for case in cases}
     kept = [case for case in cases if names[case] & set(hardest)]
     missing = set(hardest).difference(*names.values())
-    if missing or not len(kept) <= count < len(cases):
+    if missing or not max(1, len(kept)) <= count < len(cases):
         found = f"{len(cases)} cases, without {sorted(missing)}" if missing else len(cases)
-        raise pytest.UsageError(f"{cases[0].nodeid}: sampled{(count, *hardest)} of {found}")
+        raise ValueError(f"{cases[0].nodeid}: sampled{(count, *hardest)} of {found}")
     others = [case for case in cases if case not in kept]
-    generator = random.Random(f"{seed} {cases[0].nodeid}")
-    return {*kept, *generator.sample(others, count - len(kept))}
+    random.Random(f"{seed} {cases[0].nodeid}").shuffle(others)
+    return {*kept, *tests_in_turn(kept, others)[: count - len(kept)]}
+
+
+def tests_in_turn(kept: list[Any], others: list[Any]) -> list[Any]:
+    """Return cases so that each test has one, before one that has some has another."""
+    times = Counter(law_of(case) for case in kept)
+    turns = dict[Any, int]()
+    for case in others:
+        turns[case] = times[law_of(case)]
+        times[law_of(case)] += 1
+    return sorted(others, key=turns.__getitem__)
+
+
+def law_of(case: Any) -> str:
+    return case.name.partition("[")[0]

@@ -31,7 +31,7 @@ def limits(work: Work, kept: int, buffers: Sequence[np.ndarray], tokens: int) ->
     and again for a while, of which the quickest counts. A token reads `kept` bytes of the cache."""
     read, made = read_rate(buffers), product_rate(work, min(tokens, MOST_TOKENS))
     seconds = work.operations(tokens) / made
-    each = work.bytes_per_token + kept
+    each = work.weight_bytes + kept
     return Limits(read, each, made, read / each, tokens / seconds)
 
 

@@ -23,11 +23,11 @@ OUTPUTS = ("self_attn.o_proj.weight", "attn.c_proj.weight")  # as wide as all he
 
 @dataclass(frozen=True)
 class Work:
-    """`bytes_per_token` are those of weights. `matrices` maps (rows, columns) to how many such a
-    token passes through. The head is apart: of a prompt it sees the last token alone. `heads` are
+    """A token reads `weight_bytes`. `matrices` maps (rows, columns) to how many such a token
+    passes through. The head is apart: of a prompt it sees the last token alone. `heads` are
     the widths of attention, by layer."""
 
-    bytes_per_token: float
+    weight_bytes: float
     matrices: dict[tuple[int, int], float]
     head: tuple[int, int]
     heads: tuple[int, ...]

@@ -11,7 +11,7 @@ import pytest
 from tests.sampled import drawn
 
 ROOT = Path(__file__).parents[2]
-TWO = """
+FILE = """
 import pytest
 from tests.sampled import sampled
 long = sampled(2, "test_b")
@@ -27,29 +27,61 @@ def test_d(): pass
 """
 
 
-def passed(folder, *options, **variables):
-    (folder / "test_it.py").write_text(TWO)
+def ran(folder, *options, file=FILE, **variables):
+    """Run pytest as a person does who has set none of these variables."""
+    (folder / "test_it.py").write_text(file)
     command = ["-m", "pytest", "-p", "tests.sampled", "-p", "tests.no_skips", "-v"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "LOCKSTEP_NO_SKIPS": "1"} | variables
-    run = subprocess.run([sys.executable, *command, *options], cwd=folder, env=environment,
-                         capture_output=True, text=True)  # fmt: skip
+    unset = {"LOCKSTEP_EVERY_CASE": "", "LOCKSTEP_SEED": "", "LOCKSTEP_NO_SKIPS": ""}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | unset | variables
+    return subprocess.run([sys.executable, *command, *options], cwd=folder, env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+
+
+def passed(folder, *options, **variables):
+    run = ran(folder, *options, **variables)
     assert run.returncode == 0, run.stdout + run.stderr
-    return [line.split("::")[1].split()[0] for line in run.stdout.splitlines() if " PASSED" in line]
+    lines = [line for line in run.stdout.splitlines() if " PASSED" in line]
+    return sorted(line.split("::")[1].split()[0] for line in lines)
 
 
-def test_the_hardest_are_run_and_others_by_the_seed(tmp_path):
-    some = passed(tmp_path, LOCKSTEP_SEED="1")
-    assert len(some) == 6 and {"test_a[7]", "test_b", "test_d"} < set(some)
-    assert some == passed(tmp_path, LOCKSTEP_SEED="1")
-    assert some != passed(tmp_path, LOCKSTEP_SEED="2")
+@pytest.mark.parametrize("options", [[], ["-n", "2"]])
+def test_the_hardest_are_run_and_others_by_the_seed(tmp_path, options):
+    first, again, other = (
+        passed(tmp_path, *options, LOCKSTEP_NO_SKIPS="1", LOCKSTEP_SEED=seed) for seed in "112"
+    )
+    assert len(first) == 6 and {"test_a[7]", "test_b", "test_d"} < set(first)
+    assert first == again != other
 
 
 @pytest.mark.parametrize(
     ("options", "variables", "count"),
-    [([], {"LOCKSTEP_EVERY_CASE": "1"}, 15), (["test_it.py::test_a"], {}, 9)],
+    [
+        ([], {"LOCKSTEP_EVERY_CASE": "1"}, 15),
+        (["test_it.py::test_a"], {}, 9),
+        (["-k", "test_c"], {}, 4),
+    ],
 )
 def test_every_case_is_run_if_asked(tmp_path, options, variables, count):
     assert len(passed(tmp_path, *options, **variables)) == count
+
+
+def test_what_failed_is_found_again_by_lf(tmp_path):
+    fails = FILE.replace("test_c(one): pass", "test_c(one): assert 0")
+    assert ran(tmp_path, file=fails, LOCKSTEP_SEED="1").returncode == 1
+    again = ran(tmp_path, "--lf", file=fails, LOCKSTEP_SEED="2")
+    assert again.stdout.count("::test_c") == 2 and "= 1 failed in" in again.stdout
+
+
+def test_the_seed_is_told_where_cases_were_drawn(tmp_path):
+    assert "LOCKSTEP_SEED=5 draws the same again" in ran(tmp_path, LOCKSTEP_SEED="5").stdout
+    assert "LOCKSTEP_SEED" not in ran(tmp_path, LOCKSTEP_EVERY_CASE="1").stdout
+    assert "LOCKSTEP_SEED" not in ran(tmp_path, file="def test_d(): pass").stdout
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2"]])
+def test_a_mark_that_fits_no_cases_is_told(tmp_path, options):
+    run = ran(tmp_path, *options, file=FILE.replace("sampled(3,", "sampled(10,"))
+    assert run.returncode and "test_a[0]: sampled(10, '7') of 9" in run.stdout + run.stderr
 
 
 class Case(NamedTuple):
@@ -57,8 +89,8 @@ class Case(NamedTuple):
     nodeid: str
 
 
-def cases(count):
-    names = [f"test_a[{one}]" for one in range(count)]
+def cases(count, test="test_a"):
+    names = [f"{test}[{one}]" for one in range(count)]
     return [Case(name, name) for name in names]
 
 
@@ -67,7 +99,14 @@ def test_every_case_is_drawn_by_some_seed():
     assert names == {one.nodeid for one in cases(4)}
 
 
-@pytest.mark.parametrize("asked", [(2, "gone"), (1, "1", "2"), (3,), (2, "test_b[1]")])
+def test_of_several_tests_each_has_a_case_before_one_has_two():
+    files = [*cases(20), *cases(3, "test_b"), *cases(1, "test_c")]
+    for seed in range(9):
+        found = [one.name[:6] for one in drawn(files, 4, "test_a[3]", seed=seed)]
+        assert {"test_a", "test_b", "test_c"} == set(found) and found.count("test_c") == 1
+
+
+@pytest.mark.parametrize("asked", [(2, "gone"), (1, "1", "2"), (3,), (0,), (2, "test_b[1]")])
 def test_a_mark_that_fits_no_cases_is_refused(asked):
-    with pytest.raises(pytest.UsageError, match=r"test_a\[0\]: sampled\("):
+    with pytest.raises(ValueError, match=r"test_a\[0\]: sampled\("):
         drawn(cases(3), *asked, seed=1)

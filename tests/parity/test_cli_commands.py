@@ -14,7 +14,7 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2, "test_the_demo_ends_well")  # of the proofs below that take seconds each
 
 COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps",
               "command", "left", "right"]  # fmt: skip

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from tests.processes import heard
 from tests.sampled import sampled
 
-long = sampled(3)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 MAIN = "import sys; from lockstep.parity.cli import main; sys.exit(main())"
 LOCKSTEP = [sys.executable, "-c", MAIN]
@@ -115,7 +115,6 @@ def until(condition) -> None:
 SIGNALS = [(signal.SIGINT, 130, b"lockstep: interrupted\n"), (signal.SIGTERM, 143, b"")]
 
 
-@long
 @pytest.mark.parametrize(("kind", "code", "line"), [*SIGNALS, (signal.SIGHUP, 129, b"")])
 def test_a_signal_ends_a_trace_without_a_trace_of_it(tmp_path, demo, kind, code, line):
     target = tmp_path / "t"
@@ -131,7 +130,6 @@ def test_a_signal_ends_a_trace_without_a_trace_of_it(tmp_path, demo, kind, code,
     assert target.read_bytes() == b""
 
 
-@long
 def test_a_kill_leaves_what_was_there_and_the_next_run_works(tmp_path, demo):
     target = tmp_path / "t"
     run("trace", demo, "--tokens", "1,2", "-o", target)

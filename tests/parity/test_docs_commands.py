@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampled import sampled
-
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/command-line.md", "docs/parity/check.md", "docs/parity/diff.md",
          "docs/parity/explain.md", "docs/parity/reports.md", "docs/faults.md",
@@ -50,7 +48,6 @@ def bare(printed: str) -> list[str]:
             for line in kept]  # fmt: skip
 
 
-@sampled(4, "docs/command-line.md")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_do_as_it_says(page, lockstep, request, tmp_path, monkeypatch):
     for folder in ("parity", "tests"):

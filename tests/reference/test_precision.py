@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lockstep.reference.precision import NAMES, accumulator, dtype_named, rounded
 from tests.draws import wild
 from tests.rounding import FORMATS, nearest
-from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 BFLOAT16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
@@ -63,7 +62,6 @@ def test_every_boundary_is_a_tie_to_even(dtype):
             assert_close(rounded(signed, dtype), signed, kind="exact", each=True)
 
 
-@sampled(1)
 @pytest.mark.parametrize("dtype", HALVES)
 @settings(max_examples=200)
 @given(x=wild())

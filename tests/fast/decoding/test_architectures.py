@@ -129,7 +129,6 @@ def test_greedy_texts_are_those_of_transformers(name, side, folder_of):
         assert text == expected["unequal_greedy"][row].tolist()
 
 
-@sampled(12, "qwen3_moe-cpu-tencent", "wedlm, as 8B-cpu-mlx-port")
 @pytest.mark.parametrize("way", VARIANTS)
 @BACKENDS
 @ROWS

@@ -96,7 +96,6 @@ def test_how_many_are_in_flight_changes_nothing(slots):
     assert together(model, chosen, slots=slots) == alone(model, chosen)
 
 
-@sampled(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_mistake_of_the_masks_would_be_seen(side, monkeypatch):
     """Rows that see the padding behind them, and so what others left there, write other texts."""

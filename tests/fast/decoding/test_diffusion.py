@@ -83,7 +83,6 @@ def test_every_backend_writes_what_the_loop_writes(folder, way, penalty, sampled
         assert [list(step.positions) for step in steps] == runs
 
 
-@sampled(1)
 def test_the_settings_matter(folder):
     """Else the test above would hold without them."""
     model = reference.load(folder)

@@ -52,7 +52,7 @@ def test_one_query_over_a_cache(held, room, small, monkeypatch):
 
 
 def test_heads_that_share_keys_have_the_same_bits_on_one_core_and_on_several(monkeypatch):
-    """By law: how many heads a core takes one after another changes none of them."""
+    """By law: how many heads a core takes together changes none of them."""
     monkeypatch.setattr(kernel, "SMALL", 2**62)
     queries, keys, values = drawn(40)
     mask = causal_mask(np.full((2, 1), 39), np.tile(np.arange(40), (2, 1)), window=None)

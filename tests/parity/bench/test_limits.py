@@ -23,7 +23,7 @@ def test_a_tied_table_is_read_once_and_is_the_head(tied):
     """By law: every weight is read for a token, and the table is the head's."""
     work, model = counted(tied)
     stored = model.checkpoint.stored
-    assert work.bytes_per_token == sum(weight.nbytes for weight in model.weights.values())
+    assert work.weight_bytes == sum(weight.nbytes for weight in model.weights.values())
     assert work.head == stored("model.embed_tokens.weight").shape
     assert len(work.heads) == model.config.num_hidden_layers
 
@@ -31,7 +31,7 @@ def test_a_tied_table_is_read_once_and_is_the_head(tied):
 def test_a_table_beside_a_head_is_not_read(plain):
     work, model = counted(plain)
     table = model.weights["model.embed_tokens.weight"].nbytes
-    assert work.bytes_per_token == sum(one.nbytes for one in model.weights.values()) - table
+    assert work.weight_bytes == sum(one.nbytes for one in model.weights.values()) - table
 
 
 def test_packed_weights_count_as_they_are_packed():
@@ -41,7 +41,7 @@ def test_packed_weights_count_as_they_are_packed():
     assert weight.packed.nbytes == 96 * 64 // 2
     assert weight.scales.nbytes + weight.biases.nbytes == 96 * 2 * 2
     read = {name: one for name, one in model.weights.items() if "embed_tokens" not in name}
-    assert work.bytes_per_token == sum(one.nbytes for one in buffers(read))
+    assert work.weight_bytes == sum(one.nbytes for one in buffers(read))
 
 
 def test_experts_count_as_often_as_they_are_chosen():
@@ -52,7 +52,7 @@ def test_experts_count_as_often_as_they_are_chosen():
             part = config.num_experts_per_tok / config.num_experts if ".experts." in name else 1
             every += part * sum(one.nbytes for one in buffers({name: weight}))
     assert config.num_experts_per_tok < config.num_experts
-    assert work.bytes_per_token == pytest.approx(every)
+    assert work.weight_bytes == pytest.approx(every)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])

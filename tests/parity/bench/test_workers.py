@@ -9,9 +9,6 @@ from lockstep.parity.bench.workers import Worker, Workers
 from lockstep.reference import load
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
-from tests.sampled import sampled
-
-long = sampled(1)  # of the proofs below that take seconds each
 
 CPU, PROMPT = Choice("cpu", None), [5, 9, 2, 40]
 
@@ -23,7 +20,6 @@ def worker():
     found.close()
 
 
-@long
 def test_a_round_in_another_process(worker, tied):
     """By law: the tokens of one long pass; a process that has NumPy takes more than 10 MB."""
     worker.load(open_checkpoint(tied), [])
@@ -40,7 +36,6 @@ def test_a_round_in_another_process(worker, tied):
     assert behind - limits["bytes_per_token"] == 5 * 4 * numbers  # keys and values of five tokens
 
 
-@long
 def test_memory_is_of_one_process_alone(worker, tied):
     """By law: what this process has taken does not count for that one."""
     ours = bytearray(400_000_000)

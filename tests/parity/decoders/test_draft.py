@@ -11,7 +11,6 @@ from lockstep.parity.generating.generation import Generation
 from lockstep.parity.generating.uniforms import seeded
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.parity.conftest import DEMO
-from tests.sampled import sampled
 
 SIDES = {
     "reference": reference.load,
@@ -60,7 +59,6 @@ def fed_by(draft) -> list[int]:
     return fed
 
 
-@sampled(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_draft_keeps_what_it_has_read_between_texts(side):
     """By law: the same text, tokens and counts as with a draft that begins anew; less is read."""

@@ -41,7 +41,6 @@ def test_codes_that_are_made_at_once_leave_the_text_the_plain_one(make, kind):
     assert found[False]["decoder"]["accepted"] > 3
 
 
-@sampled(3, "turbo3")
 @pytest.mark.parametrize("kind", [*TURBO_BITS, *ROTATING])
 def test_other_caches_are_refused_wherever_they_come_from(lockstep, tmp_path, kind):
     """By hand: by the option before a model loads, from a file, and from Python."""

@@ -18,7 +18,6 @@ from lockstep.parity.replaying.taps import taps_of
 from lockstep.parity.writers.lockstep_dump import TraceWriter
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
-from tests.sampled import sampled
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 WITNESS = Path(__file__).parents[2] / "witnesses/llama/mistral_window"
@@ -41,7 +40,6 @@ def folder(request):
     return request.getfixturevalue(request.param)
 
 
-@sampled(3, "plain-cpu-bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_logits_have_the_same_bits_with_and_without_a_trace(tmp_path, folder, backend, dtype):
     model, path = load(folder, backend, dtype), tmp_path / "t"
@@ -183,7 +181,6 @@ def test_caches_are_written_where_a_glob_names_them(lockstep, tmp_path):
     assert said.code == 0 and not [one for one in open_dump(paths[0]).shapes if "cached" in one]
 
 
-@sampled(4, "packed-cpu-all")
 @pytest.mark.parametrize(
     "globs", [None, ["*.mlp.up*", "logits"], ["*.cached_*"]], ids=["all", "some", "caches"]
 )

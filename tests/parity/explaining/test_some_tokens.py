@@ -139,7 +139,6 @@ def test_with_the_caches_attention_is_judged_behind_what_is_wrong(dense, tmp_pat
     assert [one.tap for one in without.unexplained] == [path.format(0)]
 
 
-@sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_are_judged_with_the_tokens_before_them(dense, tmp_path, dtype):
     port = fast.load(dense, backend="cpu", dtype=dtype)

@@ -13,9 +13,6 @@ from lockstep.parity.laws.run import laws
 from lockstep.parity.noise import namespace
 from lockstep.parity.progress import Progress
 from lockstep.reference import load, ops
-from tests.sampled import sampled
-
-long = sampled(1)  # of the proofs below that take seconds each
 
 VOCABULARY = 120
 FINITE, WIDTH, REPEAT = "finite logits", "vocabulary width", "the same tokens twice"
@@ -234,7 +231,6 @@ def script(tmp_path):
     return write
 
 
-@long
 def test_a_command_that_keeps_them(lockstep, script):
     """By hand: a sum over the tokens so far is causal."""
     said = lockstep("laws", script(), "--vocab", 50, "--length", 5)
@@ -242,7 +238,6 @@ def test_a_command_that_keeps_them(lockstep, script):
     assert "8 laws: 5 PASS, 0 BROKEN, 3 NOT TRIED" in said.out
 
 
-@long
 def test_a_command_that_sees_the_future(lockstep, script):
     """By hand: a sum over all tokens is not."""
     said = lockstep("laws", script("[-1:].repeat(len(tokens), 0)"), "--length", 5)
@@ -250,7 +245,6 @@ def test_a_command_that_sees_the_future(lockstep, script):
     assert "later tokens do not matter: broken, which points to" in said.out
 
 
-@long
 def test_a_command_may_write_safetensors(lockstep, tmp_path):
     """By witness: the bytes are those of the safetensors package."""
     path = tmp_path / "port.py"

@@ -9,9 +9,6 @@ import pytest
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.parallel.rank_files import open_ranks
 from lockstep.reference.checkpoint.errors import InputError
-from tests.sampled import sampled
-
-long = sampled(1)  # of the proofs below that take seconds each
 
 IDS = "3,1,4,1,5"
 
@@ -27,7 +24,6 @@ def traced(lockstep, plain, tmp_path):
     return where
 
 
-@long
 def test_ranks_write_what_is_then_explained_and_compared(traced, lockstep, plain, tmp_path):
     dumps = open_ranks(str(traced), 2)
     assert [dump.about["rank"] for dump in dumps] == ["0", "1"]
@@ -44,7 +40,6 @@ def test_ranks_write_what_is_then_explained_and_compared(traced, lockstep, plain
         assert f"{q} of rank 1" in [tap["name"] for tap in json.loads(target.read_text())["taps"]]
 
 
-@long
 def test_ranks_of_fast_write_theirs(lockstep, plain, tmp_path):
     """The ranks are processes of their own, of which the first one speaks."""
     where = tmp_path / "{rank}" / "mlx.safetensors"

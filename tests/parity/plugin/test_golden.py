@@ -130,7 +130,6 @@ TABLE = [(everywhere, 0.5, 2), (a_factor, 0.5, 2), (in_one_token, 1, 8), (in_one
          (in_one_number, 32, 64)]  # fmt: skip
 
 
-@sampled(2, "in_one_feature-4-48")
 @pytest.mark.parametrize(("change", "passes", "noticed"), TABLE)
 def test_what_is_noticed_is_as_the_page_says(change, passes, noticed):
     """By law: in none of 100 draws up to the one size, in all from the other."""

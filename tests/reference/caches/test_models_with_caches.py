@@ -21,7 +21,6 @@ from lockstep.reference.stores.kinds import (
     kept_whole,
 )
 from tests.parity.conftest import DEMO, MODELS
-from tests.sampled import sampled
 
 WITNESSES = MODELS.parent
 FOLDERS = {
@@ -66,7 +65,6 @@ def cache_of(model, kind):
     return model.make_cache(kind, **told.get(kind, {}))
 
 
-@sampled(2, "qwen3 packed-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_chunks_through_a_cache_give_what_the_whole_text_gives(side, name):

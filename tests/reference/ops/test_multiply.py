@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 
 from tests.draws import cast, wild
-from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 EDGES = [  # x, y, x * y
@@ -15,7 +14,6 @@ EDGES = [  # x, y, x * y
 ]
 
 
-@sampled(2, "cpu-bfloat16")
 @settings(max_examples=40)
 @given(x=wild(), y=wild())
 def test_rounds_the_exact_product_once(precision, x, y):

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 
 from tests.draws import cast, normal, seeds, wild
-from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 
@@ -19,7 +18,6 @@ def test_follows_its_formula(precision, seed):
     assert_close(backend.swiglu(gate, up), exact, kind=kind, backend=backend)
 
 
-@sampled(2, "cpu-bfloat16")
 @settings(max_examples=30)
 @given(gate=wild(), up=wild())
 def test_is_its_two_parts(precision, gate, up):

@@ -213,7 +213,6 @@ def test_a_cache_of_integers_is_told_by_its_dtype(dtype):
     assert found.unexplained[0].shape == said
 
 
-@sampled(3, "kv-axes-mixed: None")
 @pytest.mark.parametrize("bug", BUGS)
 def test_only_bugs_that_are_looked_for_are_named(bug):
     dump = traced(FULL, [12, 1, 1, 1], BUGS[bug])
