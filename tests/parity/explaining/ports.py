@@ -43,7 +43,7 @@ def graph_of(name: str, length: int = 20) -> Graph:
 
 
 def is_of(level: str, tap: str) -> bool:
-    """Say whether a port dumps a tap: all, the outputs of modules or layers, or the logits alone."""
+    """Say whether a port dumps a tap: all, outputs of modules or layers, or the logits alone."""
     if level == "taps":
         return True
     if level == "modules":

@@ -1,4 +1,4 @@
-"""A port may dump what attention gives by heads, before it merges them: then the merge is judged."""
+"""A port may dump what attention gives by heads, before it merges them: the merge is judged."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ MERGED = "head-merge-without-transpose"
 
 
 def by_heads(bugs, *, batch):
-    """Return a port's dump with (B, H, L, D) for its context, or (H, L, D), by the law of the merge:
-    heads and tokens are exchanged before it, or as a bug has it, they are not."""
+    """Return a port's dump with (B, H, L, D) for its context, or (H, L, D), by the law of the
+    merge: heads and tokens are exchanged before it, or as a bug has it, they are not."""
     taps, graph = port(NAME, bugs, level="taps"), graph_of(NAME)
     for tap, value in taps.items():
         if tap.endswith(".context"):
