@@ -22,6 +22,7 @@ from lockstep.parity.dumps.fed import steps_in, told_apart
 from lockstep.parity.explaining.caches.taps import with_caches
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
+from lockstep.parity.explaining.unmerged import with_unmerged
 from lockstep.parity.graph import Graph, record
 from lockstep.parity.naming.align import MOVES, Alignment, Shape, move_between
 from lockstep.parity.naming.first_layer import first_layer
@@ -68,7 +69,10 @@ def read_passes(
     graph = graph_of(model, fed, None if fed.pads is None else positions_of(fed.pads))
     first = partial(first_layer, model, fed.tokens[:, : fed.lengths[0]])
     values = first if fed.pads is None else None
-    sides = joined(aligned(dump, shapes_in_prompt(graph, fed), names, values), graph, fed)
+    wanted = shapes_in_prompt(graph, fed)
+    found = aligned(dump, wanted, names, values)
+    graph = with_unmerged(graph, found, wanted)
+    sides = joined(found, graph, fed)
     return with_caches(graph, sides.caches), sides
 
 

@@ -43,7 +43,9 @@ def graph_of(name: str, length: int = 20) -> Graph:
 
 
 def is_of(level: str, tap: str) -> bool:
-    """Say whether a port dumps a tap: the outputs of modules, of layers, or the logits alone."""
+    """Say whether a port dumps a tap: all, outputs of modules or layers, or the logits alone."""
+    if level == "taps":
+        return True
     if level == "modules":
         return tap.rpartition(".")[2] not in INNER
     if level == "layers":
