@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from lockstep.reference.checkpoint.sources import Source
 from lockstep.reference.checkpoint.spans import Spans
 from lockstep.reference.checkpoint.stack import Stack
 from lockstep.reference.checkpoint.unread import Unread
+from lockstep.reference.consecutive import runs
 
 LAYER = re.compile(r"\.layers\.\d+\.")
 
@@ -167,8 +167,8 @@ class Checkpoint:
             read, read_rows = self._reader(kind), self._row_reader(kind)
             if stored.source.transposed:  # its rows do not lie together
                 return stored.source.whole(read)[list(rows)]
-            spans = [stored.source.rows(read, read_rows, span) for span in spans_of(rows)]
-            return joined(spans)
+            spans = (slice(*run) for run in runs(rows))
+            return joined([stored.source.rows(read, read_rows, span) for span in spans])
 
         return _made(stored, part)
 
@@ -269,12 +269,6 @@ def joined(parts: list[Any]) -> Any:
     if isinstance(parts[0], BlockTensor):
         return replace(parts[0], blocks=np.concatenate([one.blocks for one in parts]))
     return np.concatenate(parts)
-
-
-def spans_of(rows: Sequence[int]) -> list[slice]:
-    """Return rows as spans of those that follow one another: [4, 5, 2, 2] -> 4:6, 2:3, 2:3."""
-    ends = [at for at in range(1, len(rows)) if rows[at] != rows[at - 1] + 1]
-    return [slice(rows[a], rows[b - 1] + 1) for a, b in pairwise([0, *ends, len(rows)])]
 
 
 def _named(name: str, kind: str | None) -> str:

@@ -1,11 +1,11 @@
 """A store whose slots are used again: what a layer can no longer see makes room for new tokens."""
 
 from copy import copy
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 
+from lockstep.reference.consecutive import runs
 from lockstep.reference.stores.growing import roomy
 from lockstep.reference.stores.ring import Move
 from lockstep.reference.stores.store import Array, Zeros, check_dtype, check_shape
@@ -77,9 +77,3 @@ class Rotating:
         """Take the slots of another store."""
         for array in arrays:
             self.place(ops, array, Move(0, array.shape[2]))
-
-
-def runs(slots: np.ndarray) -> list[tuple[int, int]]:
-    """Cut numbers into runs that rise by one: [(first, one past the last), ...]."""
-    edges = [0, *(np.flatnonzero(np.diff(slots) != 1) + 1).tolist(), len(slots)]
-    return [(int(slots[a]), int(slots[b - 1]) + 1) for a, b in pairwise(edges) if b > a]
