@@ -100,7 +100,7 @@ def positions(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | N
     if len(wrong) <= max(len(power) // 8, 1):
         return f"confined to {len(wrong)} of {len(power)} tokens: {listed(wrong.tolist())}"
     if first > 0:
-        return f"beyond a length: {before}, {len(wrong)} of the {after} after are not"
+        return f"from token {first} on: {len(wrong)} of {after} are wrong"
     late = np.sum(power[len(power) // 2 :]) / np.sum(power)
     return "grows with the position" if late > MOST else None
 

@@ -63,7 +63,7 @@ def test_only_beyond_a_length(first):
     [
         ([0], "confined to 1 of 8 tokens: 0"),
         ([3], "confined to 1 of 8 tokens: 3"),
-        ([2, 5, 6], "beyond a length: the first 2 tokens are right, 3 of the 6 after are not"),
+        ([2, 5, 6], "from token 2 on: 3 of 6 are wrong"),
     ],
 )
 def test_some_tokens_alone(tokens, expected):
