@@ -11,6 +11,8 @@ import pytest
 from tests.sampled import drawn
 
 ROOT = Path(__file__).parents[2]
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # loading the others takes most of a short run
+PROCESSES = ("-p", "xdist.plugin")
 FILE = """
 import pytest
 from tests.sampled import sampled
@@ -30,9 +32,9 @@ def test_d(): pass
 def ran(folder, *options, file=FILE, **variables):
     """Run pytest as a person does who has set none of these variables."""
     (folder / "test_it.py").write_text(file)
-    command = ["-m", "pytest", "-p", "tests.sampled", "-p", "tests.no_skips", "-v"]
+    command = ["-m", "pytest", "-p", "tests.sampled", "-p", "tests.no_skips", "-v", *PROCESSES]
     unset = {"LOCKSTEP_EVERY_CASE": "", "LOCKSTEP_SEED": "", "LOCKSTEP_NO_SKIPS": ""}
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | unset | variables
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | ALONE | unset | variables
     return subprocess.run([sys.executable, *command, *options], cwd=folder, env=environment,
                           capture_output=True, text=True)  # fmt: skip
 

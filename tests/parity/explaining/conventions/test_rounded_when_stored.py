@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.parity.explaining.conventions.rounded_when_stored import STORED, finer
 from tests.parity.explaining.ports import explained, ids, model_of, port, prompt
+from tests.sampled import sampled
 
 NAME = "models/untied_float32"
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -22,6 +23,7 @@ def stored(taps, half):
     return {tap: np.asarray(value).astype(HALVES[half]) for tap, value in taps.items()}
 
 
+@sampled(3, "gemma4/effective-bfloat16")
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", [NAME, "gpt2/variant", "llama/mistral_window", "gemma4/effective"])
 def test_a_float32_run_that_was_rounded_when_stored_is_clean(name, half):
@@ -37,6 +39,7 @@ def test_modules_alone_say_so_too_where_a_layer_scales_its_sum(half):
     assert found.verdict == "clean"
 
 
+@sampled(2)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("bug", ["attn-scale-missing", "rope-sign-flipped"])
 def test_its_bugs_are_named_all_the_same(bug, half):
@@ -44,6 +47,7 @@ def test_its_bugs_are_named_all_the_same(bug, half):
     assert ids(found) == {bug} and not found.unexplained
 
 
+@sampled(2)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("tap", ["model.layers.1.self_attn.probs", "model.layers.0.mlp.up_proj"])
 def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap, half):
