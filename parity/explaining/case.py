@@ -28,6 +28,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
+from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
 from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
@@ -300,12 +301,13 @@ class Case:
         """Return every hypothesis that touches a piece, wherever it may act there."""
         if piece.target not in self.atoms:
             early, calls = shown_by_first_token(self.trial, piece), self.calls(piece)
-            self.atoms[piece.target] = [
+            atoms = (
                 atom
                 for one in self.hypotheses
                 for atom in atoms_in(one, piece.calls if one.whole else calls, early, self.graph)
                 if not (one.whole and self.beside(atom))
-            ]
+            )
+            self.atoms[piece.target] = [*but_rounded_anyway(atoms, piece, self.trial)]
         return self.atoms[piece.target]
 
     def forget(self, given_up: Collection[Hypothesis]) -> None:
