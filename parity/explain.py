@@ -21,6 +21,7 @@ from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
 from lockstep.parity.explaining.other_model import other_model, other_table
+from lockstep.parity.explaining.other_weights import other_weights
 from lockstep.parity.explaining.room import seem_moved, with_room
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.steps.steps import Joined, read_passes
@@ -55,8 +56,8 @@ def explain(
     `chat`), which those are judged by. `dtype` is what the port computed in where its values do not
     show it, `names` a map file for names of its own. `config` and `weights` are files of the port;
     they are compared before any activation is. `faults` are the bugs to think of, if not the whole
-    catalogue. `doubt` is called before the search if the dump seems to be of another checkpoint, or
-    is stored in coarser numbers than it is judged in.
+    catalogue. `doubt` is called if the dump seems to be of another checkpoint, or of other weights,
+    or is stored in coarser numbers than it is judged in.
     Raises: InputError if a file is bad, the prompt unknown, or nothing in it can be compared.
     """
     began = time.perf_counter()
@@ -126,8 +127,12 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype)
     for line in [] if wide else mixed or other_table(case):
         asked.doubt(line)
-    diagnose(roomy(case, asked), result, asked.progress)
-    conclude(asked, [*sides.plan, *found_out, *mixed], result)
+    case = roomy(case, asked)
+    diagnose(case, result, asked.progress)
+    strange = other_weights(case)
+    for line in [] if mixed else strange:  # which is a reason of its own
+        asked.doubt(line)
+    conclude(asked, [*sides.plan, *found_out, *mixed, *strange], result)
 
 
 def roomy(case: Case, asked: Asked) -> Case:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -14,6 +15,7 @@ from lockstep.parity.explaining.deciding.contradiction import Beside, contradict
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
 from lockstep.parity.explaining.dumped import Dumped
 from lockstep.parity.explaining.other_prompt import nothing_compared
+from lockstep.parity.explaining.other_weights import has_weights, most, shown_alone
 from lockstep.parity.explaining.searching.atom_sets import widest
 from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
@@ -26,6 +28,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
+from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
 from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
@@ -134,8 +137,9 @@ class Case:
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
         layer may have what nobody knows. One more is searched token by token before that. What was
-        searched in vain leaves less work for other pieces, as long as nothing more is known. Then
-        like pieces try each other's explanations.
+        searched in vain leaves less work for other pieces, as long as nothing more is known. What
+        has weights stays shallow where most are not the checkpoint's. Then like pieces try each
+        other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
@@ -146,7 +150,7 @@ class Case:
             for piece in waiting:
                 now, before = (self.graph.kind(piece), len(known)), self.trial.count
                 vain, patience = in_vain[now], self.patience(piece)
-                deep, brief = vain <= patience, vain == patience
+                deep, brief = vain <= patience and not self.strange(piece), vain == patience
                 effort = 1 / (1 + spent[now[1]] / DEAR)
                 if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
@@ -155,6 +159,15 @@ class Case:
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
         self.exchange()
+
+    @cached_property
+    def matrices(self) -> frozenset[int]:
+        """The values that show one matrix alone, of those that are judged."""
+        return shown_alone([*self.right, *self.wrong], self.graph)
+
+    def strange(self, piece: Piece) -> bool:
+        """Say whether a piece has weights, where most matrices are none of the checkpoint's."""
+        return most(self.matrices, self.open) and has_weights(piece, self.graph)
 
     def patience(self, piece: Piece) -> int:
         """Return how many like pieces are searched deeply without a find."""
@@ -288,12 +301,13 @@ class Case:
         """Return every hypothesis that touches a piece, wherever it may act there."""
         if piece.target not in self.atoms:
             early, calls = shown_by_first_token(self.trial, piece), self.calls(piece)
-            self.atoms[piece.target] = [
+            atoms = (
                 atom
                 for one in self.hypotheses
                 for atom in atoms_in(one, piece.calls if one.whole else calls, early, self.graph)
                 if not (one.whole and self.beside(atom))
-            ]
+            )
+            self.atoms[piece.target] = [*but_rounded_anyway(atoms, piece, self.trial)]
         return self.atoms[piece.target]
 
     def forget(self, given_up: Collection[Hypothesis]) -> None:

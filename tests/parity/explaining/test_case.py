@@ -65,7 +65,7 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3)],
         graph=SimpleNamespace(kind=lambda piece: ("layer",)),
         explain=explain, patience=lambda piece: patience, exchange=lambda: None,
-        tap=lambda piece: "", open=[], trial=SimpleNamespace(count=0),
+        tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert searched == deep
@@ -88,7 +88,7 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3, 4)],
         graph=SimpleNamespace(kind=lambda piece: (piece.target,)),
         explain=explain, patience=lambda piece: 1, exchange=lambda: None,
-        tap=lambda piece: "", open=[], trial=SimpleNamespace(count=0),
+        tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert efforts == [1, 1 / 2, 1 / 3, 1]

@@ -1,0 +1,66 @@
+"""Whether a port computes with other weights than the checkpoint's: most of its matrices are wrong.
+
+A dumped value that is one product of a dumped one shows its matrix alone. Where most of these are
+wrong, and no bug that is known makes them so, another checkpoint was ported, or one that was
+trained on or quantised otherwise. Then no set of bugs explains what lies behind such a matrix, and
+the search for one would take a minute a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from lockstep.parity.graph import Call, Graph, Tensor
+from lockstep.parity.graph.graph import Piece
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+PRODUCTS = ("linear", "embedding")
+FEWEST = 2  # matrices, which may be an embedding and a head: a dump of layers shows no others
+SAID = (
+    "{wrong} of the {all} matrices that the dump shows alone are not {model}'s, nor what a known "
+    "bug makes of them: was another checkpoint ported, or one that was trained on or quantised "
+    "otherwise? what has such weights was not searched for several bugs"
+)
+
+
+def other_weights(case: Case) -> list[str]:
+    """Return a doubt if most matrices of a port are none of the checkpoint's."""
+    if not most(case.matrices, case.open):
+        return []
+    wrong, model = among(case.matrices, case.open), case.model.checkpoint.path.name
+    return [SAID.format(wrong=wrong, all=len(case.matrices), model=model)]
+
+
+def most(matrices: Collection[int], wrong: Iterable[Piece]) -> bool:
+    count = among(matrices, wrong)
+    return count >= FEWEST and 2 * count > len(matrices)
+
+
+def among(matrices: Collection[int], pieces: Iterable[Piece]) -> int:
+    return sum(piece.target in matrices for piece in pieces)
+
+
+def shown_alone(pieces: Iterable[Piece], graph: Graph) -> frozenset[int]:
+    """Return the targets of the pieces that show one matrix alone."""
+    return frozenset(piece.target for piece in pieces if is_one_matrix(piece, graph))
+
+
+def is_one_matrix(piece: Piece, graph: Graph) -> bool:
+    """Say whether a piece is of one module, whose only weights are a matrix and its bias."""
+    places = {graph.calls[number].place for number in piece.calls}
+    made = [call.op for call in weighted(piece, graph)]
+    return len(places) == len(made) == 1 and made[0] in PRODUCTS
+
+
+def has_weights(piece: Piece, graph: Graph) -> bool:
+    return any(True for _ in weighted(piece, graph))
+
+
+def weighted(piece: Piece, graph: Graph) -> Iterator[Call]:
+    """Yield the calls of a piece that take tensors of the checkpoint."""
+    for call in map(graph.calls.__getitem__, piece.calls):
+        if any(isinstance(ref, Tensor) for ref in call.inputs):
+            yield call
