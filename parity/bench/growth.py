@@ -33,7 +33,7 @@ from lockstep.reference.checkpoint.errors import InputError, show
 
 PHASES = ("prefill", "step")
 STEPS = 3  # after each prompt, of which the quickest counts
-SCORES = 1 << 26  # numbers of a layer's scores that the reference may take, which has all at once
+SCORES = 1 << 26  # numbers of a layer's scores that the reference is asked for: more take long
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,8 @@ def attention(run: Run, x: Hidden, layer: int, sight: Sight, parts: Parts) -> Hi
     queries = turned(run, run.rms_norm(queries, f"{path}.q_norm"), f"{path}.q_rope", sight)
     keys, values = parts.gather(run, x, layer, sight)  # (B, G, S, D)
 
-    scores = run.tap(f"{path}.scores", ops.attention_scores(queries, keys, scale=1.0))
-    probs = run.tap(f"{path}.probs", ops.softmax(scores, sight.mask, masked_row="uniform"))
-    context = ops.merge_heads(ops.attention_context(probs, values, sight.mask))  # (B, L, H*D)
+    context = run.attended(queries, keys, values, sight.mask, path, scale=1.0)  # (B, H, L, D)
+    context = ops.merge_heads(context)  # (B, L, H*D)
     return run.linear(run.tap(f"{path}.context", context), f"{path}.o_proj")
 
 

@@ -25,9 +25,8 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array) -> Hidden:
     queries, keys, values = (heads(run, fused, block) for block in range(3))  # (B, H, L, D)
     keys, values = run.cache.update(ops, layer, keys, values)  # (B, H, S, D)
 
-    scores = ops.attention_scores(queries, keys, scale=config.attention_scale(layer))
-    probs = ops.softmax(run.tap(f"{path}.scores", scores), mask, masked_row="uniform")
-    context = ops.attention_context(run.tap(f"{path}.probs", probs), values, mask)
+    scale = config.attention_scale(layer)
+    context = run.attended(queries, keys, values, mask, path, scale=scale)  # (B, H, L, D)
     context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
     return run.linear(context, f"{path}.c_proj")
 

@@ -29,9 +29,8 @@ def attention(run: Run, x: Hidden, layer: int, mask: Array, frequencies: Array) 
     keys = run.rope(keys, f"{path}.k_rope", frequencies)
     keys, values = run.cache.update(ops, layer, keys, values)  # (B, G, S, D)
 
-    scores = ops.attention_scores(queries, keys, scale=config.head_dim**-0.5)
-    probs = ops.softmax(run.tap(f"{path}.scores", scores), mask, masked_row="uniform")
-    context = ops.attention_context(run.tap(f"{path}.probs", probs), values, mask)
+    scale = config.head_dim**-0.5
+    context = run.attended(queries, keys, values, mask, path, scale=scale)  # (B, H, L, D)
     context = run.tap(f"{path}.context", ops.merge_heads(context))  # (B, L, H*D)
     return run.linear(context, f"{path}.o_proj")
 

@@ -16,11 +16,14 @@ def attention_context(probs: Scores, values: Values, mask: Mask) -> Queries:
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
     """
     work = accumulator(probs.dtype)
-    shared = np.repeat(values.astype(work, copy=False), probs.shape[1] // values.shape[1], axis=1)
-    wide = probs.astype(work, copy=False)
+    (batch, heads, length, held), groups = probs.shape, values.shape[1]
+    wide, values = probs.astype(work, copy=False), values.astype(work, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
-        out = wide @ shared if np.isfinite(shared).all() else select_sum(wide, shared, mask)
-    return rounded(out, probs.dtype)
+        if np.isfinite(values).all():
+            out = wide.reshape(batch, groups, heads // groups * length, held) @ values
+        else:
+            out = select_sum(wide, np.repeat(values, heads // groups, axis=1), mask)
+    return rounded(out, probs.dtype).reshape(batch, heads, length, values.shape[3])
 
 
 def select_sum(probs: Array, values: Array, mask: Mask) -> Array:

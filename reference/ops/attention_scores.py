@@ -21,8 +21,9 @@ def attention_scores(queries: Queries, keys: Keys, *, scale: float) -> Scores:
     if heads % groups:
         raise ValueError(f"{heads} query heads, but should be a multiple of {groups} key heads")
     work = accumulator(queries.dtype)
-    shared = np.repeat(keys.astype(work, copy=False), heads // groups, axis=1)  # (B, H, S, D)
+    batch, _, length, width = queries.shape
+    share = queries.reshape(batch, groups, heads // groups * length, width)  # of one key head
     with np.errstate(invalid="ignore", over="ignore"):
-        out = queries.astype(work, copy=False) @ shared.swapaxes(-1, -2)
+        out = share.astype(work, copy=False) @ keys.astype(work, copy=False).swapaxes(-1, -2)
         out *= work.type(scale)
-    return rounded(out, queries.dtype)
+    return rounded(out, queries.dtype).reshape(batch, heads, length, keys.shape[2])

@@ -1,10 +1,13 @@
 import math
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.reference import ops
 from tests.draws import cast, normal, seeds, sizes
 from tests.tolerances import assert_close, assert_same_bits
 
@@ -94,6 +97,35 @@ def test_is_its_three_parts(backend, seed, window):
     parts = backend.attention_context(probs, values, mask)
     found = backend.attention(queries, keys, values, mask, scale=0.5, masked_row="zero")
     assert_close(found, parts, kind="sum")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("window", [None, 1, 4])
+@pytest.mark.parametrize("few", [1, 3, 64])
+def test_some_queries_at_a_time_see_the_same_keys(few, window, policy, monkeypatch):
+    """By loop: tokens in order and not, rows that see no key, NaN in padding."""
+    monkeypatch.setattr(sys.modules["lockstep.reference.ops.attention"], "FEW", few)
+    queries, keys, values = draw(0, new=7, held=9, batch=3)
+    key = np.array([[*range(9)], [*range(-1, 8)], [5, 3, 8, 8, 2, 7, 6, 4, 1]])
+    query = np.array([[*range(2, 9)], [*range(1, 8)], [2, 0, 3, 1, 9, 4, 0]])
+    keys[1, :, 0], values[1, :, 0] = NAN, NAN
+    seen = ops.causal_mask(query, key, window=window)
+    found = ops.attention(queries, keys, values, seen, scale=0.5, masked_row=policy)
+    exact = by_loop(queries, keys, values, seen, 0.5, policy)
+    assert_close(found, exact, kind="rounded thrice")
+
+
+def test_scores_of_a_long_prompt_never_stand_in_memory_at_once():
+    """By hand: all scores of 2,048 tokens would be 32 MB, those of 64 queries 1 MB."""
+    length = 2048
+    queries, keys, values = draw(0, heads=2, groups=1, new=length, held=length, batch=1)
+    seen = ops.causal_mask(*in_order(length, length, 1), window=None)
+    tracemalloc.start()
+    try:
+        ops.attention(queries, keys, values, seen, scale=0.5, masked_row="uniform")
+        assert tracemalloc.get_traced_memory()[1] < 8e6
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=20)
