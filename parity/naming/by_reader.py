@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.parity.naming.align import MOVES, move_between
+from lockstep.parity.naming.families import Shape
 from lockstep.parity.naming.streams import ALONE, SAME, Streams, finite, norm, real
 
 FEW = 4  # tokens of which a gain and a bias a feature explain anything
@@ -48,7 +49,7 @@ class Readers:
     def off(self, taps: Sequence[str]) -> float:
         """Return how far the streams are at most from what their norms read; inf if none is."""
         numbered = enumerate(map(self.reader, taps), self.streams.begin)
-        far = [self.unread(number, norm) for number, norm in numbered if norm in self.known]
+        far = [self.unread(number, one) for number, one in numbered if one and one in self.known]
         return max(far, default=np.inf)
 
     def reader(self, tap: str) -> str | None:
@@ -74,12 +75,16 @@ class Readers:
         x, normed = self.streams.value(number), real(self.streams.read(self.known[reader]))
         if x is None or normed is None:
             return np.inf
-        moves = [move_between(one.shape, shape) for one in (x, normed)]
-        if None in moves or np.prod(shape[:-1]) < FEW:
+        pair = [moved(one, shape) for one in (x, normed) if move_between(one.shape, shape)]
+        if len(pair) < 2 or len(pair[0]) < FEW:
             return np.inf
-        x, normed = (MOVES[move](one, shape).reshape(-1, shape[-1]).astype(np.float64)
-                     for move, one in zip(moves, (x, normed), strict=True))  # fmt: skip
-        return unexplained(x, normed, with_mean=self.streams.first.bias is not None)
+        return unexplained(*pair, with_mean=self.streams.first.bias is not None)
+
+
+def moved(x: np.ndarray, shape: Shape) -> np.ndarray:
+    """Bring a value that fits into the shape of its tap, as rows of float64."""
+    move = move_between(x.shape, shape) or "none"
+    return MOVES[move](x, shape).reshape(-1, shape[-1]).astype(np.float64)
 
 
 @np.errstate(all="ignore")

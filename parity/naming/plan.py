@@ -125,7 +125,7 @@ def recover_rest(
     left = {name: shapes[name] for name in (*said.unmatched, *bare)}
     if first is None or not left:
         return
-    given = own | {tap: name for name, tap in (mapped | said.names).items()}
+    given = own | {tap: name for name, tap in (said.names | {**mapped}).items()}
     valued = recover_by_value(left, known, given, read, first())
     found.names |= valued.names
     found.plan += valued.plan
