@@ -66,7 +66,10 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     (rf"{N}post_(ffn|feed_?forward)_{NORM}", ("post_feedforward_layernorm",)),
     # Of all that a layer adds, or of the part beside the experts.
     (rf"{F}_post_?{NORM}", ("post_feedforward_layernorm", "post_feedforward_layernorm_1")),
-    (rf"(moe|experts)_pre_?{NORM}", ("pre_feedforward_layernorm_2",)),
+    (
+        rf"(moe|experts)_pre_?{NORM}",
+        ("post_attention_layernorm", "pre_feedforward_layernorm_2"),
+    ),
     (rf"(moe|experts)_post_?{NORM}", ("post_feedforward_layernorm_2",)),
     (
         r"(mlp_|moe_|ffn_)?router(_logits|_proj)?|(mlp_|moe_)gate_inp|ffn_gate_inp|moe_gate"
@@ -89,9 +92,10 @@ WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(mlp|ffn|ff|feed_forward)_(out|output)", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
     (r"moe_(out|output)|(moe_)?experts(_out|_output)?", ("mlp.experts", "experts")),
 )
-# What says outright which of two norms before a layer's last part it is, where a model has it.
+# What says outright which of two norms it is, where a model has it.
 OUTRIGHT: tuple[tuple[str, tuple[str, ...]], ...] = (
     (rf"{N}pre_{F}_{NORM}|{F}_pre_?{NORM}", ("pre_feedforward_layernorm",)),
+    (rf"(moe|experts)_pre_?{NORM}", ("pre_feedforward_layernorm_2",)),
 )
 # The stream behind a layer, by what stands before its number where nothing stands behind it:
 # `any.layers` unless that is something in a layer or beside the layers, and `h` in a model's name.

@@ -180,6 +180,13 @@ def test_words_for_the_parts_of_gemma(words, part):
     assert found == {f"blocks.{n}.{words}": f"model.layers.{n}.{part}" for n in (0, 1)}
 
 
+def test_without_a_norm_of_their_own_experts_have_that_of_the_mlp():
+    """So it is in Qwen3-MoE."""
+    ours = layered("input_layernorm", "post_attention_layernorm", "mlp.gate", "mlp.experts")
+    theirs = layered("moe.pre_norm", "moe.gate", "moe.out", stem="blocks")
+    assert set(recover(theirs, ours).names.values()) == {*ours} - {*layered("input_layernorm")}
+
+
 def test_a_norm_behind_the_mlp_may_be_of_it_alone_where_there_are_experts():
     theirs = layered("ffn_post_norm", stem="blocks")
     alone = layered("post_feedforward_layernorm")
