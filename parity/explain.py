@@ -124,8 +124,10 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         result.dtype, found_out = WIDE, []
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
-    mixed = stored_coarser(sides, graph.tap_shapes, result.dtype)
-    for line in [] if wide else mixed or other_table(case):
+    said = asked.dtype is not None
+    mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
+    told = wide or (said and mixed)
+    for line in [] if told else mixed or other_table(case):
         asked.doubt(line)
     case = roomy(case, asked)
     diagnose(case, result, asked.progress)

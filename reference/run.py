@@ -19,6 +19,7 @@ from lockstep.reference.shapes import (
     Positions,
     Queries,
     RowIndex,
+    Scores,
     Tokens,
     Values,
 )
@@ -137,13 +138,20 @@ class Run:
     def attended(
         self, queries: Queries, keys: Keys, values: Values, mask: Mask, path: str, *, scale: float
     ) -> Queries:
-        """Attend, and tap the scores and the weights; in one go where nobody asks for them.
+        """Attend, and tap the scores and the weights: they are computed for whoever listens alone,
+        so that a listener changes no bit of what comes out.
 
         Operations that were replaced are called one by one: any of these may be among them.
         """
-        ops, blind = self.ops, {"masked_row": "uniform"}
-        if self.trace is None and isinstance(ops, ModuleType):
-            return ops.attention(queries, keys, values, mask, scale=scale, **blind)
-        scores = self.tap(f"{path}.scores", ops.attention_scores(queries, keys, scale=scale))
-        probs = self.tap(f"{path}.probs", ops.softmax(scores, mask, **blind))
-        return ops.attention_context(probs, values, mask)
+        ops, parts = self.ops, (queries, keys, mask, path, scale)
+        if not isinstance(ops, ModuleType):
+            return ops.attention_context(self.weighed(*parts), values, mask)
+        if self.trace is not None:
+            self.weighed(*parts)
+        return ops.attention(queries, keys, values, mask, scale=scale, masked_row="uniform")
+
+    def weighed(self, queries: Queries, keys: Keys, mask: Mask, path: str, scale: float) -> Scores:
+        """Return how much each query weighs each key, and tap it and the scores it comes from."""
+        scores = self.ops.attention_scores(queries, keys, scale=scale)
+        scores = self.tap(f"{path}.scores", scores)  # (B, H, L, S)
+        return self.tap(f"{path}.probs", self.ops.softmax(scores, mask, masked_row="uniform"))

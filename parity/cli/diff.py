@@ -2,9 +2,9 @@
 
 LEFT is what RIGHT should be. With --model every value of RIGHT is also computed again from
 RIGHT's own inputs, so that an error is told apart from what it inherited; one of the two must
-then say its token ids, as every trace does. Of an architecture that Lockstep does not have it is
-the torch modules of transformers that compute it again. Where a side is sketched, both are compared
-by sketches, and --model only says what each operation reads.
+then say its token ids, as every trace does, or --tokens must. Of an architecture that Lockstep does
+not have it is the torch modules of transformers that compute it again. Where a side is sketched,
+both are compared by sketches, and --model only says what each operation reads.
 
 With --resume what is judged goes to FILE at once. If the comparison is interrupted, the same
 command goes on from there, to the same result; FILE is deleted when that is shown. It does not go
@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from lockstep.parity.cli.arguments import add_adapter, add_ignore_config
+from lockstep.parity.cli.arguments import add_adapter, add_ignore_config, ids
 from lockstep.parity.cli.output import counted, emit, printable
 from lockstep.parity.cli.ranks import add_dumps_of_ranks, dumps_of_ranks
 
@@ -34,6 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("left", metavar="LEFT", help="a trace or dump of what is right")
     parser.add_argument("right", metavar="RIGHT", help="a trace or dump of the port")
     parser.add_argument("--model", metavar="MODEL", help="the checkpoint that both come from")
+    parser.add_argument(
+        "--tokens", metavar="1,2,3", type=ids, help="the prompt, where neither side says it"
+    )
     parser.add_argument(
         "--backend", choices=("reference", "transformers"),
         help="what computes again (default reference, if it has the architecture)",
@@ -63,6 +66,13 @@ def refuse_resume(options: Namespace, why: str) -> None:
         raise InputError("--resume", why)
 
 
+def refuse_tokens(options: Namespace) -> None:
+    from lockstep.reference.checkpoint.errors import InputError
+
+    if options.tokens is not None:
+        raise InputError("--tokens", "is for whole traces: sketches say their prompt")
+
+
 def refuse_suspects() -> None:
     from lockstep.reference.checkpoint.errors import InputError
 
@@ -71,6 +81,7 @@ def refuse_suspects() -> None:
 
 def run(options: Namespace) -> int:
     from lockstep.parity.diff import diff
+    from lockstep.parity.judging.same_tokens import told_tokens
     from lockstep.parity.parallel.rank_files import check_whole
     from lockstep.parity.progress import Progress
     from lockstep.parity.reports.terminal import report
@@ -85,10 +96,12 @@ def run(options: Namespace) -> int:
         from lockstep.parity.cli.sketched import run as run_sketched
 
         refuse_resume(options, SKETCHED)
-
+        refuse_tokens(options)
         return run_sketched(options, left, right)
     if options.suspects is not None:
         refuse_suspects()
+    if options.tokens is not None:
+        left, right = told_tokens(left, right, options.tokens)
     model = oracle(options)
     with kept_of(options, left, right, model) as kept, telling(options, kept):
         with Progress(len(right.shapes)) as progress:
@@ -158,7 +171,7 @@ def of_ranks(options: Namespace, right: list[Any]) -> int:
     from lockstep.parity.reports.terminal import report
     from lockstep.reference.checkpoint.errors import InputError
 
-    for option in ("resume", "suspects"):
+    for option in ("resume", "suspects", "tokens"):
         if getattr(options, option) is not None:
             raise InputError(f"--{option}", "does not go with --tensor-parallel")
     if options.model is not None:

@@ -17,8 +17,8 @@ from lockstep.parity.resuming.kept_taps import NOTHING, Kept
 from lockstep.reference.checkpoint.errors import InputError
 
 NO_TOKENS = (
-    "with --model the prompt must be known, and neither side says it: let LEFT be a trace of "
-    "`lockstep trace`, or put tokens into the metadata"
+    "with --model the prompt must be known, and neither side says it: pass --tokens, let LEFT be "
+    "a trace of `lockstep trace`, or put tokens into the metadata"
 )
 
 

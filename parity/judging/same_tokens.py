@@ -1,5 +1,9 @@
 """The tokens that both sides of a comparison saw."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
 from lockstep.parity.dumps.dump import Dump
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -8,6 +12,19 @@ def first_apart(ours: list[int], theirs: list[int]) -> int | None:
     """Return the first place where two lists, as far as both go, hold other ids."""
     pairs = zip(ours, theirs, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+
+
+def told_tokens(left: Dump, right: Dump, tokens: Sequence[int]) -> tuple[Dump, Dump]:
+    """Return both sides with the prompt that a person says, where they say none.
+
+    Raises: InputError if both say another one.
+    """
+    said = {"tokens": json.dumps([*tokens])}
+    if None not in (left.tokens, right.tokens) and left.tokens != [*tokens]:
+        raise InputError(left.path, "its prompt is not that of --tokens")
+    first, second = (side if side.tokens is not None else replace(side, about={**side.about} | said)
+                     for side in (left, right))  # fmt: skip
+    return first, second
 
 
 def shared_tokens(left: Dump, right: Dump) -> list[int] | None:

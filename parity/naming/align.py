@@ -11,7 +11,7 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.parts import Parts, held
 from lockstep.parity.naming.llama_cpp import family_of
-from lockstep.parity.naming.names import parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.naming.names import is_tap, parted, sparse_layers, tap_named, unwrapped
 from lockstep.parity.naming.rotary_order import in_halves
 from lockstep.reference.checkpoint.errors import InputError, show
 
@@ -95,7 +95,7 @@ def align(
             both = f"{show(other, 48)} and {show(name, 48)}"
             raise InputError(dump.path, f"two names mean one tap: {both}", tap)
         names[tap] = name if own else other
-    renamed = sum(tap != name for tap, name in names.items())
+    renamed = sum(tap != name and (is_tap(tap) or tap in known) for tap, name in names.items())
     meant = {name: tap for tap, name in names.items()}
     dump, moved = in_halves(dump, lambda name: meant.get(name, ""))
     return Alignment(dump, names, renamed, told=(*told, *moved))

@@ -52,7 +52,7 @@ def aligned(
         meant |= (beside := {name: name + OVER for name in mean})
         found.names |= beside
         found.plan.append(OVER_HEADS.format(count=len(mean)))
-    recover_rest(found, meant, rest, known, mapped.values(), dump.read, first)
+    recover_rest(found, meant, rest, known, mapped, dump.read, first)
     recovered = dict(in_every_step(dump.shapes, found.names))
     return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
 
@@ -108,7 +108,7 @@ def recover_rest(
     meant: Mapping[str, str],
     shapes: Mapping[str, Shape],
     known: Mapping[str, Shape],
-    taken: Iterable[str],
+    mapped: Mapping[str, str],
     read: Callable[[str], np.ndarray],
     first: Callable[[], FirstLayer] | None,
 ) -> None:
@@ -118,14 +118,14 @@ def recover_rest(
         if meant[name] not in known and not meant[name].endswith((*CACHED, OVER, AGAIN))
     }  # fmt: skip
     bare = {} if first is None else bare_streams(meant)
-    own = {tap for name, tap in meant.items() if tap in known and name not in bare}
-    said = recover_taps(free, known, taken, own={*own, *bare.values()})
+    own = {tap: name for name, tap in meant.items() if tap in known and name not in bare}
+    said = recover_taps(free, known, mapped.values(), own={*own, *bare.values()})
     found.names |= said.names
     found.plan += said.plan
     left = {name: shapes[name] for name in (*said.unmatched, *bare)}
     if first is None or not left:
         return
-    given = {*taken, *own, *said.names.values()}
+    given = own | {tap: name for name, tap in (said.names | {**mapped}).items()}
     valued = recover_by_value(left, known, given, read, first())
     found.names |= valued.names
     found.plan += valued.plan

@@ -23,7 +23,7 @@ from lockstep.parity.naming.counting import (
 from lockstep.parity.naming.families import Family, Shape, families, plain, split_end, words_of
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.names import is_tap
-from lockstep.parity.naming.roles import BARE, is_stream, parts_meant, wholes_meant
+from lockstep.parity.naming.roles import BARE, is_stream, parts_meant, told_outright, wholes_meant
 
 Means = Callable[..., frozenset[str]]  # the parts that words may mean
 OURS = re.compile(r"(?:model\.layers|transformer\.h)\.\{layer\}\.?")
@@ -134,11 +134,11 @@ def by_words(
 ) -> dict[str, str]:
     """Match families whose words mean one candidate that no other family's words mean.
 
-    One of all layers goes before those of some. What is called the output of a module is that of
-    its last part, unless another is called that part.
+    What is told outright goes before all, and one of all layers before those of some. What is
+    called the output of a module is that of its last part, unless another is called that part.
     """
     matched: dict[str, str] = {}
-    for means in (parts_meant, wholes_meant):
+    for means in (told_outright, parts_meant, wholes_meant):
         taken = set(matched.values())
         meant = {
             template: [one for one in candidates[template] if says(family, one, means)]

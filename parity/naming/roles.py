@@ -7,6 +7,8 @@ import re
 from functools import lru_cache
 
 NORM = r"(rms_?norm|layer_?norm|norm|ln|rms)"
+TURNED = r"((post|after)_)?(rope|roped|rotary|rot|rotated|turned)"
+F = r"(ffn|mlp|feed_?forward|ff)"
 # What may stand before a word: only what says that it is of this block.
 A = r"((self_)?(attn|attention|mha)_)?"
 M = r"((mlp|ffn|ff|feed_forward)_)?"
@@ -26,6 +28,9 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     (rf"{A}(q_?{NORM}|{NORM}_?q|query_{NORM}|attn_q_{NORM})", ("self_attn.q_norm",)),
     (rf"{A}(k_?{NORM}|{NORM}_?k|key_{NORM}|attn_k_{NORM})", ("self_attn.k_norm",)),
     (rf"{A}(v_?{NORM}|{NORM}_?v|value_{NORM}|attn_v_{NORM})", ("self_attn.v_norm",)),
+    (rf"{A}((q|query)_normed|normed_(q|query))", ("self_attn.q_norm",)),
+    (rf"{A}((k|key)_normed|normed_(k|key))", ("self_attn.k_norm",)),
+    (rf"{A}((v|value)_normed|normed_(v|value))", ("self_attn.v_norm",)),
     (rf"{A}(qkv|c_attn|wqkv|qkv_proj|attn_qkv)", ("attn.c_attn", "self_attn.qkv_proj")),
     (rf"{M}(gate_up|gate_up_proj|w13|w12|wi)", ("mlp.gate_up_proj",)),
     (rf"{M}(gate|gate_proj|wg|ffn_gate|linear_gate|w_gate|w1)", ("mlp.gate_proj",)),
@@ -38,25 +43,45 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("mlp.c_proj",),
     ),
     (r"(mlp|ffn|ff|feed_forward)_(proj|c_proj)", ("mlp.down_proj",)),
-    (rf"{A}(q|query)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(q|query)", ("self_attn.q_rope",)),
-    (rf"{A}(k|key)_(rope|rot|rotated|turned)|{A}(rope|rotary)_(k|key)", ("self_attn.k_rope",)),
+    (rf"{A}(q|query)_{TURNED}|{A}{TURNED}_(q|query)", ("self_attn.q_rope",)),
+    (rf"{A}(k|key)_{TURNED}|{A}{TURNED}_(k|key)", ("self_attn.k_rope",)),
     (
         rf"{A}((attn|attention)_)?(probs|weights|softmax)|(attn|attention|self_attn)_att",
         ("self_attn.probs", "attn.probs"),
     ),
     (rf"{A}(context|ctx)|(attn|attention|self_attn)_y", ("self_attn.context", "attn.context")),
     (
-        rf"{N}(input_{NORM}|(pre_)?(attn|attention)_{NORM}|{NORM}_?1|{NORM}_attn)",
+        rf"{N}(input_{NORM}|(pre_)?(attn|attention)_{NORM}|{NORM}_?1|{NORM}_attn)"
+        rf"|(attn|attention)_pre_?{NORM}",
         ("input_layernorm", "ln_1"),
     ),
     (
-        rf"{N}((pre_)?(ffn|mlp|feed_forward|ff)_{NORM}|{NORM}_?2|{NORM}_(mlp|ffn))",
+        rf"{N}((pre_)?{F}_{NORM}|{NORM}_?2|{NORM}_(mlp|ffn)|{F}_pre_?{NORM})",
         ("post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"),
     ),
-    (rf"{N}post_(attn|attention)_{NORM}", ("post_attention_layernorm",)),
-    (rf"{N}pre_(ffn|feed_?forward)_{NORM}", ("pre_feedforward_layernorm",)),
+    (
+        rf"{N}post_(attn|attention)_{NORM}|(attn|attention)_post_?{NORM}",
+        ("post_attention_layernorm",),
+    ),
     (rf"{N}post_(ffn|feed_?forward)_{NORM}", ("post_feedforward_layernorm",)),
-    (r"(mlp_|moe_|ffn_)?router|(mlp_|moe_)gate_inp|ffn_gate_inp", ("mlp.gate", "router.proj")),
+    # Of all that a layer adds, or of the part beside the experts.
+    (rf"{F}_post_?{NORM}", ("post_feedforward_layernorm", "post_feedforward_layernorm_1")),
+    (
+        rf"(moe|experts)_pre_?{NORM}",
+        ("post_attention_layernorm", "pre_feedforward_layernorm_2"),
+    ),
+    (rf"(moe|experts)_post_?{NORM}", ("post_feedforward_layernorm_2",)),
+    (
+        r"(mlp_|moe_|ffn_)?router(_logits|_proj)?|(mlp_|moe_)gate_inp|ffn_gate_inp|moe_gate"
+        r"|((mlp|moe)_)?gate_logits",
+        ("mlp.gate", "router.proj"),
+    ),
+    (r"(ple|per_layer)(_input)?_gate", ("per_layer_input_gate",)),
+    (r"(ple|per_layer)_(proj|projection)", ("per_layer_projection",)),
+    (
+        rf"(ple|per_layer(_input)?)_post_?{NORM}|post_(ple|per_layer(_input)?)_{NORM}",
+        ("post_per_layer_input_norm",),
+    ),
     (r"", ("",)),
     (r"(hook_)?resid_post", ("",)),
     (r"(hook_)?resid_mid", ("residual",)),
@@ -65,7 +90,12 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
 # The output of a module, which its last part has. A bare `mlp` may be the stream behind it.
 WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(mlp|ffn|ff|feed_forward)_(out|output)", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
-    (r"moe_(out|output)", ("mlp.experts",)),
+    (r"moe_(out|output)|(moe_)?experts(_out|_output)?", ("mlp.experts", "experts")),
+)
+# What says outright which of two norms it is, where a model has it.
+OUTRIGHT: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (rf"{N}pre_{F}_{NORM}|{F}_pre_?{NORM}", ("pre_feedforward_layernorm",)),
+    (rf"(moe|experts)_pre_?{NORM}", ("pre_feedforward_layernorm_2",)),
 )
 # The stream behind a layer, by what stands before its number where nothing stands behind it:
 # `any.layers` unless that is something in a layer or beside the layers, and `h` in a model's name.
@@ -116,6 +146,7 @@ PATTERNS = {
     False: [(re.compile(pattern), parts) for pattern, parts in BESIDE],
 }
 MODULES = [(re.compile(pattern), parts) for pattern, parts in WHOLES]
+TOLD = [(re.compile(pattern), parts) for pattern, parts in OUTRIGHT]
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +166,13 @@ def is_usual_for_streams(stem: str, words: str) -> bool:
     if words:
         return is_stream(stem) and GIVEN.fullmatch(words) is not None
     return is_stream(stem) or USUAL.fullmatch(stem) is not None
+
+
+@lru_cache(maxsize=256)
+def told_outright(words: str, *, in_layer: bool) -> frozenset[str]:
+    """Return the parts that the words of a name mean in every model that has them."""
+    found = (parts for pattern, parts in TOLD if in_layer and pattern.fullmatch(words))
+    return frozenset(part for parts in found for part in parts)
 
 
 @lru_cache(maxsize=256)

@@ -244,7 +244,8 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
         parsed.quantization, parsed.quantization_config, parsed.path, ignore, warnings
     )
     ends, mask = parsed.eos_token_id, parsed.mask_token_id
-    generation = read_generation(folder, parsed.path, ends, parsed.config.vocab_size, mask)
+    size = parsed.config.vocab_size
+    generation = read_generation(folder, parsed.path, ends, size, mask, warnings=warnings)
     shards = Shards(folder)
     layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
     warnings += shards.warnings

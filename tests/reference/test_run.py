@@ -1,4 +1,4 @@
-"""Attention goes as one operation where nobody listens, and as its parts where somebody does."""
+"""Attention goes as one operation; scores and weights are computed for whoever listens."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from lockstep import reference
 from lockstep.reference import ops
 from tests.parity.builders import checkpoint, planted
+from tests.tolerances import assert_same_bits
 
 TOKENS = np.random.default_rng(0).integers(0, 40, (2, 150))
 
@@ -16,12 +17,13 @@ def dense(tmp_path_factory):
 
 
 @pytest.mark.parametrize("lengths", [None, [150, 70]])
-def test_a_listener_changes_no_logits(dense, lengths):
-    """By law, beyond the queries that are taken at a time; the order of sums may differ."""
-    model, taps = reference.load(dense, dtype="float64"), {}
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_listener_changes_no_bit(dense, dtype, lengths):
+    """By law, beyond the queries that are taken at a time."""
+    model, taps = reference.load(dense, dtype=dtype), {}
     heard = model.forward(TOKENS, lengths=lengths, trace=taps.__setitem__)
     assert taps["model.layers.1.self_attn.scores"].shape == (2, 4, 150, 150)
-    np.testing.assert_allclose(model.forward(TOKENS, lengths=lengths), heard, rtol=0, atol=1e-12)
+    assert_same_bits(model.forward(TOKENS, lengths=lengths), heard)
 
 
 def test_parts_that_were_replaced_are_called_without_a_listener_too(dense):

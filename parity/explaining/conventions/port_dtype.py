@@ -15,8 +15,9 @@ SAMPLED = 24  # tensors that are looked at
 MANY = 1 / 4  # of those looked at; fewer are copies of what the checkpoint stores in half precision
 COARSER = (
     "many tensors are stored as {kind}, {first} first, but the port is judged as {dtype}: if the "
-    "file alone rounds them, store what was computed, or pass --dtype {kind}"
+    "file alone rounds them, store what was computed"
 )
+ADVICE = ", or pass --dtype {kind}"
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
 
 
@@ -38,10 +39,13 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     return shown, [SHOWN.format(stored=stored, shown=shown)] if stored != shown else []
 
 
-def stored_coarser(sides: Alignment, taps: Mapping[str, object], dtype: str) -> list[str]:
+def stored_coarser(
+    sides: Alignment, taps: Mapping[str, object], dtype: str, *, said: bool
+) -> list[str]:
     """Return a line if many tensors are stored in coarser numbers than the port is judged in.
 
-    Each is then off by its rounding, which bugs may seem to explain.
+    Each is then off by its rounding, which bugs may seem to explain. A dtype that a person `said`
+    is not asked for again.
     """
     kinds = {name: sides.dump.parts(name).dtype.name for name in sampled(sides, taps)}
     coarser = {
@@ -50,7 +54,8 @@ def stored_coarser(sides: Alignment, taps: Mapping[str, object], dtype: str) -> 
     if not coarser or len(coarser) < MANY * len(kinds):
         return []
     kind, first = max(coarser.values(), key=EPSILONS.__getitem__), show(next(iter(coarser)), 48)
-    return [COARSER.format(kind=kind, first=first, dtype=dtype)]
+    line = COARSER if said else COARSER + ADVICE
+    return [line.format(kind=kind, first=first, dtype=dtype)]
 
 
 def sampled(sides: Alignment, taps: Mapping[str, object]) -> list[str]:

@@ -180,6 +180,9 @@ def test_tensors_of_two_dtypes_are_doubted():
     assert "pass --dtype float16" in asked[0]
     asked, found = doubts_of_values(half, dtype="float16")
     assert (asked, found.verdict) == ([], "clean")
+    asked, found = doubts_of_values(half, dtype="float32", faults=())  # said, so not asked again
+    lines = [line for line in found.conventions if "stored as float16" in line]
+    assert not asked and len(lines) == 1 and "--dtype" not in lines[0]
 
 
 def test_a_cache_in_half_precision_is_not_doubted():

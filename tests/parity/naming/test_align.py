@@ -183,6 +183,13 @@ def test_a_wrapper_changes_nothing_in_that():
     assert aligned.plan == ["1 of 2 names mapped to taps"]
 
 
+def test_a_name_that_is_taken_for_no_tap_is_not_counted():
+    names = ("layers.0.thing", "layers.0.self_attn.q_proj")
+    assert align(named({name: np.zeros(1) for name in names})).plan == [
+        "1 of 2 names mapped to taps"
+    ]
+
+
 @pytest.mark.parametrize("tell", ["gate", "experts"])
 def test_the_mlp_of_a_layer_with_experts_is_what_they_say(tell):
     """By hand: its router, or the experts themselves, tell; a dense layer beside it stays one."""

@@ -81,7 +81,7 @@ def recovery(port, values: dict[str, np.ndarray]) -> Recovery:
     _, first, taps = port
     shapes = {name: value.shape for name, value in values.items()}
     known = {tap: value.shape for tap, value in taps.items()}
-    return recover_by_value(shapes, known, set(), values.__getitem__, first)
+    return recover_by_value(shapes, known, {}, values.__getitem__, first)
 
 
 def streams(port) -> list[str]:
@@ -283,7 +283,7 @@ def test_the_taps_of_others_are_given_to_none(port):
     values = {f"h.{n}": taps[tap] for n, tap in enumerate(streams(port)[1:-1])}
     shapes = {name: x.shape for name, x in values.items()}
     known = {tap: x.shape for tap, x in taps.items()}
-    taken = {streams(port)[1]}
+    taken = {streams(port)[1]: "theirs"}
     assert not recover_by_value(shapes, known, taken, values.__getitem__, first).names
 
 

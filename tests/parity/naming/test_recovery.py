@@ -151,6 +151,49 @@ def test_an_embedding_may_be_with_that_of_its_place_or_without():
     assert recover_taps({"tok_emb": (1, 7, 8)}, two).names == {"tok_emb": "transformer.wte"}
 
 
+# What a port of Gemma 4 called its values, and what each is, by hand.
+OF_A_GEMMA = {
+    "attn.pre_norm": "input_layernorm",
+    "attn.query_normed": "self_attn.q_norm",
+    "attn.query_roped": "self_attn.q_rope",
+    "attn.q_post_rope": "self_attn.q_rope",
+    "attn.key_roped": "self_attn.k_rope",
+    "attn.value_normed": "self_attn.v_norm",
+    "attn.post_norm": "post_attention_layernorm",
+    "ffn.pre_norm": "pre_feedforward_layernorm",
+    "pre_mlp_norm": "pre_feedforward_layernorm",
+    "moe.gate": "router.proj",
+    "router_logits": "router.proj",
+    "moe.pre_norm": "pre_feedforward_layernorm_2",
+    "moe.experts": "experts",
+    "moe.post_norm": "post_feedforward_layernorm_2",
+    "ple.gate": "per_layer_input_gate",
+    "ple.proj": "per_layer_projection",
+    "ple.post_norm": "post_per_layer_input_norm",
+}
+
+
+@pytest.mark.parametrize(("words", "part"), OF_A_GEMMA.items())
+def test_words_for_the_parts_of_gemma(words, part):
+    ours = layered(*{*OF_A_GEMMA.values(), "post_feedforward_layernorm"})
+    found = recover(layered(words, stem="blocks"), ours).names
+    assert found == {f"blocks.{n}.{words}": f"model.layers.{n}.{part}" for n in (0, 1)}
+
+
+def test_without_a_norm_of_their_own_experts_have_that_of_the_mlp():
+    """So it is in Qwen3-MoE."""
+    ours = layered("input_layernorm", "post_attention_layernorm", "mlp.gate", "mlp.experts")
+    theirs = layered("moe.pre_norm", "moe.gate", "moe.out", stem="blocks")
+    assert set(recover(theirs, ours).names.values()) == {*ours} - {*layered("input_layernorm")}
+
+
+def test_a_norm_behind_the_mlp_may_be_of_it_alone_where_there_are_experts():
+    theirs = layered("ffn_post_norm", stem="blocks")
+    alone = layered("post_feedforward_layernorm")
+    assert set(recover(theirs, alone).names.values()) == {*alone}
+    assert recover(theirs, alone | layered("post_feedforward_layernorm_1")).names == {}
+
+
 def test_norms_of_gemma_are_not_guessed():
     """`ffn_norm` is what stands before the MLP: in Llama one name of ours, in Gemma another."""
     theirs = layered("ffn_norm", stem="blocks")
