@@ -126,13 +126,13 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     said = asked.dtype is not None
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
-    told = wide or (said and mixed)
-    for line in [] if told else mixed or other_table(case):
+    doubts = mixed or other_table(case)
+    for line in [] if wide or (said and mixed) else doubts:
         asked.doubt(line)
     case = roomy(case, asked)
     diagnose(case, result, asked.progress)
     strange = other_weights(case)
-    for line in [] if mixed else strange:  # which is a reason of its own
+    for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)
     conclude(asked, [*sides.plan, *found_out, *mixed, *strange], result)
 
@@ -152,7 +152,10 @@ def inside_some(asked: Asked, some: Excerpt, result: Diagnosis) -> None:
     result.dtype, found_out = asked.precision(read.sides, read.graph)
     case = SomeCase(asked.model, read, result.dtype, asked.bugs())
     diagnose_some(case, asked.bugs(), result, asked.progress)
-    conclude(asked, [*case.sides.plan, *found_out], result)
+    strange = other_weights(case)
+    for line in strange:
+        asked.doubt(line)
+    conclude(asked, [*case.sides.plan, *found_out, *strange], result)
 
 
 def conclude(asked: Asked, told: Sequence[str], result: Diagnosis) -> None:

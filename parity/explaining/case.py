@@ -15,7 +15,7 @@ from lockstep.parity.explaining.deciding.contradiction import Beside, contradict
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
 from lockstep.parity.explaining.dumped import Dumped
 from lockstep.parity.explaining.other_prompt import nothing_compared
-from lockstep.parity.explaining.other_weights import has_weights, most, shown_alone
+from lockstep.parity.explaining.other_weights import has_weights, holding, most, shown_alone
 from lockstep.parity.explaining.searching.atom_sets import widest
 from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
@@ -47,6 +47,7 @@ EXCHANGED = 12  # explanations that like pieces offer each other, and so many wi
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
+STRANGE = 1 / 4  # of the work of a search, where most weights are none of the checkpoint's
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
 
 
@@ -137,9 +138,9 @@ class Case:
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
         layer may have what nobody knows. One more is searched token by token before that. What was
-        searched in vain leaves less work for other pieces, as long as nothing more is known. What
-        has weights stays shallow where most are not the checkpoint's. Then like pieces try each
-        other's explanations.
+        searched in vain leaves less work for other pieces, as long as nothing more is known. Of
+        what has weights one alone is, where most are not the checkpoint's. Then like pieces try
+        each other's explanations.
         """
         known: Counter[Hypothesis] = Counter()
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
@@ -150,8 +151,9 @@ class Case:
             for piece in waiting:
                 now, before = (self.graph.kind(piece), len(known)), self.trial.count
                 vain, patience = in_vain[now], self.patience(piece)
-                deep, brief = vain <= patience and not self.strange(piece), vain == patience
+                deep, brief = vain <= patience, vain == patience
                 effort = 1 / (1 + spent[now[1]] / DEAR)
+                effort *= STRANGE if self.strange(piece) else 1
                 if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
                     spent[now[1]] += self.trial.count - before
@@ -165,12 +167,19 @@ class Case:
         """The values that show one matrix alone, of those that are judged."""
         return shown_alone([*self.right, *self.wrong], self.graph)
 
+    @cached_property
+    def holders(self) -> frozenset[int]:
+        """The values that some matrix makes, of those that are judged."""
+        return holding([*self.right, *self.wrong], self.graph)
+
     def strange(self, piece: Piece) -> bool:
         """Say whether a piece has weights, where most matrices are none of the checkpoint's."""
-        return most(self.matrices, self.open) and has_weights(piece, self.graph)
+        return has_weights(piece, self.graph) and most(self)
 
     def patience(self, piece: Piece) -> int:
         """Return how many like pieces are searched deeply without a find."""
+        if self.strange(piece):
+            return 0
         refs = (ref for number in piece.calls for ref in self.graph.calls[number].inputs)
         weights = sum(isinstance(ref, Tensor) for ref in refs)
         return IN_VAIN if weights <= FEW_WEIGHTS else 1

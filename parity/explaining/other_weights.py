@@ -3,7 +3,8 @@
 A dumped value that is one product of a dumped one shows its matrix alone. Where most of these are
 wrong, and no bug that is known makes them so, another checkpoint was ported, or one that was
 trained on or quantised otherwise. Then no set of bugs explains what lies behind such a matrix, and
-the search for one would take a minute a layer.
+the search for one would take a minute a layer. But a table and a head may have a bug that nobody
+knows: so more of what holds a matrix has to be wrong than is right.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 PRODUCTS = ("linear", "embedding")
+HOLDERS = (*PRODUCTS, "experts", "geglu_experts")
 FEWEST = 2  # matrices, which may be an embedding and a head: a dump of layers shows no others
 SAID = (
     "{wrong} of the {all} matrices that the dump shows alone are not {model}'s, nor what a known "
     "bug makes of them: was another checkpoint ported, or one that was trained on or quantised "
-    "otherwise? what has such weights was not searched for several bugs"
+    "otherwise? once that was seen, one layer of each kind was searched for several bugs, not all"
 )
 
 
 def other_weights(case: Case) -> list[str]:
     """Return a doubt if most matrices of a port are none of the checkpoint's."""
-    if not most(case.matrices, case.open):
+    if not most(case):
         return []
     wrong, model = among(case.matrices, case.open), case.model.checkpoint.path.name
     return [SAID.format(wrong=wrong, all=len(case.matrices), model=model)]
 
 
-def most(matrices: Collection[int], wrong: Iterable[Piece]) -> bool:
-    count = among(matrices, wrong)
-    return count >= FEWEST and 2 * count > len(matrices)
+def most(case: Case) -> bool:
+    """Say whether most matrices that show alone are wrong, and most of what holds any."""
+    alone = among(case.matrices, case.open)
+    fits = [*case.right, *(piece for piece, _ in case.explained)]
+    more = among(case.holders, case.open) > among(case.holders, fits)
+    return alone >= FEWEST and 2 * alone > len(case.matrices) and more
 
 
 def among(matrices: Collection[int], pieces: Iterable[Piece]) -> int:
@@ -46,6 +51,15 @@ def among(matrices: Collection[int], pieces: Iterable[Piece]) -> int:
 def shown_alone(pieces: Iterable[Piece], graph: Graph) -> frozenset[int]:
     """Return the targets of the pieces that show one matrix alone."""
     return frozenset(piece.target for piece in pieces if is_one_matrix(piece, graph))
+
+
+def holding(pieces: Iterable[Piece], graph: Graph) -> frozenset[int]:
+    """Return the targets of the pieces that hold a matrix, beside what else they hold."""
+    return frozenset(
+        piece.target
+        for piece in pieces
+        if any(call.op in HOLDERS for call in weighted(piece, graph))
+    )
 
 
 def is_one_matrix(piece: Piece, graph: Graph) -> bool:

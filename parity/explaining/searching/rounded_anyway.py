@@ -21,9 +21,17 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.searching.trial import Trial
     from lockstep.parity.graph.graph import Piece
 
+FINE = 2  # bytes of a number: a dtype of more is finer than what rounds coarsely
+
 
 def but_rounded_anyway(atoms: Iterable[Atom], piece: Piece, trial: Trial) -> Iterator[Atom]:
-    """Yield the bugs of a piece without those, each judged where it acts most."""
+    """Yield the bugs of a piece without those, each judged where it acts most.
+
+    In float32 there are none: it rounds finer than any of them.
+    """
+    if trial.dtype.itemsize > FINE:
+        yield from atoms
+        return
     for hypothesis, some in groupby(atoms, attrgetter("hypothesis")):
         group = [*some]
         most = max(group, key=lambda atom: len(atom.calls))

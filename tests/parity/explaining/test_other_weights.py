@@ -1,11 +1,15 @@
 """A port of other weights is said to be one, and not searched for what no bug makes. By hand."""
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 
+from lockstep.parity.explain import explain
 from lockstep.parity.explaining.searching.search import Search
-from lockstep.parity.faults import Fault
-from tests.parity.explaining.ports import explained, ids, port
+from lockstep.parity.faults import Fault, catalogue
+from tests.parity.explaining.ports import explained, ids, model_of, port, rewrite_of, some_of
 
 LLAMA = "models/untied_float32"
 SAID = "was another checkpoint ported"
@@ -34,6 +38,11 @@ def weights(change):
     return rewrite
 
 
+def only(rewrite, layer):
+    """Return a rewrite in the calls of one layer; of None, in those of no layer."""
+    return lambda call, graph: rewrite(call, graph) if call.layer == layer else None
+
+
 @pytest.fixture
 def deep(monkeypatch):
     """Collect the taps that are searched for several bugs."""
@@ -50,13 +59,16 @@ def deep(monkeypatch):
 
 @pytest.mark.parametrize("level", ["modules", "layers"])
 @pytest.mark.parametrize("change", [trained, drawn])
-def test_other_weights_are_said_and_layers_not_searched_for_several_bugs(change, level, deep):
+def test_other_weights_are_said_and_one_layer_is_searched_for_several_bugs(change, level, deep):
     found = explained(LLAMA, port(LLAMA, [weights(change)], level=level))
     (line,) = (one for one in found.conventions if SAID in one)
     assert "matrices that the dump shows alone are not untied_float32's" in line
     assert (found.verdict, ids(found)) == ("unknown", set())
     assert "model.embed_tokens" in {one.tap for one in found.unexplained}
-    assert deep and not any(tap.rpartition(".")[2].isdigit() or "o_proj" in tap for tap in deep)
+    kinds = Counter(
+        re.sub(r"\d+", "N", tap) for tap in deep if "o_proj" in tap or tap[-1].isdigit()
+    )
+    assert deep and all(count == 1 for count in kinds.values())
 
 
 @pytest.mark.parametrize("level", ["modules", "layers"])
@@ -66,6 +78,30 @@ def test_one_layer_of_other_weights_is_wrong_alone_and_searched(level, deep):
     assert not any(SAID in one for one in found.conventions)
     assert found.unexplained and all("layers.1" in one.tap for one in found.unexplained)
     assert {one.tap for one in found.unexplained} <= {*deep}
+
+
+@pytest.mark.parametrize("name", [LLAMA, "models/sliding_bfloat16"])
+def test_a_table_and_a_head_alone_are_no_other_weights(name):
+    """One table is both where the head is tied."""
+    taps = port(name, [only(weights(trained), None)], level="layers")
+    found = explained(name, taps, faults=())
+    assert not any(SAID in one for one in found.conventions)
+    assert found.unexplained and not any("layers" in one.tap for one in found.unexplained)
+
+
+def test_two_bugs_of_a_layer_are_named_beside_a_table_and_a_head_of_other_weights():
+    bugs = {"attn-scale-missing", "rope-sign-flipped"}
+    planted = [only(weights(trained), None), *(only(rewrite_of(bug), 1) for bug in bugs)]
+    known = [fault for fault in catalogue() if fault.id in bugs]
+    found = explained(LLAMA, port(LLAMA, planted, level="layers"), faults=known)
+    assert ids(found) == bugs
+
+
+def test_other_weights_are_said_of_some_tokens_too():
+    doubts = []
+    dump = some_of(LLAMA, [weights(trained)], level="modules")
+    explain(model_of(LLAMA), dump, faults=(), doubt=doubts.append)
+    assert any(SAID in line for line in doubts)
 
 
 def test_a_known_bug_of_every_matrix_is_none_of_other_weights():
