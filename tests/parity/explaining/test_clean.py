@@ -12,7 +12,7 @@ from tests.parity.explaining import ports
 from tests.parity.explaining.ports import WITNESSES, explained, ids, is_of, model_of, port, prompt
 from tests.sampled import sampled
 
-long = sampled(3)  # of the proofs below that take seconds each
+long = sampled(4)  # of the proofs below that take seconds each
 
 MODELS = (
     "models/untied_float32", "gpt2/variant", "llama/mistral_window", "qwen3_moe/separate",

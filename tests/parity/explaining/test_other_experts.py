@@ -13,7 +13,7 @@ from tests.parity.explaining import ports
 from tests.parity.explaining.ports import some_of
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(3)  # of the proofs below that take seconds each
 
 NAME = "gemma4/sparse"
 

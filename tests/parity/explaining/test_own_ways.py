@@ -7,7 +7,7 @@ from lockstep.parity.explaining.said.report import report
 from tests.parity.explaining.ports import explained, port
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(3)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 NANO = {

@@ -7,7 +7,7 @@ from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 SPARSE, PLAIN = "gemma4/sparse", "models/untied_float32"
 # Where each of the seven is, in a model of two layers of which the second sees everything.

@@ -18,7 +18,7 @@ from tests.parity.explaining import ports
 from tests.parity.explaining.ports import Taps, graph_of, is_of, model_of, prompt
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 QWEN3 = "models/untied_float32"
 FLOAT32 = np.dtype(np.float32)

@@ -23,7 +23,7 @@ from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import graph_of, model_of, port
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 MODEL = "models/untied_float32"
 LAYER, PROJECTION = "model.layers.0", "model.layers.0.self_attn.o_proj"

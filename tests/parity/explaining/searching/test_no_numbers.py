@@ -7,7 +7,7 @@ from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 MADE = ["mask-polarity-inverted", "softmax-low-precision[in bfloat16]"]

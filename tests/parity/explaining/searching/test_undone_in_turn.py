@@ -17,7 +17,7 @@ from tests.parity.explaining.ports import explained, graph_of, ids, is_of, model
 from tests.parity.explaining.ports import port as port_of
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, CUT = "models/untied_float32", "model.layers.0.residual"
 FLOAT32 = np.dtype(np.float32)

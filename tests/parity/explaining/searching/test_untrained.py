@@ -29,7 +29,7 @@ from tests.parity.explaining.ports import (
 )
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(2)  # of the proofs below that take seconds each
 
 NAME, DROPPED = "models/untied_float32", "strict-false-drops-tensors"
 RIGHT = port(NAME)

@@ -25,7 +25,7 @@ from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import WITNESSES, ids, is_of, model_of, rewrite_of
 from tests.sampled import sampled
 
-long = sampled(3)  # of the proofs below that take seconds each
+long = sampled(4)  # of the proofs below that take seconds each
 
 MISTRAL = "llama/mistral_window"
 TRANSFORMERS = WITNESSES / "steps"
