@@ -138,9 +138,9 @@ class Run:
     def attended(
         self, queries: Queries, keys: Keys, values: Values, mask: Mask, path: str, *, scale: float
     ) -> Queries:
-        """Attend, and tap the scores and the weights: they are computed for whoever listens alone,
-        so that a listener changes no bit of what comes out.
+        """Attend, and tap the scores and the weights.
 
+        These are computed for whoever listens alone: a listener changes no bit of what comes out.
         Operations that were replaced are called one by one: any of these may be among them.
         """
         ops, parts = self.ops, (queries, keys, mask, path, scale)

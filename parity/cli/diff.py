@@ -35,7 +35,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("right", metavar="RIGHT", help="a trace or dump of the port")
     parser.add_argument("--model", metavar="MODEL", help="the checkpoint that both come from")
     parser.add_argument(
-        "--tokens", metavar="1,2,3", type=ids, help="the prompt, where neither side says it"
+        "--tokens",
+        metavar="1,2,3",
+        type=ids,
+        help="with --model, the prompt where neither side says it",
     )
     parser.add_argument(
         "--backend", choices=("reference", "transformers"),

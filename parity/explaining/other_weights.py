@@ -3,7 +3,7 @@
 A dumped value that is one product of a dumped one shows its matrix alone. Where most of these are
 wrong, and no bug that is known makes them so, another checkpoint was ported, or one that was
 trained on or quantised otherwise. Then no set of bugs explains what lies behind such a matrix, and
-the search for one would take a minute a layer. But a table and a head may have a bug that nobody
+the search for one in each layer would take long. But a table and a head may have a bug that nobody
 knows: so more of what holds a matrix has to be wrong than is right.
 """
 

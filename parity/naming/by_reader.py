@@ -1,8 +1,9 @@
 """Know numbered streams by the norms of the port that read them, where layer 0 has a bug already.
 
 What a layer hands on is what the next one normalises, in a wrong port too: the rows of a stream,
-brought to one size, are the rows of a norm but for a gain a feature. Only names that are usual for
-streams are asked about, since what is a stream but for a factor is read so as well.
+brought to one size, are the rows of a norm but for a gain a feature. What is a stream but for a
+factor is read so as well: so only names that are usual for streams are asked about, and only where
+a norm of the first layers is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from lockstep.parity.naming.align import MOVES, move_between
 from lockstep.parity.naming.families import Shape
-from lockstep.parity.naming.streams import ALONE, SAME, Streams, finite, norm, real
+from lockstep.parity.naming.streams import ALONE, SAME, Streams, compared, finite, norm, real
 
 FEW = 4  # tokens of which a gain and a bias a feature explain anything
 BEFORE_ATTENTION = ("input_layernorm", "ln_1")
@@ -32,11 +33,15 @@ def by_reader(streams: Streams, known: Mapping[str, str]) -> tuple[dict[str, str
     several = [
         taps for part, before in ways if streams.may_be(taps := streams.wanted(part, before))
     ]
-    far = [Readers(streams, known).off(taps) for taps in several]
+    readers = Readers(streams, known)
+    far = [readers.off(taps) for taps in several]
     best, *others = sorted(far) or [np.inf]
     if best > SAME or any(other <= ALONE * best for other in others):
         return {}, ""
-    return streams.named(several[far.index(best)]), "by the norms that read them"
+    taps = several[far.index(best)]
+    if not readers.find_a_bug(taps):
+        return {}, ""
+    return streams.named(taps), "by the norms that read them"
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,35 @@ class Readers:
         far = [self.unread(number, one) for number, one in numbered if one and one in self.known]
         return max(far, default=np.inf)
 
+    def find_a_bug(self, taps: Sequence[str]) -> bool:
+        """Say whether a norm of the first layers is wrong, and what right ones read is right.
+
+        What is no stream beside a right norm is none with a bug, but another thing.
+        """
+        truths, wrong = self.streams.first.taps, False
+        for number, tap in enumerate(taps, self.streams.begin):
+            reader = self.reader(tap)
+            if reader not in truths or reader not in self.known:
+                continue
+            if self.far(reader) >= SAME:
+                wrong = True
+            elif self.streams.seen(number, {tap: truths[tap]}).far.get(tap, np.inf) >= SAME:
+                return False
+        return wrong
+
+    def far(self, reader: str) -> float:
+        """Return how far a norm is from the reference's, over its size."""
+        truth, x = self.streams.first.taps[reader], real(self.streams.read(self.known[reader]))
+        move = None if x is None else move_between(x.shape, truth.shape)
+        if x is None or move is None:
+            return np.inf
+        return compared({reader: (MOVES[move](x, truth.shape), truth)}, "").far[reader]
+
     def reader(self, tap: str) -> str | None:
         """Return the norm that reads a stream, None if none does."""
         first = self.streams.first
         if tap == first.layer(first.layers - 1):
-            return first.norm
+            return first.norm if first.norm in self.streams.known else None
         if tap.endswith(MIDDLE):
             path, parts = tap.removesuffix(MIDDLE), BEFORE_MLP
         elif tap == first.before:

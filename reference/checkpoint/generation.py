@@ -42,8 +42,9 @@ def read_generation(
     """
     if mask is not None:
         ids = _token_ids("mask_token_id", [mask], config_path)
-        for token in _beyond(ids, vocab_size):
-            raise _bad(token, "mask_token_id", config_path, f"ids go from 0 to {vocab_size - 1}")
+        if beyond := _beyond(ids, vocab_size):
+            limit = f"ids go from 0 to {vocab_size - 1}"
+            raise _bad(beyond[0], "mask_token_id", config_path, limit)
     path, key = config_path, "eos_token_id"
     ends = _token_ids(key, config_eos, path)
     if exists_in(folder, GENERATION):
@@ -72,7 +73,7 @@ def _token_ids(key: str, raw: Any, path: Path) -> frozenset[int]:
         raise InputError(path, f"{key} lists {len(ids)} tokens, the limit is {EOS_LIMIT}")
     for token in ids:
         if type(token) is not int or not 0 <= token < ID_LIMIT:
-            raise _bad(token, key, path, "should be a whole number from 0 on")
+            raise _bad(token, key, path, f"should be a whole number from 0 to {ID_LIMIT - 1}")
     return frozenset(ids)
 
 

@@ -23,7 +23,7 @@ def attention_context(probs: Scores, values: Values, mask: Mask) -> Queries:
             out = wide.reshape(batch, groups, heads // groups * length, held) @ values
         else:
             out = select_sum(wide, np.repeat(values, heads // groups, axis=1), mask)
-    return rounded(out, probs.dtype).reshape(batch, heads, length, values.shape[3])
+    return rounded(out, probs.dtype).reshape(len(out), heads, length, values.shape[3])
 
 
 def select_sum(probs: Array, values: Array, mask: Mask) -> Array:

@@ -26,4 +26,4 @@ def attention_scores(queries: Queries, keys: Keys, *, scale: float) -> Scores:
     with np.errstate(invalid="ignore", over="ignore"):
         out = share.astype(work, copy=False) @ keys.astype(work, copy=False).swapaxes(-1, -2)
         out *= work.type(scale)
-    return rounded(out, queries.dtype).reshape(batch, heads, length, keys.shape[2])
+    return rounded(out, queries.dtype).reshape(len(out), heads, length, keys.shape[2])

@@ -32,7 +32,8 @@ def test_skipped(): pass
 def test_in_one_process(tmp_path, chosen, asked, code, said):
     (tmp_path / "test_it.py").write_text(THREE)
     command = ["-m", "pytest", "-p", "tests.no_skips", "-p", "no:cacheprovider", "-k", chosen]
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # loading the others takes most of the run
+    # Loading other plugins takes most of the run; options may ask for them.
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     environment = os.environ | {"PYTHONPATH": str(ROOT), "LOCKSTEP_NO_SKIPS": asked} | alone
     run = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment,
                          capture_output=True, text=True)  # fmt: skip

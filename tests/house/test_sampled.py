@@ -11,7 +11,8 @@ import pytest
 from tests.sampled import drawn
 
 ROOT = Path(__file__).parents[2]
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # loading the others takes most of a short run
+# Loading other plugins takes most of a short run; options may ask for them.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 PROCESSES = ("-p", "xdist.plugin")
 FILE = """
 import pytest

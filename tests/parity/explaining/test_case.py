@@ -115,8 +115,13 @@ def test_small_pieces_get_a_second_try(weights, patience):
     """By hand: one of four tensors beside a value, and one of five."""
     inputs = [Value(0), *(Tensor(f"weight {number}") for number in range(weights))]
     graph = SimpleNamespace(calls=[SimpleNamespace(inputs=inputs)])
-    case = SimpleNamespace(graph=graph)
+    case = SimpleNamespace(graph=graph, strange=lambda piece: False)
     assert Case.patience(case, Piece(0, (0,))) == patience  # pyright: ignore[reportArgumentType]
+
+
+def test_of_pieces_of_other_weights_one_is_searched():
+    case = SimpleNamespace(strange=lambda piece: True)
+    assert Case.patience(case, Piece(0, (0,))) == 0  # pyright: ignore[reportArgumentType]
 
 
 def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():

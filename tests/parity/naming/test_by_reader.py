@@ -99,6 +99,21 @@ def test_what_no_norm_reads_is_left(port):
     assert recovered(port, {f"layers.{n}.thing": x for n, x in enumerate(behind)}, said) == {}
 
 
+@pytest.mark.parametrize("part", ["", ".residual"])
+@pytest.mark.parametrize("how", [
+    lambda x: 2 * x, lambda x: x / np.sqrt(np.mean(x * x, -1, keepdims=True))
+])  # fmt: skip
+def test_beside_right_norms_what_is_a_stream_but_for_a_factor_is_left(port, how, part):
+    """As Gemma 4's streams before `layer_scalar` are. The port is the reference itself."""
+    kind, model, _ = port
+    taps = {}
+    model.forward(TOKENS, trace=taps.__setitem__)
+    said = {tap: x for tap, x in taps.items() if "norm" in tap or ".ln_" in tap}
+    layers = range(model.config.num_hidden_layers)
+    values = {f"hidden_states.{n}": how(taps[f"{path_of(kind)}.{n}{part}"]) for n in layers}
+    assert recovered(port, values, said) == {}
+
+
 def test_few_tokens_tell_nothing(port):
     """A gain for each feature explains one row of anything."""
     kind, _, streams = port

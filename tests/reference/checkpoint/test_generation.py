@@ -38,7 +38,7 @@ def test_generation_config_comes_first(tmp_path: Path) -> None:
 )
 def test_c14_bad_ids(value: str, tmp_path: Path, refuses: Refuses) -> None:
     line = refuses(lambda: eos(tmp_path, 2, f'{{"eos_token_id": {value}}}'), "bad token id")
-    assert GENERATION in line and "whole number from 0 on" in line
+    assert GENERATION in line and "whole number from 0 to" in line
 
 
 def test_c14_bad_ids_of_config(tmp_path: Path, refuses: Refuses) -> None:
