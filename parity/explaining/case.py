@@ -174,7 +174,11 @@ class Case:
 
     def strange(self, piece: Piece) -> bool:
         """Say whether a piece has weights, where most matrices are none of the checkpoint's."""
-        return has_weights(piece, self.graph) and most(self)
+        return has_weights(piece, self.graph) and self.of_other_weights()
+
+    def of_other_weights(self) -> bool:
+        fits = [*self.right, *(piece for piece, _ in self.explained)]
+        return most(self.matrices, self.holders, self.open, fits)
 
     def patience(self, piece: Piece) -> int:
         """Return how many like pieces are searched deeply without a find."""

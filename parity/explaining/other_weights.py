@@ -9,7 +9,7 @@ knows: so more of what holds a matrix has to be wrong than is right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.graph import Call, Graph, Tensor
@@ -30,18 +30,21 @@ SAID = (
 
 def other_weights(case: Case) -> list[str]:
     """Return a doubt if most matrices of a port are none of the checkpoint's."""
-    if not most(case):
+    if not case.of_other_weights():
         return []
     wrong, model = among(case.matrices, case.open), case.model.checkpoint.path.name
     return [SAID.format(wrong=wrong, all=len(case.matrices), model=model)]
 
 
-def most(case: Case) -> bool:
+def most(
+    matrices: Collection[int],
+    holders: Collection[int],
+    wrong: Sequence[Piece],
+    fits: Sequence[Piece],
+) -> bool:
     """Say whether most matrices that show alone are wrong, and most of what holds any."""
-    alone = among(case.matrices, case.open)
-    fits = [*case.right, *(piece for piece, _ in case.explained)]
-    more = among(case.holders, case.open) > among(case.holders, fits)
-    return alone >= FEWEST and 2 * alone > len(case.matrices) and more
+    alone, more = among(matrices, wrong), among(holders, wrong) > among(holders, fits)
+    return alone >= FEWEST and 2 * alone > len(matrices) and more
 
 
 def among(matrices: Collection[int], pieces: Iterable[Piece]) -> int:

@@ -65,7 +65,7 @@ class Readers:
         truths, wrong = self.streams.first.taps, False
         for number, tap in enumerate(taps, self.streams.begin):
             reader = self.reader(tap)
-            if reader not in truths or reader not in self.known:
+            if reader is None or reader not in truths or reader not in self.known:
                 continue
             if self.far(reader) >= SAME:
                 wrong = True
