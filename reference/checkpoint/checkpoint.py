@@ -244,8 +244,7 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
         parsed.quantization, parsed.quantization_config, parsed.path, ignore, warnings
     )
     ends, mask = parsed.eos_token_id, parsed.mask_token_id
-    size = parsed.config.vocab_size
-    generation = read_generation(folder, parsed.path, ends, size, mask, warnings=warnings)
+    generation = read_generation(folder, parsed.path, ends, parsed.config.vocab_size, mask)
     shards = Shards(folder)
     layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
     warnings += shards.warnings

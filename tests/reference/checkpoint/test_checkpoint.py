@@ -307,7 +307,7 @@ DISAGREE: dict[str, tuple[Callable[[Any], None], str]] = {
         config(quantization_config={"quant_method": "gptq"}),
         "quantisation method 'gptq' is not supported yet",
     ),
-    "bad last token": (config(eos_token_id=-1), "bad token id -1"),
+    "bad last token": (config(eos_token_id=48), "bad token id 48"),
     "unknown key": (config(new_thing=1), "unknown config key 'new_thing'"),
 }
 

@@ -16,8 +16,7 @@ Refuses = Callable[[Callable[[], object], str], str]
 def eos(folder: Path, own: Any, text: str | None = None) -> set[int]:
     if text is not None:
         (folder / GENERATION).write_text(text, encoding="utf-8")
-    said = read_generation(folder, folder / "config.json", own, 48, warnings=[])
-    return set(said.eos_token_ids)
+    return set(read_generation(folder, folder / "config.json", own, 48).eos_token_ids)
 
 
 def test_config_alone(tmp_path: Path) -> None:
@@ -33,39 +32,14 @@ def test_generation_config_comes_first(tmp_path: Path) -> None:
     assert eos(tmp_path, 2, '{"temperature": "anything"}') == {2}
 
 
-@pytest.mark.parametrize(
-    "value", ['"2"', "-1", "2147483648", "2.0", "true", "[2, null]", "[[2]]", "{}"]
-)
+@pytest.mark.parametrize("value", ['"2"', "-1", "48", "2.0", "true", "[2, null]", "[[2]]", "{}"])
 def test_c14_bad_ids(value: str, tmp_path: Path, refuses: Refuses) -> None:
     line = refuses(lambda: eos(tmp_path, 2, f'{{"eos_token_id": {value}}}'), "bad token id")
-    assert GENERATION in line and "whole number from 0 to" in line
+    assert GENERATION in line and "ids go from 0 to 47" in line
 
 
 def test_c14_bad_ids_of_config(tmp_path: Path, refuses: Refuses) -> None:
-    assert "config.json: " in refuses(lambda: eos(tmp_path, [2, -8]), "bad token id -8")
-
-
-def test_an_end_beyond_the_vocabulary_ends_nothing(tmp_path: Path) -> None:
-    """By hand: `GPT2Config(vocab_size=48)` of transformers keeps the end of GPT-2, 50256."""
-    warnings: list[str] = []
-    config = tmp_path / "config.json"
-    said = read_generation(tmp_path, config, [2, 50256], 48, warnings=warnings)
-    assert said.eos_token_ids == {2}
-    assert warnings == [
-        "config.json says eos_token_id 50256, but ids go from 0 to 47: it ends no text"
-    ]
-    (tmp_path / GENERATION).write_text('{"eos_token_id": [48, 47]}', encoding="utf-8")
-    said = read_generation(tmp_path, config, 50256, 48, warnings=warnings)
-    assert said.eos_token_ids == {47} and warnings[1].startswith(
-        f"{GENERATION} says eos_token_id 48"
-    )
-
-
-def test_c14_a_mask_is_a_token_of_the_model(tmp_path: Path, refuses: Refuses) -> None:
-    def read() -> object:
-        return read_generation(tmp_path, tmp_path / "config.json", None, 48, 48, warnings=[])
-
-    assert "ids go from 0 to 47" in refuses(read, "bad token id 48")
+    assert "config.json: " in refuses(lambda: eos(tmp_path, [2, 48]), "bad token id 48")
 
 
 def test_c14_too_many(tmp_path: Path, refuses: Refuses) -> None:
