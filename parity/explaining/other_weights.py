@@ -47,8 +47,8 @@ def most(
     return alone >= FEWEST and 2 * alone > len(matrices) and more
 
 
-def among(matrices: Collection[int], pieces: Iterable[Piece]) -> int:
-    return sum(piece.target in matrices for piece in pieces)
+def among(targets: Collection[int], pieces: Iterable[Piece]) -> int:
+    return sum(piece.target in targets for piece in pieces)
 
 
 def shown_alone(pieces: Iterable[Piece], graph: Graph) -> frozenset[int]:
@@ -73,7 +73,7 @@ def is_one_matrix(piece: Piece, graph: Graph) -> bool:
 
 
 def has_weights(piece: Piece, graph: Graph) -> bool:
-    return any(True for _ in weighted(piece, graph))
+    return any(weighted(piece, graph))
 
 
 def weighted(piece: Piece, graph: Graph) -> Iterator[Call]:

@@ -4,6 +4,7 @@ A word that different ports use for different parts lists all of them; shapes th
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 NORM = r"(rms_?norm|layer_?norm|norm|ln|rms)"
@@ -152,8 +153,7 @@ TOLD = [(re.compile(pattern), parts) for pattern, parts in OUTRIGHT]
 @lru_cache(maxsize=256)
 def parts_meant(words: str, *, in_layer: bool) -> frozenset[str]:
     """Return the parts that the words of a name may mean, none if they say nothing."""
-    found = (parts for pattern, parts in PATTERNS[in_layer] if pattern.fullmatch(words))
-    return frozenset(part for parts in found for part in parts)
+    return said_by(words, PATTERNS[in_layer])
 
 
 def is_stream(stem: str) -> bool:
@@ -171,12 +171,17 @@ def is_usual_for_streams(stem: str, words: str) -> bool:
 @lru_cache(maxsize=256)
 def told_outright(words: str, *, in_layer: bool) -> frozenset[str]:
     """Return the parts that the words of a name mean in every model that has them."""
-    found = (parts for pattern, parts in TOLD if in_layer and pattern.fullmatch(words))
-    return frozenset(part for parts in found for part in parts)
+    return said_by(words, TOLD) if in_layer else frozenset()
 
 
 @lru_cache(maxsize=256)
 def wholes_meant(words: str, *, in_layer: bool) -> frozenset[str]:
     """Return the last parts of the modules that the words of a name may mean as wholes."""
-    found = (parts for pattern, parts in MODULES if in_layer and pattern.fullmatch(words))
+    return said_by(words, MODULES) if in_layer else frozenset()
+
+
+def said_by(
+    words: str, patterns: Iterable[tuple[re.Pattern[str], Sequence[str]]]
+) -> frozenset[str]:
+    found = (parts for pattern, parts in patterns if pattern.fullmatch(words))
     return frozenset(part for parts in found for part in parts)

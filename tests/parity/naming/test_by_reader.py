@@ -13,14 +13,8 @@ from lockstep import reference
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.first_layer import first_layer
 from lockstep.parity.naming.plan import aligned
+from tests.parity.naming.kinds import MODELS, WITNESSES
 
-WITNESSES = Path(__file__).parents[2] / "witnesses"
-MODELS = {
-    "llama": "models/untied_float32",
-    "gpt2": "gpt2/original",
-    "gemma4": "gemma4/dense",
-    "moe": "qwen3_moe/separate",
-}
 TOKENS = np.array([[3, 14, 15, 9, 26, 5, 35, 8]])
 BEFORE_MLP = {"gpt2": "ln_2", "gemma4": "pre_feedforward_layernorm"}
 

@@ -17,14 +17,8 @@ from lockstep.parity.naming.by_value import recover_by_value
 from lockstep.parity.naming.first_layer import FirstLayer, first_layer
 from lockstep.parity.naming.plan import aligned
 from lockstep.parity.naming.recovery import Recovery
+from tests.parity.naming.kinds import MODELS, WITNESSES
 
-WITNESSES = Path(__file__).parents[2] / "witnesses"
-MODELS = {
-    "llama": "models/untied_float32",
-    "gpt2": "gpt2/original",
-    "gemma4": "gemma4/dense",
-    "moe": "qwen3_moe/separate",
-}
 TOKENS = np.array([[3, 14, 15, 9, 26, 5]])
 LAYER = {"gpt2": "transformer.h"}
 EMBEDDED = {"gpt2": "transformer.drop"}
