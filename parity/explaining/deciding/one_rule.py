@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import MOST_BESIDE, Beside, contradictions
-from lockstep.parity.explaining.searching.atom_sets import widest
+from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
@@ -43,6 +43,10 @@ def said(one: Explanation, rule: str) -> list[Hypothesis]:
     return sorted(bugs, key=lambda bug: (bug.order, bug.variant))
 
 
+def but_for(rule: str, one: Explanation) -> Atoms:
+    return frozenset(atom for atom in one.atoms if atom.hypothesis.fault.rule != rule)
+
+
 def explains(bug: Hypothesis, some: Sequence[Explanation], rule: str) -> bool:
     return any(said(one, rule) == [bug] for one in some)
 
@@ -52,17 +56,17 @@ def in_its_place(
 ) -> Iterator[Explanation]:
     """Yield what explains a piece with another bug of the rule, which its search did not try; put
     the piece with the right ones if it turns out to be right.
+
+    What fits as well as another bug does so beside this one too, so that like pieces can agree.
     """
     search = case.search_over(piece)
+    rests = dict.fromkeys(but_for(rule, one) for one in some)
     for bug in known:
-        if explains(bug, some, rule):
-            continue
-        for one in some:
-            rest = {atom for atom in one.atoms if atom.hypothesis.fault.rule != rule}
-            sets = widest([*rest, *(atom for atom in search.atoms if atom.hypothesis == bug)])
+        here = [atom for atom in search.atoms if atom.hypothesis == bug]
+        for rest in rests if not explains(bug, some, rule) else ():
+            sets = widest([*rest, *here])
             if sets and search.settles(sets[0]):
                 yield from search.told(sets[:1])
-                break
     if search.cleared is not None:
         case.clear(piece, search.cleared)
 

@@ -61,6 +61,7 @@ def bug(name: str) -> Atom:
         ([["A", "B"], ["A", "Bc"]], [], ["A B", "A Bc"], []),
         ([["A", "B"], ["Bc"]], [], ["B", "Bc"], []),
         ([["A", "B"], ["Bc"]], ["Ac"], ["A B", "Bc Ac"], []),  # that search had not tried it
+        ([["A", "B"], ["Bc", "Bd"]], ["Ac", "Ad"], ["A B", "Bc Bd Ac Ad"], []),  # c or d: not told
         ([["A"], ["Bc"]], [], ["", ""], [0, 1]),
         ([["A"], ["Bc", "c"]], [], ["A", "c"], []),  # that one needs no rule
         ([["AB"]], [], [""], [0]),
@@ -77,7 +78,7 @@ def test_one_bug_of_a_rule_must_explain_all_that_needs_one(found, fits, left, op
         return " ".join("".join(sorted(a.hypothesis.id for a in one.atoms)) for one in some)
 
     search = SimpleNamespace(
-        atoms=[*map(bug, "ABbc")],
+        atoms=[*map(bug, "ABbcd")],
         cleared=None,
         settles=lambda atoms: {one.hypothesis.id for one in atoms} in [{*names} for names in fits],
         told=lambda some: [Explanation(one, None) for one in some],
