@@ -249,12 +249,13 @@ class FewTokens:
         before = self.spans[0]
         width = self.trial.graph.shapes[before.end][-1]
         found: list[np.ndarray | None] = [None] * len(some)
+        others: list[int] = []
         groups: dict[object, tuple[Calls, list[tuple[int, list[np.ndarray]]]]] = {}
         for place, calls in enumerate(some):
             tail = {n: call for n, call in calls.items() if n >= before.first}
             masked = any(self.trial.graph.calls[n].op == MASK for n in calls)
             if masked or not self.agrees(before, tail):
-                found[place] = self.slowly(calls)
+                others.append(place)
                 continue
             taken = [self.taken(n, calls) for n in before.axes]
             if any(value is None for value in taken):
@@ -272,7 +273,28 @@ class FewTokens:
                 if ends is not None and ends.shape == (len(part), len(self.tokens), width):
                     for (place, _), end in zip(part, ends, strict=True):
                         found[place] = end
+        mixed = self.with_others([some[place] for place in others])
+        for place, end in zip(others, mixed, strict=True):
+            found[place] = end
         return found
+
+    def with_others(self, some: Sequence[Calls]) -> list[np.ndarray | None]:
+        """Compute all tokens, for bugs that mix them otherwise than attention does: in stacks,
+        where that gives what each of them gives alone.
+        """
+        if not some or len(self.tokens) == len(self.every):
+            return [self.slowly(calls) for calls in some]
+        ends = self.of_all.middles(some)
+        return [None if end is None else end[self.tokens] for end in ends]
+
+    @cached_property
+    def every(self) -> np.ndarray:
+        return np.arange(self.trial.graph.shapes[self.piece.target][1])
+
+    @cached_property
+    def of_all(self) -> FewTokens:
+        """The same of every token."""
+        return FewTokens(self.trial, self.piece, self.every, self.candidates)
 
     def taken(self, number: int, calls: Calls) -> np.ndarray | None:
         """Return what rewritten calls make of a value before tokens meet, once for all sets."""
@@ -305,7 +327,7 @@ class FewTokens:
         return np.concatenate(values)
 
     def slowly(self, calls: Calls) -> np.ndarray | None:
-        """Compute all tokens, for a bug that mixes them otherwise than attention does."""
+        """Compute one set by itself."""
         key = self.spans[0].end, self.key_of(calls)
         if key not in self.made:
             try:

@@ -84,6 +84,19 @@ def test_tokens_of_each_pair_of_bugs_are_those_of_the_whole_computation(name: st
     assert compared > 40
 
 
+def test_what_mixes_tokens_is_computed_in_stacks_too(monkeypatch: pytest.MonkeyPatch):
+    """By law: of sets with a softmax over the wrong axis none is computed by itself."""
+    trial, piece = layer_of(MODEL)
+    atoms = atoms_of(trial, piece, ["softmax-wrong-axis", "rope-sign-flipped"])
+    alone: list[object] = []
+    monkeypatch.setattr(FewTokens, "slowly", lambda few, calls: alone.append(calls))
+    few = FewTokens(trial, piece, TOKENS, atoms)
+    sets = [frozenset(some) for some in combinations(atoms, 2)]
+    sets = [some for some in sets if rewritten(some, trial.graph) is not None]
+    values = few.values(sets)
+    assert len(values) == 3 and all(value is not None for value in values) and not alone
+
+
 def test_what_tokens_should_be_is_not_what_the_port_has():
     """By law: the port's own value is in the dump, and a mixture with it is near to anything."""
     trial, piece = layer_of(MODEL, ["attn-scale-twice"])
