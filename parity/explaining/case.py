@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -27,6 +27,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
 )
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.moved import in_same_modules, moved
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
 from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
 from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
@@ -47,6 +48,7 @@ EXCHANGED = 12  # explanations that like pieces offer each other, and so many wi
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
+BESIDE = 1 / 2  # of the work of a search, where like pieces show most of what is wrong
 STRANGE = 1 / 4  # of the work of a search, where most weights are none of the checkpoint's
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
 
@@ -218,10 +220,11 @@ class Case:
         narrow = [
             atom for one in self.hypotheses for atom in in_one_module(one, piece.calls, self.graph)
         ]
+        taught = self.taught(piece)
+        effort *= BESIDE if taught else 1
         search = self.search_over(piece, narrow, brief=brief, effort=effort)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
-        taught = self.taught(piece)
         elsewhere = [] if taught else self.elsewhere(piece)
         explanations = search.explanations(before, settled, taught, elsewhere, deep=deep)
         if (cleared := search.cleared) is not None:
@@ -282,7 +285,8 @@ class Case:
                 here = dict(zip(theirs, ours, strict=True))
                 few = explanations[:ALIKE]
                 few += [one for one in explanations[ALIKE:] if len(one.atoms) == 1]
-                found |= {moved(one.atoms, here): None for one in few}
+                for one in few:
+                    found |= dict.fromkeys(moved(one.atoms, here, self.hypotheses, self.graph))
         return sorted(filter(None, found), key=len)[:EXCHANGED]
 
     def elsewhere(self, piece: Piece) -> list[frozenset[Atom]]:
@@ -369,24 +373,3 @@ def offered(
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
             found += search.told(atoms[:1])
     return found
-
-
-def moved(atoms: frozenset[Atom], here: Mapping[int, int]) -> frozenset[Atom]:
-    """Return the same bugs in the calls of another layer, as far as they can be there."""
-    found = (
-        Atom(atom.hypothesis, atom.hypothesis.calls & {here[n] for n in atom.calls if n in here})
-        for atom in atoms
-    )
-    return frozenset(atom for atom in found if atom.calls)
-
-
-def in_same_modules(atoms: frozenset[Atom], piece: Piece, graph: Graph) -> frozenset[Atom]:
-    """Return the same bugs in the modules of another piece, as far as it has them."""
-
-    def here(atom: Atom) -> frozenset[int]:
-        places = {graph.calls[number].place for number in atom.calls}
-        inside = atom.hypothesis.calls & frozenset(piece.calls)
-        return frozenset(number for number in inside if graph.calls[number].place in places)
-
-    found = (Atom(atom.hypothesis, here(atom)) for atom in atoms)
-    return frozenset(atom for atom in found if atom.calls)

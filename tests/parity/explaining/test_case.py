@@ -94,6 +94,23 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
     assert efforts == [1, 1 / 2, 1 / 3, 1]
 
 
+@pytest.mark.parametrize(("taught", "effort"), [([], 1), ([frozenset()], 1 / 2)])
+def test_where_a_like_piece_is_explained_half_of_the_work_is_done(taught: list[Any], effort: float):
+    """By hand."""
+    efforts: list[float] = []
+
+    def search_over(piece: Piece, narrow: list[Any], *, brief: bool, effort: float) -> Any:
+        efforts.append(effort)
+        return SimpleNamespace(atoms=[], cleared=None, explanations=lambda *some, deep: [])
+
+    case = SimpleNamespace(
+        hypotheses=[], graph=None, search_over=search_over, open=[],
+        taught=lambda piece: taught, elsewhere=lambda piece: [],
+    )  # fmt: skip
+    Case.explain(case, Piece(0, ()), Counter(), deep=True)  # pyright: ignore[reportArgumentType]
+    assert efforts == [effort]
+
+
 def test_a_bug_is_proven_by_a_like_piece_that_nothing_else_explains():
     """By hand: two explanations share a bug, another layer has one; of another kind is the last."""
 
@@ -135,6 +152,7 @@ def test_all_single_bugs_that_explain_a_piece_are_tried_on_like_ones():
     other, piece = Piece(0, (0,)), Piece(1, (1,))
     case = SimpleNamespace(
         graph=SimpleNamespace(kind=lambda piece: ()),
+        hypotheses=[],
         calls=lambda piece: frozenset(piece.calls),
         explained=[(other, [Explanation(atoms, None) for atoms in reversed(sets)])],
     )

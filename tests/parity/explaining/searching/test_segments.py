@@ -7,7 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.case import moved
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.segments import (
@@ -115,15 +114,6 @@ def test_two_parts_of_a_bug_are_one_more():
     sets = [frozenset(), frozenset([parts[0].usual])]
     states = States(np.zeros((2, 1)), sets, None)  # pyright: ignore[reportArgumentType]
     assert more_in(states, parts).tolist() == [1, 0]
-
-
-def test_an_explanation_moves_to_the_same_calls_of_another_layer():
-    """By hand: the second bug is not in the other layer at all."""
-    every = Hypothesis(None, "every", "", 0, frozenset({1, 2, 11, 12}))  # pyright: ignore[reportArgumentType]
-    alone = Hypothesis(None, "alone", "", 0, frozenset({2}))  # pyright: ignore[reportArgumentType]
-    here = {1: 11, 2: 12}
-    atoms = frozenset([Atom(every, frozenset({2})), Atom(alone, frozenset({2}))])
-    assert moved(atoms, here) == {Atom(every, frozenset({12}))}
 
 
 def test_values_that_cannot_be_squared_are_compared_silently():
