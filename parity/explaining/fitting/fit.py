@@ -110,7 +110,9 @@ class Fit:
         return {number: call for number, call in every.items() if call is not None}
 
     def shortest(self, value: float) -> float:
-        """Return the value with the fewest digits that is about as near."""
+        """Return the value with the fewest digits that is about as near; of a list, that itself."""
+        if self.number.among is not None:
+            return value
         near = max(AS_NEAR * self.distance(value), 1.0)
         short = (float(f"{value:.{digits}g}") for digits in range(1, DIGITS))
         return next((one for one in short if self.distance(one) <= near), value)

@@ -9,6 +9,7 @@ from tests.parity.explaining.ports import explained, model_of, port
 
 QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/sparse"
 AT = "model.layers.1.self_attn."
+PARTS = ("gate", "up", "down")
 # All have too many others to look through first, where tests are many.
 KNOWN = [one for one in catalogue() if one.id in NUMBERS or one.family in ("mask", "activation")]
 
@@ -23,7 +24,7 @@ def changed(name, tap, value):
 
 
 def is_inner(tap):
-    return tap.rpartition(".")[2] in ("scores", "probs")
+    return tap.rpartition(".")[2] in ("scores", "probs", "routing")
 
 
 def normed(x, gain, eps):
@@ -112,12 +113,53 @@ def test_positions_that_begin_later_change_no_score():
     assert any("positions from 7 on for 0" in line for line in found.conventions)
 
 
-def test_no_number_is_fitted_to_what_is_wrong_otherwise():
-    """Attention that counts for 0.7 of what it should has no number that could be 0.7."""
+def test_a_factor_that_should_not_be_there():
     found = changed(
         QWEN, "model.layers.1.residual",
         lambda taps: taps["model.layers.0"] + 0.7 * taps[AT + "o_proj"],
     )  # fmt: skip
+    said = "what is added to the stream times 0.7 for 1"
+    assert told(found) == [("multiplier-wrong", said, [1])]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_number_of_experts(count):
+    """By a loop over tokens: the largest of a softmax, which add up to 1, by their own factors."""
+    model, at = model_of(GEMMA), "model.layers.0."
+
+    def weight(name):
+        return model.checkpoint.tensor(at + name).astype(np.float64)
+
+    def wrong(taps):
+        out = np.zeros_like(taps[at + "experts"])
+        factors = weight("router.per_expert_scale")
+        gates, ups, downs = (weight(f"experts.{part}_proj.weight") for part in PARTS)
+        for token, scores in enumerate(taps[at + "router.proj"][0]):
+            probs = np.exp(scores) / np.exp(scores).sum()
+            best = np.argsort(-probs)[:count]
+            for one in best:
+                x = taps[at + "pre_feedforward_layernorm_2"][0, token]
+                gate, value = gates[one] @ x, ups[one] @ x
+                inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+                gated = 0.5 * gate * (1 + np.tanh(inner)) * value
+                share = probs[one] / probs[best].sum() * factors[one]
+                out[0, token] += share * (downs[one] @ gated)
+        return out
+
+    found = changed(GEMMA, at + "experts", wrong)
+    assert told(found) == [("moe-top-k-wrong", f"{count} experts for 2", [0])]
+
+
+def test_no_number_is_fitted_to_what_is_wrong_otherwise():
+    """A norm that also takes the mean away from every other token has no number for that."""
+    gain = model_of(QWEN).checkpoint.tensor("model.norm.weight")
+
+    def wrong(taps):
+        x = taps["model.layers.1"].copy()
+        x[:, ::2] -= x[:, ::2].mean(axis=-1, keepdims=True)
+        return normed(x, gain, 1e-3)
+
+    found = changed(QWEN, "model.norm", wrong)
     assert not found.faults and len(found.unexplained) == 1
 
 
