@@ -5,11 +5,11 @@ import pytest
 
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
+from tests.parity.explaining.by_loop import OWN_NORM, experts_by_loop
 from tests.parity.explaining.ports import explained, model_of, port
 
 QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/sparse"
 AT = "model.layers.1.self_attn."
-PARTS = ("gate", "up", "down")
 # All have too many others to look through first, where tests are many.
 KNOWN = [one for one in catalogue() if one.id in NUMBERS or one.family in ("mask", "activation")]
 
@@ -124,27 +124,10 @@ def test_a_factor_that_should_not_be_there():
 
 @pytest.mark.parametrize("count", [3, 4])
 def test_the_number_of_experts(count):
-    """By a loop over tokens: the largest of a softmax, which add up to 1, by their own factors."""
-    model, at = model_of(GEMMA), "model.layers.0."
-
-    def weight(name):
-        return model.checkpoint.tensor(at + name).astype(np.float64)
+    at = "model.layers.0."
 
     def wrong(taps):
-        out = np.zeros_like(taps[at + "experts"])
-        factors = weight("router.per_expert_scale")
-        gates, ups, downs = (weight(f"experts.{part}_proj.weight") for part in PARTS)
-        for token, scores in enumerate(taps[at + "router.proj"][0]):
-            probs = np.exp(scores) / np.exp(scores).sum()
-            best = np.argsort(-probs)[:count]
-            for one in best:
-                x = taps[at + "pre_feedforward_layernorm_2"][0, token]
-                gate, value = gates[one] @ x, ups[one] @ x
-                inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
-                gated = 0.5 * gate * (1 + np.tanh(inner)) * value
-                share = probs[one] / probs[best].sum() * factors[one]
-                out[0, token] += share * (downs[one] @ gated)
-        return out
+        return experts_by_loop(model_of(GEMMA), taps, at, taps[at + OWN_NORM], count)
 
     found = changed(GEMMA, at + "experts", wrong)
     assert told(found) == [("moe-top-k-wrong", f"{count} experts for 2", [0])]
