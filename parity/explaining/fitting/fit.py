@@ -11,9 +11,11 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.faults.number import Number
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import EPSILONS
 
 EARLY = 4  # tokens that a search begins with: angles of later ones have gone round
-NEARBY = 1e-5  # share of a value that its derivative is taken over
+NEARBY = 1e-5  # share of a value that its derivative is taken over, where that is no rounding
+ROUNDINGS = 8  # of the port's dtype, that it is taken over at least
 STEPS = 16  # of Newton's method, as many as it takes from within half a decade
 STILL = 1e-11  # a step of the logarithm after which nothing moves any more
 DIGITS = 9  # of a value that is said
@@ -74,9 +76,10 @@ class Fit:
     def newton(self, value: float, rows: int | None) -> float:
         """Go from a value to the nearest one of its decade, by Gauss and Newton, in logarithms."""
         best = value
+        nearby = max(NEARBY, ROUNDINGS * EPSILONS[self.trial.dtype.name])
         for _ in range(STEPS):
-            error, moved = self.error(value, rows), self.error(value * (1 + NEARBY), rows)
-            slope = (error - moved) / math.log1p(NEARBY)
+            error, moved = self.error(value, rows), self.error(value * (1 + nearby), rows)
+            slope = (error - moved) / math.log1p(nearby)
             length = float(np.sum(slope * slope))
             step = float(np.sum(error * slope)) / length if length else 0.0
             value *= math.exp(min(max(step, -1.0), 1.0))

@@ -122,6 +122,17 @@ def test_a_factor_that_should_not_be_there():
     assert told(found) == [("multiplier-wrong", said, [1])]
 
 
+def test_a_factor_in_bfloat16_where_rounding_hides_small_steps():
+    taps, last = port(QWEN, level="taps", dtype="bfloat16"), "model.layers.1.residual"
+    half = taps[last].dtype
+    before = {tap: taps[tap] for tap in [*taps][: [*taps].index(last)] if not is_inner(tap)}
+    added = (0.7 * taps[AT + "o_proj"].astype(np.float32)).astype(half)
+    made = (taps["model.layers.0"].astype(np.float32) + added.astype(np.float32)).astype(half)
+    found = explained(QWEN, before | {last: made}, faults=KNOWN)
+    said = "what is added to the stream times 0.7 for 1"
+    assert told(found) == [("multiplier-wrong", said, [1])]
+
+
 @pytest.mark.parametrize("count", [3, 4])
 def test_the_number_of_experts(count):
     at = "model.layers.0."
