@@ -16,6 +16,7 @@ from lockstep.parity.faults.values import (
     from_own_stream,
     keys_seen,
     keys_unturned,
+    shared_keys_turned_again,
     values_of_normed_keys,
     values_turned,
     values_turned_by_place,
@@ -279,7 +280,8 @@ FAULTS = (
     ),
     Fault(
         id="kv-sharing-ignored",
-        wrong="a layer that takes keys of another one projects them from its own stream",
+        wrong="a layer that takes keys of another one projects them from its own stream, or turns"
+        " them once more",
         right="it takes keys and values of the last layer of its kind that has any",
         symptom="the first tokens differ already; with a cache it may be right",
         where="self_attn.o_proj of the first sharing layer",
@@ -294,6 +296,7 @@ FAULTS = (
                 rewrite("attention_scores")(from_own_stream(1, unused=True)),
                 rewrite("attention_context")(from_own_stream(1, unused=True)),
             ),
+            "keys turned once more": shared_keys_turned_again,
         },
     ),
     Fault(

@@ -17,6 +17,8 @@ ADDED = frozenset({
     "port-quantised-bfloat16", "port-quantised-float16",
     "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer", "kv-axes-mixed",
     "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
+    "attn-scale-wrong", "mask-window-wrong", "softcap-wrong", "multiplier-wrong",
+    "rope-stretch-wrong", "moe-top-k-wrong", "lora-scale-wrong",
     "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
     "block-step-as-bfloat16", "lora-scale-missing",
 })  # fmt: skip

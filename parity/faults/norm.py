@@ -16,6 +16,7 @@ from lockstep.parity.faults.norms import (
     borrowed,
     centred,
     exchanged,
+    experts_as_the_mlp,
     has_heads,
     normed_after,
     normed_scores,
@@ -24,6 +25,7 @@ from lockstep.parity.faults.norms import (
     once_rounded,
     plain,
     plus,
+    read_before_norm,
     routed_by_normed,
     sandwiched,
     turned_before,
@@ -223,6 +225,7 @@ FAULTS = (
         fix="use what the norm returns: it does not change its argument",
         variants={
             "": either(skipped(NORMS, *BEFORE), only(plain, skipped(NORMS, SECOND))),
+            "but dumped": read_before_norm,
         },
     ),
     Fault(
@@ -343,6 +346,7 @@ FAULTS = (
             "before the MLP and before the experts": exchanged(
                 "pre_feedforward_layernorm", "pre_feedforward_layernorm_2"
             ),
+            "that of the MLP for the experts too": experts_as_the_mlp,
             "after the MLP and after the experts": exchanged(
                 "post_feedforward_layernorm_1", "post_feedforward_layernorm_2"
             ),

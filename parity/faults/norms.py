@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import (
+    NORMS,
     changed_input,
     either,
     instead,
+    is_at,
     only,
     rewrite,
     skipped,
@@ -187,3 +190,27 @@ def normed_attention(call: Call, graph: Graph) -> Call | None:
 
 
 LIKE_GEMMA = only(plain, either(normed_attention, skipped("rms_norm", "post_attention_layernorm")))
+
+
+@rewrite("linear")
+def read_before_norm(call: Call, graph: Graph) -> Call | None:
+    """Project what the norm before it takes: the norm is computed, and nothing reads it."""
+    ref = graph.calls[call.number].inputs[0]
+    norm = graph.calls[ref.number] if isinstance(ref, Value) else None
+    if norm is None or norm.op not in NORMS or not is_at(norm.place, (*BEFORE, SECOND)):
+        return None
+    return call.with_changed(0, as_wide, norm.inputs[0])
+
+
+@rewrite("geglu_experts")
+def experts_as_the_mlp(call: Call, graph: Graph) -> Call | None:
+    """Give experts what the MLP beside them takes."""
+    norm = graph.value(f"model.layers.{call.layer}.pre_feedforward_layernorm")
+    if norm is None:
+        return None
+    return call.with_changed(0, as_wide, norm)
+
+
+def as_wide(ops: Any, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the other value, once for each of a stack of wrong ones."""
+    return np.broadcast_to(other, own.shape)

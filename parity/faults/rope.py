@@ -59,6 +59,19 @@ def neighbours(call: Call, graph: Graph) -> Call:
     return rearranged(call, np.concatenate([places[0::2], places[1::2]]))
 
 
+def angles_of_neighbours(
+    ops: Any, x: np.ndarray, positions: Any, frequencies: np.ndarray, *, factor: float
+) -> np.ndarray:
+    """Turn j with j + D/2, but j by the angle of pair j // 2: every angle stands there twice."""
+    half = frequencies.shape[-1]
+    pairs = np.arange(2 * half) // 2
+    first, second = (
+        ops.rope(x, positions, frequencies[..., some], factor=factor)
+        for some in (pairs[:half], pairs[half:])
+    )
+    return np.concatenate([first[..., :half], second[..., half:]], axis=-1)
+
+
 def across_heads(call: Call, graph: Graph) -> Call:
     """Take the number of the head for the position: the axes were not exchanged yet.
 
@@ -137,7 +150,10 @@ FAULTS = (
         fix="rotate the two halves of each head (x[..., :D/2], x[..., D/2:]), not even and odd "
         "places; only weights that were reordered for it want neighbours",
         evidence=("jzhang38/TinyLlama#24", "huggingface/candle#3411", "lablup/mlxcel#931"),
-        variants={"": rewrite("rope")(neighbours)},
+        variants={
+            "": rewrite("rope")(neighbours),
+            "in the angles alone": instead("rope", angles_of_neighbours),
+        },
     ),
     Fault(
         id="consistent-qk-permutation",

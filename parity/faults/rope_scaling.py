@@ -27,6 +27,7 @@ from lockstep.parity.faults.turns import (
     turns_of,
 )
 from lockstep.parity.graph import Call, Graph
+from lockstep.reference.ops.rope_frequencies import rope_frequencies
 
 
 def proportional_everywhere(turns: Turns, config: Any) -> Turns | None:
@@ -157,6 +158,29 @@ def by_blend(change: Callable[[Turns, Any], Turns | None]) -> Rewrite:
     return turning(blended)
 
 
+def where_blended(
+    turns: Turns, other: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+) -> Turns:
+    """Change what lies between pairs that are divided and pairs that are not.
+
+    `other(plain, divided, blended)` makes it.
+    """
+    plain = rope_frequencies(**turns.plain.options)
+    divided = plain / turns.options["factor"]
+
+    def changed(frequencies: np.ndarray) -> np.ndarray:
+        ends = np.isclose(frequencies, plain) | np.isclose(frequencies, divided)
+        return np.where(ends, frequencies, other(plain, divided, frequencies))
+
+    return turns.then(changed)
+
+
+def ends_swapped(turns: Turns, config: Any) -> Turns:
+    """Blend from the other end, those too that are not blended: YaRN's ramp the other way round."""
+    plain = rope_frequencies(**turns.plain.options)
+    return turns.then(lambda found: plain + plain / turns.options["factor"] - found)
+
+
 of_narrow_widths = of_kind("proportional", lambda turns, config: replace(turns, op=of_narrow_head))
 
 FAULTS = (
@@ -212,6 +236,17 @@ FAULTS = (
             "every pair divided": by_blend(
                 lambda turns, config: turns.plain.then(times(1 / turns.options["factor"]))
             ),
+            "the blend left as it is": by_blend(
+                lambda turns, config: where_blended(turns, lambda plain, divided, found: plain)
+            ),
+            "the blend divided": by_blend(
+                lambda turns, config: where_blended(turns, lambda plain, divided, found: divided)
+            ),
+            "the blend the other way round": by_blend(
+                lambda turns, config: where_blended(
+                    turns, lambda plain, divided, found: plain + divided - found
+                )
+            ),
             "by the longer length": by_blend(
                 lambda turns, config: turns.other(
                     original_max_position_embeddings=config.max_position_embeddings
@@ -232,6 +267,7 @@ FAULTS = (
                 "yarn",
                 lambda turns, config: turns.plain.then(times(1 / turns.options["factor"])),
             ),
+            "the ramp the other way round": of_kind("yarn", ends_swapped),
             "bounds rounded, or not": of_kind(
                 "yarn", lambda turns, config: turns.other(truncate=not turns.options["truncate"])
             ),

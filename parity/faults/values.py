@@ -157,3 +157,12 @@ def from_own_stream(index: int, *, unused: bool) -> Callable[[Call, Graph], Call
         return call.with_changed(index, projected, own.inputs[0], *rest)
 
     return rewritten
+
+
+@rewrite("attention_scores")
+def shared_keys_turned_again(call: Call, graph: Graph) -> Call | None:
+    """Turn the keys of another layer once more, which come turned."""
+    keys = graph.source(call, 1)
+    if keys.op != "rope" or keys.layer == call.layer:
+        return None
+    return call.with_input(1, again(keys, call.inputs[1]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.parity.faults import Fault
 from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.numbers import examples
 from lockstep.parity.graph import Call, Evaluator, Graph, Tensor, record
 from lockstep.parity.judging.metrics import rms
 from lockstep.reference import ops
@@ -40,6 +41,7 @@ class Planted:
 def plant(fault: Fault, model: Model, tokens: np.ndarray | None = None) -> list[Planted]:
     """Plant every variant of a bug that changes this model; `tokens` (B, L) are the prompt.
 
+    Of a class that is a number of any other value, its double is planted.
     What no prefill shows is planted in a run that feeds the last of them in steps.
     It is empty if the model has nothing that the bug could be in.
     Raises: ValueError if so many tokens would have too large a matrix of wrong attention.
@@ -50,7 +52,7 @@ def plant(fault: Fault, model: Model, tokens: np.ndarray | None = None) -> list[
         for one in (graph, decoded(graph))
     )
     found = []
-    for variant, rewrite in fault.variants.items():
+    for variant, rewrite in (fault.variants or examples(fault.id)).items():
         runs = prefill if changed(rewrite, graph) else decoding
         calls = changed(rewrite, runs[0].graph)
         if calls:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 SURE = 0.99
+PLAIN = "plain"  # a form without a name, beside others
 MOST_RIVALS = 60  # other bugs that are tried for the runner-up
 
 
@@ -77,7 +78,7 @@ def variants(bug: Chosen) -> str | None:
     alike = sorted(
         {bug.hypothesis.variant, *(v for name, v in bug.ties if name == bug.hypothesis.id)}
     )
-    return " or ".join(alike) or None
+    return None if alike == [""] else " or ".join(one or PLAIN for one in alike)
 
 
 def explanation_of(bug: Chosen, place: int, case: Case) -> Explanation:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.said.report import report
-from tests.parity.explaining.ports import explained, port
+from lockstep.parity.faults import catalogue
+from tests.parity.explaining.by_loop import experts_by_loop
+from tests.parity.explaining.ports import explained, model_of, port
 from tests.sampled import sampled
 
 long = sampled(3)  # of the proofs below that take seconds each
@@ -184,3 +186,28 @@ def test_what_porters_do_to_fused_heads_and_scales(bug):
 def test_the_headline_counts_what_was_not_compared():
     taps = port(NAME) | {"blocks.0.thing": np.zeros(3), "blocks.0.other": np.zeros(4)}
     assert ", 2 tensors not, computed in float32" in report(explained(NAME, taps))
+
+
+def test_experts_that_are_fed_what_the_mlp_takes():
+    """By loop over tokens and experts; the norm that they should take is dumped as it should be."""
+    name, at = "gemma4/sparse", "model.layers.1."
+    taps = port(name)
+    wide = {tap: value.astype(np.float64) for tap, value in taps.items()}
+    inputs = wide[at + "pre_feedforward_layernorm"]
+    made = experts_by_loop(model_of(name), wide, at, inputs, 2).astype(np.float32)
+    before = [*taps][: [*taps].index(at + "experts")]
+    found = explained(name, {tap: taps[tap] for tap in before} | {at + "experts": made})
+    assert [(bug.id, bug.variant, bug.layers) for bug in found.faults] == [
+        ("ffn-norms-swapped", "that of the MLP for the experts too", [1])
+    ]
+    assert not found.unexplained
+
+
+@pytest.mark.parametrize(("level", "said"), [
+    ("modules", "but dumped"), ("layers", "plain or but dumped"),
+])  # fmt: skip
+def test_a_norm_whose_result_is_dumped_and_dropped(level, said):
+    taps = port(NAME, ["norm-result-discarded[but dumped]"], level=level)
+    found = explained(NAME, taps, [one for one in catalogue() if one.family == "norm"])
+    assert [(bug.id, bug.variant) for bug in found.faults] == [("norm-result-discarded", said)]
+    assert not found.unexplained

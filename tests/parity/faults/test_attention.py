@@ -220,6 +220,26 @@ def test_layers_that_share_keys_project_their_own():
     }  # fmt: skip
 
 
+def test_shared_keys_that_are_turned_once_more_by_loop():
+    """What turns twice turns by twice the angle; only where the keys are another layer's."""
+    width, queries = 4, RNG.standard_normal((1, 1, LENGTH, 4))
+    keys = RNG.standard_normal((1, 1, LENGTH, width))
+    graph = graph_of(
+        call(0, "rope_frequencies", theta=100.0, dims=width),
+        call(1, "scale", keys, by=1.0),
+        call(2, "rope", Value(1), POSITIONS, Value(0), layer=0, factor=1.0),
+        call(3, "attention_scores", queries, Value(2), layer=1, scale=1.0),
+    )
+    found = wrong(graph, variant("kv-sharing-ignored", "keys turned once more"))
+    for p in range(LENGTH):
+        turned = np.zeros(width)
+        for j, frequency in enumerate((1.0, 0.1)):
+            one, other, angle = keys[0, 0, p, j], keys[0, 0, p, j + 2], 2 * p * frequency
+            turned[j] = one * np.cos(angle) - other * np.sin(angle)
+            turned[j + 2] = other * np.cos(angle) + one * np.sin(angle)
+        np.testing.assert_allclose(found[0, 0, :, p], queries[0, 0] @ turned, atol=1e-13)
+
+
 def softmax(mask: np.ndarray, given: np.ndarray) -> Graph:
     return graph_of(
         call(0, "causal_mask", POSITIONS, POSITIONS, window=None),

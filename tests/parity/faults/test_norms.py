@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lockstep.parity.graph import Value
 from lockstep.reference import portions
 from tests.draws import normal
 from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
@@ -188,3 +189,16 @@ def test_a_norm_rounded_once_differs_from_one_rounded_twice_in_half_precision_al
     once, twice = both(ml_dtypes.bfloat16)
     assert once.dtype == twice.dtype and (once != twice).any()
     np.testing.assert_array_equal(*both(np.float32))
+
+
+def test_a_projection_reads_what_the_norm_before_it_takes():
+    """By hand: W x, and the norm itself is as it should be."""
+    x, weight = np.array([[ROW]]), normal(4, 3, N, dtype=np.float64)
+    graph = graph_of(
+        call(0, "scale", x, by=1.0),
+        call(1, "rms_norm", Value(0), np.array(GAIN), place="input_layernorm", eps=EPS),
+        call(2, "linear", Value(1), weight, None, place="self_attn.q_proj"),
+    )
+    bug = variant("norm-result-discarded", "but dumped")
+    np.testing.assert_allclose(wrong(graph, bug), x @ weight.T, rtol=1e-12)
+    assert bug(graph.calls[1], graph) is None

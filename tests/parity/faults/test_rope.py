@@ -58,6 +58,18 @@ def by_loop(angle, pair) -> np.ndarray:
     return out
 
 
+def test_angles_of_neighbours_in_halves():
+    """By loop: number i turns by the angle of pair i // 2, with the number half a head away."""
+    out = np.zeros_like(HEADS_OF)
+    for p in range(LENGTH):
+        for i in range(DIMS):
+            sign, other = (-1, i + DIMS // 2) if i < DIMS // 2 else (1, i - DIMS // 2)
+            angle, x = p * FREQUENCIES[i // 2], HEADS_OF[0, :, p]
+            out[0, :, p, i] = x[:, i] * cos(angle) + sign * x[:, other] * sin(angle)
+    found = wrong(turn(), variant("rope-pairing-swapped", "in the angles alone"))
+    np.testing.assert_allclose(found, out, atol=1e-13)
+
+
 def in_halves(j: int) -> tuple[int, int]:
     return j, j + DIMS // 2
 

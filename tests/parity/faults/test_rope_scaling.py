@@ -71,6 +71,13 @@ def base(width: int = DIMS, theta: float = THETA) -> np.ndarray:
 
 
 PARTIAL = {"op": "rope_frequencies_proportional", "partial_rotary_factor": 0.5}
+YARN = {
+    "op": "rope_frequencies_yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 64, "truncate": True,
+}  # fmt: skip
+RAMP = np.array([0, 1, 2, 3]) / 3  # from pair 0, which goes round 10 times, to pair 3
+# Pair 0 goes round 16 / 2 pi times, which is between 1 and 4; the others less than once.
+SHARE = (16 / (2 * np.pi) - 1) / 3
 LLAMA3 = {
     "op": "rope_frequencies_llama3", "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
@@ -90,6 +97,13 @@ LLAMA3 = {
          lambda: halves(base())),
         ("rope-linear-scale-inverted", "", {"op": "rope_frequencies_linear", "factor": 4.0},
          lambda: halves(base() * 4)),
+        ("rope-llama3-scaling-missing", "the blend left as it is", LLAMA3,
+         lambda: halves(base() / [1, 8, 8, 8])),
+        ("rope-llama3-scaling-missing", "the blend divided", LLAMA3, lambda: halves(base() / 8)),
+        ("rope-llama3-scaling-missing", "the blend the other way round", LLAMA3,
+         lambda: halves(base() * [1 - SHARE + SHARE / 8, 1 / 8, 1 / 8, 1 / 8])),
+        ("rope-yarn-scaling-missing", "the ramp the other way round", YARN,
+         lambda: halves(base() * (RAMP + (1 - RAMP) / 4))),
         ("rope-llama3-scaling-missing", "not at all", LLAMA3, lambda: halves(base())),
         ("rope-llama3-scaling-missing", "every pair divided", LLAMA3, lambda: halves(base() / 8)),
     ],

@@ -1,0 +1,121 @@
+"""Find the value of one number that makes what a port has, from the port itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.faults.number import Number
+from lockstep.parity.graph import Call
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import EPSILONS
+
+EARLY = 4  # tokens that a search begins with: angles of later ones have gone round
+NEARBY = 1e-5  # share of a value that its derivative is taken over, where that is no rounding
+ROUNDINGS = 8  # of the port's dtype, that it is taken over at least
+STEPS = 16  # of Newton's method, as many as it takes from within half a decade
+STILL = 1e-11  # a step of the logarithm after which nothing moves any more
+DIGITS = 9  # of a value that is said
+AS_NEAR = 1.5  # times the least distance, that a shorter value may leave
+NEARER = 0.5  # of the distance of the right value, that must not be left
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One number of some calls of a piece, which all have the same value for it."""
+
+    trial: Trial
+    piece: Piece
+    number: Number
+    calls: frozenset[int]
+
+    def value(self) -> float | None:
+        """Return the shortest value that leaves nothing of the error but noise, if any does."""
+        found = self.nearest()
+        if found is None or self.distance(found) > NEARER * self.distance(self.right):
+            return None
+        value = self.shortest(found)
+        calls = self.rewritten(value)
+        return value if calls and self.trial.judge(self.piece, calls).passed else None
+
+    @property
+    def first(self) -> Call:
+        return self.trial.graph.calls[min(self.calls)]
+
+    @property
+    def right(self) -> float:
+        """The value that the calls should have."""
+        return self.number.right(self.first, self.trial.graph) or 0.0
+
+    def nearest(self) -> float | None:
+        """Return the value that the port is nearest to, None if all are equally far."""
+        values = [*self.number.values(self.first, self.trial.graph)]
+        if self.number.among is not None:
+            return min(values, key=self.distance, default=None)
+        rows = EARLY if self.shows(values, EARLY) else None
+        begun = min(values, key=lambda value: self.distance(value, rows))
+        for some in dict.fromkeys((rows, None)):
+            begun = self.newton(begun, some)
+        return begun
+
+    def shows(self, values: list[float], rows: int) -> bool:
+        """Say whether the first tokens depend on the number."""
+        length = self.trial.port(self.piece.target).shape[self.axis]
+        if rows >= length:
+            return False
+        ends = {self.distance(values[0], rows), self.distance(values[-1], rows)}
+        return len(ends) > 1
+
+    @property
+    def axis(self) -> int:
+        return self.trial.graph.token_axes[self.piece.target][0]
+
+    def newton(self, value: float, rows: int | None) -> float:
+        """Go from a value to the nearest one of its decade, by Gauss and Newton, in logarithms."""
+        best = value
+        nearby = max(NEARBY, ROUNDINGS * EPSILONS[self.trial.dtype.name])
+        for _ in range(STEPS):
+            error, moved = self.error(value, rows), self.error(value * (1 + nearby), rows)
+            slope = (error - moved) / math.log1p(nearby)
+            length = float(np.sum(slope * slope))
+            step = float(np.sum(error * slope)) / length if length else 0.0
+            value *= math.exp(min(max(step, -1.0), 1.0))
+            best = min(best, value, key=lambda one: self.distance(one, rows))
+            if not math.isfinite(step) or abs(step) < STILL:
+                break
+        return best
+
+    @np.errstate(all="ignore")
+    def error(self, value: float, rows: int | None) -> np.ndarray:
+        """Return what the port has beyond what a value gives; nought where either is no number.
+
+        It is nought everywhere for a value that cannot be, so that nothing is gone on from there.
+        """
+        target, centre = self.piece.target, self.trial.centre(rows)
+        port = self.trial.port(target, rows)
+        try:
+            error = port - centre.target(target, self.rewritten(value))
+        except ValueError:  # bounds that do not rise, more experts than there are
+            error = np.zeros_like(port)
+        return np.where(np.isfinite(error), error, 0.0).astype(np.float64)
+
+    def distance(self, value: float, rows: int | None = None) -> float:
+        """Return how far the port is from what a value gives, over the noise."""
+        return self.trial.look(self.piece, self.rewritten(value), rows).raw(0, None)
+
+    def rewritten(self, value: float) -> dict[int, Call]:
+        """Return the calls that another value changes."""
+        graph, rewrite = self.trial.graph, self.number.becomes(value)
+        every = {number: rewrite(graph.calls[number], graph) for number in self.calls}
+        return {number: call for number, call in every.items() if call is not None}
+
+    def shortest(self, value: float) -> float:
+        """Return the value with the fewest digits that is about as near; of a list, that itself."""
+        if self.number.among is not None:
+            return value
+        near = max(AS_NEAR * self.distance(value), 1.0)
+        short = (float(f"{value:.{digits}g}") for digits in range(1, DIGITS))
+        return next((one for one in short if self.distance(one) <= near), value)

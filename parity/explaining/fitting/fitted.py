@@ -1,0 +1,89 @@
+"""Explain what no known bug does by a number that has another value in the port."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lockstep.parity.explaining.fitting.fit import Fit
+from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
+from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.number import Number
+from lockstep.parity.faults.numbers import NUMBERS
+from lockstep.parity.faults.rewrites import only
+from lockstep.parity.graph import Call, Graph
+from lockstep.parity.graph.graph import Piece
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+
+GROUPS = 12  # of calls, of which each may have a value of its own
+
+
+def fit_numbers(case: Case, progress: Callable[[str], None]) -> None:
+    """Fit the numbers of each piece that is open, and explain all such pieces by what fits.
+
+    Of like pieces in which nothing was fitted some are enough.
+    """
+    in_vain: Counter[tuple[str, ...]] = Counter()
+    for piece in [*case.open]:
+        kind = case.graph.kind(piece)
+        if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
+            continue
+        found = [*fitted(case, piece)]
+        in_vain[kind] += not found
+        if found:
+            explain_again(case, found)
+        progress(case.tap(piece))
+
+
+def fitted(case: Case, piece: Piece) -> Iterator[Hypothesis]:
+    """Yield the bugs that are one number of another value, and leave nothing but noise."""
+    known = [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
+    for fault, number in known:
+        for calls in groups(case, piece, fault, number):
+            fit = Fit(case.trial, piece, number, calls)
+            value = fit.value()
+            if value is not None:
+                yield from of_value(case, fault, number, fit, value)
+                break
+
+
+def groups(case: Case, piece: Piece, fault: Fault, number: Number) -> list[frozenset[int]]:
+    """Return calls of a piece that may have another value together: all first, then of a part.
+
+    They are right with the same value.
+    """
+    graph = case.graph
+    every = hypotheses([replace(fault, variants={"": number.doubled})], graph)
+    found: dict[frozenset[int], None] = {}
+    for atom in (atom for one in every for atom in atoms_in(one, piece.calls, (), graph)):
+        rights = {one: number.right(graph.calls[one], graph) for one in atom.calls}
+        for value in dict.fromkeys(rights.values()):
+            found[frozenset(one for one in rights if rights[one] == value)] = None
+    return [*found][:GROUPS]
+
+
+def of_value(case: Case, fault: Fault, number: Number, fit: Fit, value: float) -> list[Hypothesis]:
+    """Return the bug that has this value wherever the right one is the same."""
+
+    def same(call: Call, graph: Graph) -> bool:
+        return number.right(call, graph) == fit.right
+
+    rewrite = only(same, number.becomes(value))
+    wrong = replace(fault, variants={number.said(value, fit.right): rewrite})
+    order = [*case.faults].index(fault.id)
+    return [replace(one, order=order) for one in hypotheses([wrong], case.graph)]
+
+
+def explain_again(case: Case, more: list[Hypothesis]) -> None:
+    """Explain what is open once more, with some bugs besides."""
+    case.hypotheses = [*case.hypotheses, *more]
+    case.atoms.clear()
+    sets = [one.atoms for _, some in case.explained for one in some]
+    known = Counter(atom.hypothesis for atoms in sets for atom in atoms)
+    waiting, case.open = case.open, []
+    for piece in waiting:
+        case.explain(piece, known, deep=False)

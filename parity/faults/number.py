@@ -1,0 +1,65 @@
+"""A number that arithmetic depends on, which a port may have at any other value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.rewrites import option
+from lockstep.parity.graph import Call, Graph
+
+PER_DECADE = 4  # values to begin with, of a number that may be any
+Right = Callable[[Call, Graph], float | None]
+
+
+@dataclass(frozen=True)
+class Number:
+    """Its name in words, with a place for the value; how to read it, and to give it another one.
+
+    `right` reads it from a call, None where the call has none; `becomes` makes the rewrite that
+    changes it. It lies anywhere `within` two bounds, or is one of the values that `among` lists.
+    """
+
+    form: str
+    right: Right
+    becomes: Callable[[float], Rewrite]
+    within: tuple[float, float] = (0.0, 0.0)
+    among: Callable[[Call, Graph], Sequence[float]] | None = None
+
+    def values(self, call: Call, graph: Graph) -> Sequence[float]:
+        """Return the values to begin with: every one that it may have, or some of each decade."""
+        if self.among is not None:
+            return self.among(call, graph)
+        least, most = self.within
+        return np.geomspace(least, most, round(np.log10(most / least) * PER_DECADE) + 1).tolist()
+
+    def said(self, value: float, right: float) -> str:
+        return f"{self.form.format(f'{value:.7g}')} for {right:.7g}"
+
+    def doubled(self, call: Call, graph: Graph) -> Call | None:
+        """Give the number twice its value, or 1 for nought, as an example."""
+        right = self.right(call, graph)
+        return None if right is None else self.becomes(2 * right or 1)(call, graph)
+
+
+def option_of(
+    op: str | tuple[str, ...],
+    name: str,
+    form: str,
+    *,
+    within: tuple[float, float] = (0.0, 0.0),
+    among: Callable[[Call, Graph], Sequence[float]] | None = None,
+) -> Number:
+    """Return the number that is an option of an operation."""
+    ops = (op,) if isinstance(op, str) else op
+
+    def right(call: Call, graph: Graph) -> float | None:
+        return call.options.get(name) if call.op in ops else None
+
+    def becomes(value: float) -> Rewrite:
+        return option(ops, name, lambda right: value)
+
+    return Number(form, right, becomes, within, among)

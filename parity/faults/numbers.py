@@ -1,0 +1,248 @@
+"""What goes wrong with single numbers: right arithmetic with a constant of another value.
+
+Which value cannot be listed. So these classes, and some of other files, have `NUMBERS` that
+`explain` fits to what the port dumped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockstep.parity.faults.adapter_layers import FACTORS
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.mask import MASK, sight_of, windowed
+from lockstep.parity.faults.number import Number, option_of
+from lockstep.parity.faults.rewrites import NORMS, changed_input, only
+from lockstep.parity.faults.routers import EXPERTS, ROUTING
+from lockstep.parity.faults.turns import FREQUENCIES, POSITIONS, Turns, shifted, turning, turns_of
+from lockstep.parity.graph import Call, Graph
+
+FAR = 65  # positions that a text may begin behind, as behind pads that were counted
+LENGTHENED = ("rope_frequencies_yarn", "rope_frequencies_longrope")  # with a factor of their own
+
+
+def of_turns(name: str, form: str, within: tuple[float, float]) -> Number:
+    """Return the number that frequencies are made from."""
+
+    def right(call: Call, graph: Graph) -> float | None:
+        return turns_of(call, graph).options.get(name) if call.op == "rope" else None
+
+    def becomes(value: float) -> Rewrite:
+        def other(turns: Turns, config: Any) -> Turns | None:
+            return turns.other(**{name: value}) if name in turns.options else None
+
+        return turning(other)
+
+    return Number(form, right, becomes, within)
+
+
+def usual(factor: float) -> float:
+    """Return what YaRN multiplies cosines and sines by, unless the config names another number."""
+    return 0.1 * math.log(factor) + 1
+
+
+def yarn_factor() -> Number:
+    """Return the factor that also says what cosines and sines are multiplied by."""
+    blend = of_turns("factor", "factor {}, in cosines and sines too", (1.05, 256.0))
+
+    def right(call: Call, graph: Graph) -> float | None:
+        turns = turns_of(call, graph) if call.op == "rope" else None
+        if turns is None or not turns.by("yarn"):
+            return None
+        factor = turns.options["factor"]
+        return factor if math.isclose(call.options["factor"], usual(factor)) else None
+
+    def becomes(value: float) -> Rewrite:
+        def other(call: Call, graph: Graph) -> Call | None:
+            new = None if right(call, graph) is None else blend.becomes(value)(call, graph)
+            return None if new is None else new.with_options(factor=usual(value))
+
+        return other
+
+    return Number(blend.form, right, becomes, blend.within)
+
+
+def part_that_turns() -> Number:
+    """Return the share of a head that turns: so many pairs of it."""
+
+    def pairs(call: Call, graph: Graph) -> list[float]:
+        half = turns_of(call, graph).options["dims"] // 2
+        return [pair / half for pair in range(1, half + 1)]
+
+    found = of_turns("partial_rotary_factor", "partial_rotary_factor {}", (0.0, 0.0))
+    return Number(found.form, found.right, found.becomes, among=pairs)
+
+
+def window_of(call: Call, graph: Graph) -> float | None:
+    """Return how many keys a call of softmax sees at most, None where that has no end."""
+    sight = sight_of(call, graph) if call.op == "softmax" else None
+    return None if sight is None else sight.window
+
+
+def windows(call: Call, graph: Graph) -> range:
+    """Return every window that hides anything of the prompt."""
+    return range(1, graph.shapes[graph.source(call, MASK).number][-1])
+
+
+def experts_of(call: Call, graph: Graph) -> range:
+    return range(1, graph.shapes[call.number][-1] + 1)
+
+
+def of_long_texts(call: Call, graph: Graph) -> float | None:
+    """Return what cosines and sines are multiplied by where positions are stretched."""
+    if call.op != "rope" or graph.source(call, FREQUENCIES).op not in LENGTHENED:
+        return None
+    return call.options["factor"]
+
+
+def first_position(call: Call, graph: Graph) -> float | None:
+    return 0 if call.op == "rope" else None
+
+
+def from_position(value: float) -> Rewrite:
+    return changed_input("rope", POSITIONS, shifted(int(value)))
+
+
+def gained(form: str, here: Callable[[Call, Graph], bool], added: int | None = None) -> Number:
+    """Return a factor that should be 1: of what a call gives, or of what is `added` in it."""
+
+    def right(call: Call, graph: Graph) -> float | None:
+        return 1.0 if here(call, graph) else None
+
+    def becomes(value: float) -> Rewrite:
+        def times(ops: Any, x: Any) -> Any:
+            return ops.scale(x, by=value)
+
+        def rewritten(call: Call, graph: Graph) -> Call:
+            return call.followed(times) if added is None else call.with_changed(added, times)
+
+        return only(here, rewritten)
+
+    return Number(form, right, becomes, (1e-4, 1e4))
+
+
+def unscaled(call: Call, graph: Graph) -> bool:
+    takers = (graph.calls[one].op for one in graph.consumers[call.number])
+    return call.op == "embedding" and "scale" not in takers
+
+
+def in_a_layer(call: Call, graph: Graph) -> bool:
+    return call.op == "add" and call.layer is not None
+
+
+COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
+
+NUMBERS: Mapping[str, tuple[Number, ...]] = {
+    "rms-eps-wrong": (option_of(NORMS, "eps", "eps = {}", within=(1e-12, 1.0)),),
+    "rope-theta-default": (of_turns("theta", "base {}", (10.0, 1e9)),),
+    "rope-pos-starts-at-1": (
+        Number(
+            "positions from {} on", first_position, from_position, among=lambda *call: range(1, FAR)
+        ),
+    ),
+    "rope-stretch-wrong": (
+        of_turns("factor", "factor {}", (0.5, 256.0)),
+        yarn_factor(),
+        of_turns("low_freq_factor", "low_freq_factor {}", (0.1, 100.0)),
+        of_turns("high_freq_factor", "high_freq_factor {}", (0.1, 100.0)),
+        of_turns("beta_fast", "beta_fast {}", (1.0, 1e3)),
+        of_turns("beta_slow", "beta_slow {}", (0.01, 100.0)),
+        of_turns("original_max_position_embeddings", "original length {}", (4.0, 1e6)),
+        part_that_turns(),
+        Number(COSINES.form, of_long_texts, COSINES.becomes, COSINES.within),
+    ),
+    "attn-scale-wrong": (
+        option_of("attention_scores", "scale", "scores times {}", within=(1e-4, 1e2)),
+    ),
+    "mask-window-wrong": (
+        Number("a window of {} keys", window_of, lambda to: windowed(lambda w: int(to)),
+               among=windows),
+    ),
+    "softcap-wrong": (option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),),
+    "multiplier-wrong": (
+        option_of("scale", "by", "times {}", within=(1e-4, 1e4)),
+        gained("embeddings times {}", unscaled),
+        gained("what is added to the stream times {}", in_a_layer, added=1),
+        gained("logits times {}", lambda call, graph: "logits" in call.taps),
+    ),
+    "moe-top-k-wrong": (
+        option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
+    ),
+    "lora-scale-wrong": (
+        option_of(tuple(FACTORS), "scale", "times {}", within=(1e-4, 1e4)),
+    ),
+}  # fmt: skip
+
+
+def examples(id: str) -> dict[str, Rewrite]:
+    """Return of a class its numbers, each with twice its value."""
+    return {one.form.format("twice the right"): one.doubled for one in NUMBERS.get(id, ())}
+
+
+FAULTS = (
+    Fault(
+        id="attn-scale-wrong",
+        wrong="scores = s' q k^T, s' another number",
+        right="scores = s q k^T, s = 1 / sqrt(head_dim), or what the config says",
+        symptom="attention too sharp or too flat; the first token is exact",
+        where="self_attn.scores",
+        fix="see where the port takes the scale of the scores from",
+        variants={},
+    ),
+    Fault(
+        id="mask-window-wrong",
+        wrong="the window holds W' keys, W' another number",
+        right="the window holds W keys, W = sliding_window of the config",
+        symptom="right up to the window, wrong after it",
+        where="self_attn.probs",
+        fix="take the window from the config",
+        variants={},
+    ),
+    Fault(
+        id="softcap-wrong",
+        wrong="logits = c' tanh(l / c'), c' another number",
+        right="logits = c tanh(l / c), c = final_logit_softcapping",
+        symptom="greedy text is unchanged, probabilities are not",
+        where="logits",
+        fix="take the cap from the config",
+        variants={},
+    ),
+    Fault(
+        id="multiplier-wrong",
+        wrong="m' x, m' another number",
+        right="m x: the root of a width, or one over it, as the architecture says, else 1",
+        symptom="all that follows is scaled",
+        where="embed_tokens, residual, router.proj, per_layer_inputs, logits",
+        fix="see where the port takes this multiplier from",
+        variants={},
+    ),
+    Fault(
+        id="rope-stretch-wrong",
+        wrong="positions are stretched by another number than the config's",
+        right="each number of rope_parameters (rope_scaling) as the config has it",
+        symptom="worse with distance, or beyond the original length",
+        where="self_attn.q_rope",
+        fix="read all of rope_parameters from the config",
+        variants={},
+    ),
+    Fault(
+        id="moe-top-k-wrong",
+        wrong="k' experts a token, k' another number",
+        right="k experts a token, k of the config",
+        symptom="text a little worse, or slower than it should be",
+        where="the experts' output",
+        fix="take the number of experts a token from the config",
+        variants={},
+    ),
+    Fault(
+        id="lora-scale-wrong",
+        wrong="y + s' B A x, s' another number",
+        right="y + s B A x, s = lora_alpha / r, or mlx-lm's scale",
+        symptom="the adapter does too much or too little",
+        where="the adapted projections",
+        fix="take the scale from the adapter's config",
+        variants={},
+    ),
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""Numbers of a port's own are found from what it dumped. By hand: formulas in plain NumPy."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.numbers import NUMBERS
+from tests.parity.explaining.by_loop import OWN_NORM, experts_by_loop
+from tests.parity.explaining.ports import explained, model_of, port
+
+QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/sparse"
+AT = "model.layers.1.self_attn."
+# All have too many others to look through first, where tests are many.
+KNOWN = [one for one in catalogue() if one.id in NUMBERS or one.family in ("mask", "activation")]
+
+
+def changed(name, tap, value):
+    """Return what explain says of a right port, of which one value is another, the last dumped."""
+    taps = {key: one for key, one in port(name, level="taps").items() if not is_inner(key)}
+    made = value({key: one.astype(np.float64) for key, one in taps.items()})
+    before = [*taps][: [*taps].index(tap)]
+    changed = {key: taps[key] for key in before} | {tap: made.astype(np.float32)}
+    return explained(name, changed, faults=KNOWN)
+
+
+def is_inner(tap):
+    return tap.rpartition(".")[2] in ("scores", "probs", "routing")
+
+
+def normed(x, gain, eps):
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * gain
+
+
+def turned(x, base, first=0):
+    """Turn heads (B, H, L, D) from a first position on."""
+    half = x.shape[-1] // 2
+    angles = (first + np.arange(x.shape[2]))[:, None] * base ** -(np.arange(half) / half)
+    one, other = x[..., :half], x[..., half:]
+    return np.concatenate(
+        [one * np.cos(angles) - other * np.sin(angles),
+         other * np.cos(angles) + one * np.sin(angles)], axis=-1,
+    )  # fmt: skip
+
+
+def attended(taps, at, scale, window):
+    """Attend by a loop over heads and queries; two heads share keys and values."""
+    queries, keys, values = taps[at + "q_rope"], taps[at + "k_rope"], taps[at + "v_proj"]
+    batch, heads, length, width = queries.shape
+    values = values.reshape(batch, length, -1, width)
+    out = np.zeros((batch, length, heads, width))
+    for head in range(heads):
+        group = head // (heads // keys.shape[1])
+        for query in range(length):
+            seen = slice(max(query - window + 1, 0), query + 1)
+            weights = np.exp(scale * keys[0, group, seen] @ queries[0, head, query])
+            out[0, query, head] = weights / weights.sum() @ values[0, seen, group]
+    return out.reshape(batch, length, -1)
+
+
+def told(found):
+    assert not found.unexplained
+    return [(bug.id, bug.variant, bug.layers) for bug in found.faults]
+
+
+@pytest.mark.parametrize("eps", [3e-3, 4e-4, 2.5])
+def test_the_eps_of_a_norm(eps):
+    gain = model_of(QWEN).checkpoint.tensor("model.norm.weight")
+    found = changed(QWEN, "model.norm", lambda taps: normed(taps["model.layers.1"], gain, eps))
+    assert told(found) == [("rms-eps-wrong", f"eps = {eps:g} for 0.001", [])]
+
+
+@pytest.mark.parametrize("base", [1234.0, 37.0, 75_000.0])
+def test_the_base_of_rope(base):
+    def wrong(taps):
+        return turned(taps[AT + "q_norm"].swapaxes(1, 2), base)
+
+    found = changed(QWEN, AT + "q_rope", wrong)
+    assert told(found) == [("rope-theta-default", f"base {base:g} for 10000", [1])]
+
+
+@pytest.mark.parametrize(("scale", "window", "id", "said"), [
+    (0.2, 9, "attn-scale-wrong", "scores times 0.2 for 0.3162278"),
+    (1.75, 9, "attn-scale-wrong", "scores times 1.75 for 0.3162278"),
+    (10**-0.5, 4, "mask-window-wrong", "a window of 4 keys for 9"),
+    (10**-0.5, 14, "mask-window-wrong", "a window of 14 keys for 9"),
+])  # fmt: skip
+def test_the_scale_and_the_window_of_attention(scale, window, id, said):
+    found = changed(MISTRAL, AT + "context", lambda taps: attended(taps, AT, scale, window))
+    assert told(found) == [(id, said, [1])]
+
+
+def test_the_cap_of_the_logits():
+    table = model_of(GEMMA).checkpoint.tensor("model.embed_tokens.weight").astype(np.float64)
+    found = changed(GEMMA, "logits", lambda taps: 2.4 * np.tanh(taps["model.norm"] @ table.T / 2.4))
+    assert told(found) == [("softcap-wrong", "cap 2.4 for 1.5", [])]
+
+
+def test_the_scale_of_the_embedding():
+    found = changed(GEMMA, "model.embed_tokens", lambda taps: taps["model.embed_tokens"] * 0.75)
+    assert told(found) == [("multiplier-wrong", "times 4.242641 for 5.656854", [])]
+
+
+def test_positions_that_begin_later_change_no_score():
+    """A convention, as they are where they begin at 1."""
+    taps = port(QWEN, level="taps")
+    for part in "qk":
+        for layer in "01":
+            at = f"model.layers.{layer}.self_attn.{part}"
+            heads = taps[at + "_norm"].astype(np.float64).swapaxes(1, 2)
+            taps[at + "_rope"] = turned(heads, 10_000.0, first=7).astype(np.float32)
+    found = explained(QWEN, taps, faults=KNOWN)
+    assert found.verdict == "clean"
+    assert any("positions from 7 on for 0" in line for line in found.conventions)
+
+
+def test_a_factor_that_should_not_be_there():
+    found = changed(
+        QWEN, "model.layers.1.residual",
+        lambda taps: taps["model.layers.0"] + 0.7 * taps[AT + "o_proj"],
+    )  # fmt: skip
+    said = "what is added to the stream times 0.7 for 1"
+    assert told(found) == [("multiplier-wrong", said, [1])]
+
+
+def test_a_factor_in_bfloat16_where_rounding_hides_small_steps():
+    taps, last = port(QWEN, level="taps", dtype="bfloat16"), "model.layers.1.residual"
+    half = taps[last].dtype
+    before = {tap: taps[tap] for tap in [*taps][: [*taps].index(last)] if not is_inner(tap)}
+    added = (0.7 * taps[AT + "o_proj"].astype(np.float32)).astype(half)
+    made = (taps["model.layers.0"].astype(np.float32) + added.astype(np.float32)).astype(half)
+    found = explained(QWEN, before | {last: made}, faults=KNOWN)
+    said = "what is added to the stream times 0.7 for 1"
+    assert told(found) == [("multiplier-wrong", said, [1])]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_number_of_experts(count):
+    at = "model.layers.0."
+
+    def wrong(taps):
+        return experts_by_loop(model_of(GEMMA), taps, at, taps[at + OWN_NORM], count)
+
+    found = changed(GEMMA, at + "experts", wrong)
+    assert told(found) == [("moe-top-k-wrong", f"{count} experts for 2", [0])]
+
+
+def test_no_number_is_fitted_to_what_is_wrong_otherwise():
+    """A norm that also takes the mean away from every other token has no number for that."""
+    gain = model_of(QWEN).checkpoint.tensor("model.norm.weight")
+
+    def wrong(taps):
+        x = taps["model.layers.1"].copy()
+        x[:, ::2] -= x[:, ::2].mean(axis=-1, keepdims=True)
+        return normed(x, gain, 1e-3)
+
+    found = changed(QWEN, "model.norm", wrong)
+    assert not found.faults and len(found.unexplained) == 1
+
+
+def test_a_number_among_known_bugs_of_other_modules():
+    """The search goes on with what was fitted: the bugs of other values stay."""
+    taps = port(QWEN, ["act-silu-vs-gelu[gelu (tanh) for silu]"], level="taps")
+    gain = model_of(QWEN).checkpoint.tensor("model.norm.weight")
+    made = normed(taps["model.layers.1"].astype(np.float64), gain, 0.02).astype(np.float32)
+    head = model_of(QWEN).checkpoint.tensor("lm_head.weight")
+    found = explained(QWEN, taps | {"model.norm": made, "logits": made @ head.T}, faults=KNOWN)
+    assert [(bug.id, bug.variant) for bug in found.faults] == [
+        ("act-silu-vs-gelu", "gelu (tanh) for silu"), ("rms-eps-wrong", "eps = 0.02 for 0.001")
+    ]  # fmt: skip
