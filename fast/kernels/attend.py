@@ -5,20 +5,18 @@ Heads that share keys go along them together: each key and value is read from me
 
 import numpy as np
 
+from lockstep.fast.kernels.along_keys import averaged, scored
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.helpers import SETTINGS
 from lockstep.fast.kernels.kernel import kernel, usable
-from lockstep.fast.kernels.lanes import WIDTH, added, fma, splat, total
-from lockstep.fast.kernels.memory import floats, prefetch, scalar, store
+from lockstep.fast.kernels.lanes import WIDTH, added, larger, largest, splat, total
+from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
 
 WIDE = np.dtype(np.float32)
 HELD, TOGETHER = 0, 1  # the numbers of `now`
-FOUR = 4  # vectors of a head that are averaged at once
-BLOCK = 32  # values that are read for one head after another: 16 kB of a width of 128
 
 
 def attended(
@@ -129,86 +127,14 @@ def attend_to(place, many, queries, keys, values, seen, scale, out):
 
 
 @inlined
-def start_of(array, row, group):
-    return (row * array.strides[0] + group * array.strides[1]) // BYTES
-
-
-@inlined
-def scored(queries, keys, row, group, seen, scores):
-    """Write the products of queries with their keys; what is not seen, and the rest, is -inf."""
-    start, stride = start_of(keys, row, group), keys.strides[2] // BYTES
-    many, width = queries.shape
-    scores[:] = -np.inf
-    for key in range(keys.shape[2]):
-        if seen[row, key]:
-            at = start + key * stride
-            for index in range(0, width, WIDTH):
-                prefetch(None, keys, at + index)
-            for one in range(many):
-                lanes = splat(np.float32(0))
-                for index in range(0, width, WIDTH):
-                    query = floats(queries, one * width + index)
-                    lanes = fma(query, floats(keys, at + index), lanes)
-                scores[one, key] = total(lanes)
-
-
-@inlined
 def weighed(scores):
     """Replace scores by their exponentials over the largest; return the sum of these."""
-    top, lanes = -np.float32(np.inf), splat(np.float32(0))
-    for score in scores:
-        top = score if score > top else top
+    lanes, tops = splat(np.float32(0)), splat(-np.float32(np.inf))
+    for index in range(0, len(scores), WIDTH):
+        tops = larger(floats(scores, index), tops)
+    top = largest(tops)
     for index in range(0, len(scores), WIDTH):
         some = exp(added(floats(scores, index), splat(-top)))
         store(scores, index, some)
         lanes = added(lanes, some)
     return total(lanes)
-
-
-@inlined
-def averaged(probs, values, row, group, seen, out, to):
-    """Write the averages of the values that are seen, weighted by the `probs` of each head.
-
-    Keys pass by in blocks: what the first head reads of one is in the first cache for the others.
-    """
-    width, held = values.shape[3], values.shape[2]
-    for index in range(0, len(probs) * width, WIDTH):
-        store(out, to + index, splat(np.float32(0)))
-    for begin in range(0, held, BLOCK):
-        end = min(begin + BLOCK, held)
-        for one in range(len(probs)):
-            add_block(probs[one], values, row, group, seen, begin, end, out, to + one * width)
-
-
-@inlined
-def add_block(probs, values, row, group, seen, begin, end, out, to):
-    """Add the weighted values of some keys to a head's average.
-
-    Four sums go along the keys at once: one alone would wait for itself at each key.
-    """
-    start, stride = start_of(values, row, group), values.strides[2] // BYTES
-    whole = values.shape[3] // (FOUR * WIDTH) * FOUR * WIDTH
-    for index in range(0, whole, FOUR * WIDTH):
-        place = to + index
-        a, b = floats(out, place), floats(out, place + WIDTH)
-        c, d = floats(out, place + 2 * WIDTH), floats(out, place + 3 * WIDTH)
-        for key in range(begin, end):
-            if seen[row, key]:
-                prob, at = splat(scalar(probs, key)), start + key * stride + index
-                for more in range(FOUR):
-                    prefetch(None, values, at + more * WIDTH)
-                a = fma(prob, floats(values, at), a)
-                b = fma(prob, floats(values, at + WIDTH), b)
-                c = fma(prob, floats(values, at + 2 * WIDTH), c)
-                d = fma(prob, floats(values, at + 3 * WIDTH), d)
-        store(out, place, a)
-        store(out, place + WIDTH, b)
-        store(out, place + 2 * WIDTH, c)
-        store(out, place + 3 * WIDTH, d)
-    for index in range(whole, values.shape[3], WIDTH):
-        lanes = floats(out, to + index)
-        for key in range(begin, end):
-            if seen[row, key]:
-                value = floats(values, start + key * stride + index)
-                lanes = fma(splat(scalar(probs, key)), value, lanes)
-        store(out, to + index, lanes)

@@ -7,7 +7,8 @@ Nothing is decoded into memory but a row at a time. What the codes mean is a for
 import numpy as np
 
 from lockstep.fast.caches.held_codes import FEW, HeldCodes
-from lockstep.fast.kernels.attend import start_of, weighed
+from lockstep.fast.kernels.along_keys import start_of
+from lockstep.fast.kernels.attend import weighed
 from lockstep.fast.kernels.code_rows import answered, asked, recent, stored, together
 from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total

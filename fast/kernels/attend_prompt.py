@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from lockstep.fast.kernels.again import empty, zeros
-from lockstep.fast.kernels.attend import in_full, readable, start_of
+from lockstep.fast.kernels.along_keys import start_of
+from lockstep.fast.kernels.attend import in_full, readable
 from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.kernel import kernel
 from lockstep.fast.kernels.lanes import (

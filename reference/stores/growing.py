@@ -22,5 +22,7 @@ class Growing(Buffered):
     """A buffer of (B, G, room, D), whose room is a multiple of a step."""
 
     def room_for(self, stop: int) -> int:
-        """Return the next multiple of a step that grows with what is held."""
-        return roomy(stop)
+        """Return the next multiple of a step that grows with what is held, with room for the token
+        behind it: a prompt that filled its buffer would be copied whole at once.
+        """
+        return roomy(stop + 1)

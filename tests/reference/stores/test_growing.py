@@ -24,6 +24,17 @@ def test_less_than_an_eighth_is_empty():
     assert (np.diff(rooms) >= 0).all()
 
 
+@pytest.mark.parametrize("prompt", [1, 255, 256, 257, 1024, 4096])
+def test_the_token_behind_a_prompt_is_written_in_place(prompt):
+    """By law: however long the prompt is, its buffer is still the one that holds them both."""
+    store, ops = Growing(np.zeros), SimpleNamespace()  # nothing there that could copy
+    store.append(ops, np.ones((1, 1, prompt, 1), np.uint8), 0)
+    buffer = store.buffer
+    both = store.append(ops, np.full((1, 1, 1, 1), 2, np.uint8), prompt)
+    assert store.buffer is buffer
+    np.testing.assert_array_equal(both[0, 0, :, 0], [1] * prompt + [2])
+
+
 @pytest.mark.parametrize("chunk", [100, 512])
 def test_what_is_copied_is_linear_in_the_length(chunk):
     """By law: at most 12.5 times what is held; steps of 256 would copy 32 and 64 times as much."""
