@@ -44,7 +44,7 @@ demo: $(PRODUCT) ## run the embedded example: a port with seven bugs, and their 
 lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m pyright
+	$(BIN)/python -m pyright --threads 2
 
 test: lint ## lint, then the tests that need no peer, a sample of the long ones (under ten minutes)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
