@@ -109,9 +109,11 @@ def answered(out: Array, values: HeldCodes, parts: int) -> Array:
 
 
 def recent(held: HeldCodes) -> Any:
-    """Return the tokens that are no codes, (B, G, R, D), neighbours of a head together."""
+    """Return the tokens that are no codes, (B, G, R, D), as they lie after any step: gapless.
+
+    Those of a first step may lie otherwise: for them alone no kernel is compiled.
+    """
     if held.recent is None:
         batch, groups, _, width = held.shape
         return np.zeros((batch, groups, 0, width), np.float32)
-    whole = held.recent.strides[3] == held.recent.itemsize
-    return held.recent if whole else np.ascontiguousarray(held.recent)
+    return np.ascontiguousarray(held.recent)

@@ -1,4 +1,4 @@
-"""What the README tells to type exists. By law. Its Python runs in test_docs_examples.py."""
+"""What the README tells to type exists. By law. Its Python runs in tests/long."""
 
 import re
 from pathlib import Path

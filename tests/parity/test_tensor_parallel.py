@@ -15,7 +15,7 @@ from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
 from lockstep.parity.cli.cached import check_alike
 from lockstep.parity.cli.ranks import told
 from lockstep.reference.checkpoint.errors import InputError
-from tests.parity.test_docs_commands import bare, commands
+from tests.long.test_docs_commands import bare, commands
 from tests.sampled import sampled
 
 long = sampled(1)  # of the proofs below that take seconds each

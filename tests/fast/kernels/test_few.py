@@ -66,6 +66,7 @@ def test_each_weight_of_a_block_is_exact(name):
     np.testing.assert_array_equal(picked(weight), plain(weight))
 
 
+@sampled(2, "name2")
 @pytest.mark.parametrize("name", MLX)
 def test_each_weight_of_mlx_is_near(name):
     """By law: its offset is rounded beside a code that was counted from the middle."""
@@ -122,6 +123,7 @@ def test_without_the_instruction_floats_are_multiplied(monkeypatch):
     assert_close(product(x, weight), x.astype(np.float64) @ values.T, kind="sum")
 
 
+@sampled(2, "Q6_K")
 @pytest.mark.parametrize("name", BLOCKED)
 def test_what_lies_behind_the_last_row_plays_no_part(name):
     """By law: it is not the matrix's own."""

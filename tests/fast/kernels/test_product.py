@@ -57,7 +57,7 @@ def assert_product(weight, values, columns, fewest=1):
             assert (np.abs(found - x @ values.T) <= most).all(), tokens
 
 
-@sampled(6, "5-32-6")
+@sampled(4, "5-32-6")
 @pytest.mark.parametrize("rows", ROW_COUNTS)
 @pytest.mark.parametrize(("bits", "group"), PACKED)
 def test_mlx_packed_rows(bits, group, rows, one_core):
@@ -67,7 +67,7 @@ def test_mlx_packed_rows(bits, group, rows, one_core):
     assert_product(weight, values, 256)
 
 
-@sampled(5, "Q5_0-67")
+@sampled(3, "Q5_0-67")
 @pytest.mark.parametrize("rows", ROW_COUNTS)
 @pytest.mark.parametrize("name", BLOCKED)
 def test_rows_of_blocks(name, rows, one_core):
@@ -85,12 +85,14 @@ def test_rows_of_floats(dtype, columns, one_core):
     assert_product(weight, weight.astype(np.float64), columns, fewest)
 
 
+@sampled(3, "Q5_0")
 @pytest.mark.parametrize("name", BLOCKED)
 def test_rows_longer_than_the_first_cache(name, one_core):
     weight, values = block_matrix(name, 5, 2 * COLUMNS + 256)
     assert_product(weight, values, 2 * COLUMNS + 256)
 
 
+@sampled(3, "Q5_0")
 @pytest.mark.parametrize("name", BLOCKED)
 def test_each_weight_of_a_block_is_exact(name, one_core):
     """By law: a one picks a weight out, and no format of GGUF rounds in float32 but at its end."""

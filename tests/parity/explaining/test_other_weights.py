@@ -10,6 +10,7 @@ from lockstep.parity.explain import explain
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import Fault, catalogue
 from tests.parity.explaining.ports import explained, ids, model_of, port, rewrite_of, some_of
+from tests.sampled import sampled
 
 LLAMA = "models/untied_float32"
 SAID = "was another checkpoint ported"
@@ -57,6 +58,7 @@ def deep(monkeypatch):
     return found
 
 
+@sampled(1)
 @pytest.mark.parametrize("level", ["modules", "layers"])
 @pytest.mark.parametrize("change", [trained, drawn])
 def test_other_weights_are_said_and_one_layer_is_searched_for_several_bugs(change, level, deep):

@@ -1,6 +1,6 @@
 """Caches under models of packed weights, of narrow heads, and of rope that a text's length changes.
 
-Every cache under every architecture: `test_every_architecture.py`. By loop.
+Every cache under every architecture: `tests/long/test_caches_of_every_architecture.py`. By loop.
 """
 
 import numpy as np
@@ -21,6 +21,7 @@ from lockstep.reference.stores.kinds import (
     kept_whole,
 )
 from tests.parity.conftest import DEMO, MODELS
+from tests.sampled import sampled
 
 WITNESSES = MODELS.parent
 FOLDERS = {
@@ -65,6 +66,7 @@ def cache_of(model, kind):
     return model.make_cache(kind, **told.get(kind, {}))
 
 
+@sampled(3, "qwen3 packed-mlx")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_chunks_through_a_cache_give_what_the_whole_text_gives(side, name):

@@ -52,7 +52,7 @@ def with_deaths(model, prompt, count):
     return texts
 
 
-@sampled(2, "False-fast")
+@sampled(1, "False-fast")
 @PACKAGES
 @pytest.mark.parametrize("spoils", [False, True])
 def test_a_text_dies_where_it_would_without_a_draft(package, spoils):

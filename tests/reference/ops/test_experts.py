@@ -10,6 +10,7 @@ from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops import dequantize_blocks
 from tests.draws import cast, normal, packed_matrix, seeds, sizes, whole
 from tests.ops_backends import DTYPES
+from tests.sampled import sampled
 from tests.tolerances import assert_close, assert_same_bits
 
 
@@ -69,6 +70,7 @@ def test_many_visits(backend):
     assert_close(found, by_loop(x, routing, *stacks), kind="sum")
 
 
+@sampled(6, "cpu-3")
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_packed_stacks(backend, bits):
     """By loop on the exact values of the codes."""

@@ -60,7 +60,7 @@ def test_is_additive(precision, seed):
     assert_close(opposite, -backend.linear(x, weight, None).astype(np.float64), kind="exact")
 
 
-@sampled(12, "cpu-8-64")
+@sampled(6, "cpu-8-64")
 @pytest.mark.parametrize("bits, group", PACKINGS)
 def test_packed_weights(backend, bits, group):
     """By loop: the exact values of the codes, at every width and group size that MLX has."""
