@@ -7,14 +7,14 @@ Which value cannot be listed. So these classes, and some of other files, have `N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, sight_of, windowed
 from lockstep.parity.faults.number import Number, option_of
-from lockstep.parity.faults.rewrites import NORMS, changed_input, only
+from lockstep.parity.faults.rewrites import NORMS, changed_input
 from lockstep.parity.faults.routers import EXPERTS, ROUTING
 from lockstep.parity.faults.turns import FREQUENCIES, POSITIONS, Turns, shifted, turning, turns_of
 from lockstep.parity.graph import Call, Graph
@@ -105,33 +105,6 @@ def from_position(value: float) -> Rewrite:
     return changed_input("rope", POSITIONS, shifted(int(value)))
 
 
-def gained(form: str, here: Callable[[Call, Graph], bool], added: int | None = None) -> Number:
-    """Return a factor that should be 1: of what a call gives, or of what is `added` in it."""
-
-    def right(call: Call, graph: Graph) -> float | None:
-        return 1.0 if here(call, graph) else None
-
-    def becomes(value: float) -> Rewrite:
-        def times(ops: Any, x: Any) -> Any:
-            return ops.scale(x, by=value)
-
-        def rewritten(call: Call, graph: Graph) -> Call:
-            return call.followed(times) if added is None else call.with_changed(added, times)
-
-        return only(here, rewritten)
-
-    return Number(form, right, becomes, (1e-4, 1e4))
-
-
-def unscaled(call: Call, graph: Graph) -> bool:
-    takers = (graph.calls[one].op for one in graph.consumers[call.number])
-    return call.op == "embedding" and "scale" not in takers
-
-
-def in_a_layer(call: Call, graph: Graph) -> bool:
-    return call.op == "add" and call.layer is not None
-
-
 COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
 
 NUMBERS: Mapping[str, tuple[Number, ...]] = {
@@ -161,12 +134,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
                among=windows),
     ),
     "softcap-wrong": (option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),),
-    "multiplier-wrong": (
-        option_of("scale", "by", "times {}", within=(1e-4, 1e4)),
-        gained("embeddings times {}", unscaled),
-        gained("what is added to the stream times {}", in_a_layer, added=1),
-        gained("logits times {}", lambda call, graph: "logits" in call.taps),
-    ),
+    "multiplier-wrong": (option_of("scale", "by", "times {}", within=(1e-4, 1e4)),),
     "moe-top-k-wrong": (
         option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
     ),
@@ -212,9 +180,9 @@ FAULTS = (
     Fault(
         id="multiplier-wrong",
         wrong="m' x, m' another number",
-        right="m x: the root of a width, or one over it, as the architecture says, else 1",
+        right="m x: the root of a width, or one over it, as the architecture says",
         symptom="all that follows is scaled",
-        where="embed_tokens, residual, router.proj, per_layer_inputs, logits",
+        where="embed_tokens, router.proj, per_layer_inputs",
         fix="see where the port takes this multiplier from",
         variants={},
     ),

@@ -113,24 +113,13 @@ def test_positions_that_begin_later_change_no_score():
     assert any("positions from 7 on for 0" in line for line in found.conventions)
 
 
-def test_a_factor_that_should_not_be_there():
+def test_a_factor_that_no_model_has_is_no_number():
+    """It is told by its size: where it comes from cannot be known."""
     found = changed(
         QWEN, "model.layers.1.residual",
         lambda taps: taps["model.layers.0"] + 0.7 * taps[AT + "o_proj"],
     )  # fmt: skip
-    said = "what is added to the stream times 0.7 for 1"
-    assert told(found) == [("multiplier-wrong", said, [1])]
-
-
-def test_a_factor_in_bfloat16_where_rounding_hides_small_steps():
-    taps, last = port(QWEN, level="taps", dtype="bfloat16"), "model.layers.1.residual"
-    half = taps[last].dtype
-    before = {tap: taps[tap] for tap in [*taps][: [*taps].index(last)] if not is_inner(tap)}
-    added = (0.7 * taps[AT + "o_proj"].astype(np.float32)).astype(half)
-    made = (taps["model.layers.0"].astype(np.float32) + added.astype(np.float32)).astype(half)
-    found = explained(QWEN, before | {last: made}, faults=KNOWN)
-    said = "what is added to the stream times 0.7 for 1"
-    assert told(found) == [("multiplier-wrong", said, [1])]
+    assert (found.verdict, found.faults) == ("unknown", [])
 
 
 @pytest.mark.parametrize("count", [3, 4])
