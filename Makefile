@@ -50,8 +50,8 @@ test: lint ## lint, then the tests that need no peer, a sample of the long ones 
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-all: lint ## the same with every case of the long ones, and tests/long
-	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest tests tests/long -n auto --maxprocesses 4 \
-	    --dist worksteal
+	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest tests/long -n auto --maxprocesses 4 --dist worksteal
 
 test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines; tests/long (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver

@@ -212,13 +212,13 @@ def store(_: Any, array: Any, at: Any, lanes: Any) -> Any:
 def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
     """Ask for each line of the cache that a group takes, far ahead of a place of an array.
 
-    Without a format it is that of sixteen numbers; where `apart` elements are read in one go, that
-    of those. Behind the array's end lines are asked for too, which nobody reads: it does no harm.
-    Floats come to the second cache, which may wait for more lines than the first; codes, of which
-    a line takes longer, to the first.
+    Where `apart` elements are read in one go, it is that of those. Behind the array's end lines are
+    asked for too, which nobody reads: it does no harm. Floats come to the second
+    cache, which may wait for more lines than the first; codes, of which a line takes longer, to the
+    first.
     """
     cache = FIRST if array.dtype == types.uint8 else SECOND
-    count = WIDTH if of == types.none else of.numbers.get("apart", of.numbers["step"])
+    count = of.numbers.get("apart", of.numbers["step"])
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = address(context, builder, signature.args[1], I8, *arguments[1:])

@@ -77,7 +77,7 @@ def test_a_core_takes_heads_together_where_there_is_a_group_for_each(
 @pytest.mark.parametrize("held", [21, 65])
 @pytest.mark.parametrize("width", [16, 48, 64, 80, 128])
 def test_heads_of_every_width(width, held):
-    """By loop: of four vectors, of fewer, and of both; behind few tokens and more."""
+    """By loop: of one vector and of several; behind few tokens and more."""
     queries, keys, values = drawn(held, width)
     mask = causal_mask(np.full((2, 1), held), np.tile(np.arange(held), (2, 1)), window=None)
     found = in_kernel(queries, keys, values, mask)

@@ -37,7 +37,7 @@ def forget():
     cutting.cache_clear()
 
 
-@sampled(1, "6-2")
+@sampled(1)
 @pytest.mark.parametrize("bits, digits", [(2, None), (4, None), (4, 1), (6, 2), (8, None)])
 def test_whole_numbers_are_the_same(bits, digits, in_registers):
     weight = packed_matrix(0, 45, 256, bits=bits, group=64)[0]

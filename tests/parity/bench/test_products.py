@@ -25,7 +25,7 @@ def test_every_format_has_a_row(small, monkeypatch, capsys):
     assert rows == [*NAMES]
 
 
-@sampled(1, "Q6_K")
+@sampled(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_is_multiplied_by_one_token_and_by_many(small, name):
     weights = dict(products.matrices(np.random.default_rng(0)))

@@ -17,7 +17,7 @@ ROW = re.compile(
 
 
 def test_the_table_is_what_is_measured():
-    """One kind of codes; tests/peers has all kinds."""
+    """One kind of codes; tests/long has all kinds."""
     check_rows(["int8"])
 
 
