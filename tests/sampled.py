@@ -64,8 +64,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def is_every_case_asked(config: pytest.Config) -> bool:
     options = config.option  # of which the second is a plugin's, which need not be there
     named = options.keyword or any("::" in argument for argument in config.args)
+    timed = getattr(options, "benchmark_enable", False)  # of all operations, or of those named
     again = getattr(options, "lf", False)  # what failed may be drawn by that seed alone
-    return bool(named or again or os.environ.get("LOCKSTEP_EVERY_CASE"))
+    return bool(named or timed or again or os.environ.get("LOCKSTEP_EVERY_CASE"))
 
 
 def drawn(cases: list[Any], count: int, *hardest: str, seed: int) -> set[Any]:

@@ -21,6 +21,7 @@ class Number:
 
     `right` reads it from a call, None where the call has none; `becomes` makes the rewrite that
     changes it. It lies anywhere `within` two bounds, or is one of the values that `among` lists.
+    One that `is_factor` does no more than multiply all that a call gives.
     """
 
     form: str
@@ -28,6 +29,7 @@ class Number:
     becomes: Callable[[float], Rewrite]
     within: tuple[float, float] = (0.0, 0.0)
     among: Callable[[Call, Graph], Sequence[float]] | None = None
+    is_factor: bool = False
 
     def values(self, call: Call, graph: Graph) -> Sequence[float]:
         """Return the values to begin with: every one that it may have, or some of each decade."""

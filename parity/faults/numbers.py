@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, sight_of, windowed
 from lockstep.parity.faults.number import Number, option_of
-from lockstep.parity.faults.rewrites import NORMS, changed_input
+from lockstep.parity.faults.rewrites import NORMS
 from lockstep.parity.faults.routers import EXPERTS, ROUTING
-from lockstep.parity.faults.turns import FREQUENCIES, POSITIONS, Turns, shifted, turning, turns_of
+from lockstep.parity.faults.turns import FREQUENCIES, Turns, turning, turns_of
 from lockstep.parity.graph import Call, Graph
 
-FAR = 65  # positions that a text may begin behind, as behind pads that were counted
 LENGTHENED = ("rope_frequencies_yarn", "rope_frequencies_longrope")  # with a factor of their own
 
 
@@ -87,7 +87,9 @@ def windows(call: Call, graph: Graph) -> range:
 
 
 def experts_of(call: Call, graph: Graph) -> range:
-    return range(1, graph.shapes[call.number][-1] + 1)
+    """Return every number of experts; what computes them has the routing (B, L, E) behind x."""
+    routing = call if call.op == ROUTING else graph.source(call, 1)
+    return range(1, graph.shapes[routing.number][-1] + 1)
 
 
 def of_long_texts(call: Call, graph: Graph) -> float | None:
@@ -97,24 +99,11 @@ def of_long_texts(call: Call, graph: Graph) -> float | None:
     return call.options["factor"]
 
 
-def first_position(call: Call, graph: Graph) -> float | None:
-    return 0 if call.op == "rope" else None
-
-
-def from_position(value: float) -> Rewrite:
-    return changed_input("rope", POSITIONS, shifted(int(value)))
-
-
 COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
 
 NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "rms-eps-wrong": (option_of(NORMS, "eps", "eps = {}", within=(1e-12, 1.0)),),
     "rope-theta-default": (of_turns("theta", "base {}", (10.0, 1e9)),),
-    "rope-pos-starts-at-1": (
-        Number(
-            "positions from {} on", first_position, from_position, among=lambda *call: range(1, FAR)
-        ),
-    ),
     "rope-stretch-wrong": (
         of_turns("factor", "factor {}", (0.5, 256.0)),
         yarn_factor(),
@@ -124,7 +113,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         of_turns("beta_slow", "beta_slow {}", (0.01, 100.0)),
         of_turns("original_max_position_embeddings", "original length {}", (4.0, 1e6)),
         part_that_turns(),
-        Number(COSINES.form, of_long_texts, COSINES.becomes, COSINES.within),
+        Number(COSINES.form, of_long_texts, COSINES.becomes, COSINES.within, is_factor=True),
     ),
     "attn-scale-wrong": (
         option_of("attention_scores", "scale", "scores times {}", within=(1e-4, 1e2)),
@@ -134,7 +123,9 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
                among=windows),
     ),
     "softcap-wrong": (option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),),
-    "multiplier-wrong": (option_of("scale", "by", "times {}", within=(1e-4, 1e4)),),
+    "multiplier-wrong": (
+        replace(option_of("scale", "by", "times {}", within=(1e-4, 1e4)), is_factor=True),
+    ),
     "moe-top-k-wrong": (
         option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
     ),

@@ -1,4 +1,4 @@
-"""Each operation on each backend, timed by `make bench`; otherwise run once, and compared.
+"""Each operation on each backend, timed by `make bench`; else some are run once, and compared.
 
 No time decides anything. By the reference in float64, so that what is timed is right.
 """
@@ -14,9 +14,11 @@ from lockstep.parity.conformance.backends.ours import to_mlx
 from lockstep.reference import ops as reference
 from tests.benchmarks.cases import CASES, PROMPT, Case
 from tests.ops_backends import BACKENDS, Backend, to_numpy
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 
+@sampled(30)
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("tokens", [PROMPT, 1], ids=["prompt", "token"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

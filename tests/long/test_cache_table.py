@@ -1,4 +1,4 @@
-"""Every row of the table of docs/caches.md is what is measured; the light tests hold some."""
+"""Every row of the table of docs/caches.md is what is measured."""
 
 from lockstep.reference.stores.kinds import KINDS
 from tests.reference.caches.test_docs_page import check_rows

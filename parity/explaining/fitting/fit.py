@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,15 +31,37 @@ class Fit:
     piece: Piece
     number: Number
     calls: frozenset[int]
+    last: int  # computation of the trial, after which nothing is tried any more
+    known: dict[tuple[float, int | None], float] = field(default_factory=dict)  # distances
 
     def value(self) -> float | None:
-        """Return the shortest value that leaves nothing of the error but noise, if any does."""
+        """Return the shortest value that leaves nothing of the error but noise, if any does.
+
+        None too where one factor of all that is right would do: a number that is none can be bent
+        to that in few tokens, or where it is large.
+        """
         found = self.nearest()
         if found is None or self.distance(found) > NEARER * self.distance(self.right):
+            return None
+        if not self.number.is_factor and self.is_a_gain():
             return None
         value = self.shortest(found)
         calls = self.rewritten(value)
         return value if calls and self.trial.judge(self.piece, calls).passed else None
+
+    def is_a_gain(self) -> bool:
+        """Say whether what is right, times one factor, is what the port has."""
+        target, run = self.piece.target, self.trial.centre(None)
+        values = self.trial.port(target), run.target(target)
+        port, right = (self.trial.proving(value, target) for value in values)
+        told = np.isfinite(port) & np.isfinite(right)
+        gain = float(np.sum(port * right, where=told) / (np.sum(right**2, where=told) or 1.0))
+        times = self.trial.graph.calls[target].followed(lambda ops, x: ops.scale(x, by=gain))
+        return self.trial.judge(self.piece, {target: times}).passed
+
+    @property
+    def spent(self) -> bool:
+        return self.trial.count >= self.last
 
     @property
     def first(self) -> Call:
@@ -77,7 +99,7 @@ class Fit:
         """Go from a value to the nearest one of its decade, by Gauss and Newton, in logarithms."""
         best = value
         nearby = max(NEARBY, ROUNDINGS * EPSILONS[self.trial.dtype.name])
-        for _ in range(STEPS):
+        for _ in range(0 if self.spent else STEPS):
             error, moved = self.error(value, rows), self.error(value * (1 + nearby), rows)
             slope = (error - moved) / math.log1p(nearby)
             length = float(np.sum(slope * slope))
@@ -94,17 +116,29 @@ class Fit:
 
         It is nought everywhere for a value that cannot be, so that nothing is gone on from there.
         """
+        self.trial.count += 1
         target, centre = self.piece.target, self.trial.centre(rows)
         port = self.trial.port(target, rows)
         try:
             error = port - centre.target(target, self.rewritten(value))
-        except ValueError:  # bounds that do not rise, more experts than there are
+        except (
+            ValueError,
+            ArithmeticError,
+        ):  # bounds that do not rise, more experts than it has
             error = np.zeros_like(port)
         return np.where(np.isfinite(error), error, 0.0).astype(np.float64)
 
     def distance(self, value: float, rows: int | None = None) -> float:
-        """Return how far the port is from what a value gives, over the noise."""
-        return self.trial.look(self.piece, self.rewritten(value), rows).raw(0, None)
+        """Return how far the port is from what a value gives, over the noise.
+
+        It is infinite for all that is asked when the work is done.
+        """
+        if (value, rows) not in self.known:
+            if self.spent:
+                return math.inf
+            look = self.trial.look(self.piece, self.rewritten(value), rows)
+            self.known[value, rows] = look.raw(0, None)
+        return self.known[value, rows]
 
     def rewritten(self, value: float) -> dict[int, Call]:
         """Return the calls that another value changes."""

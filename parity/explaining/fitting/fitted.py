@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.fitting.fit import Fit
+from lockstep.parity.explaining.other_weights import has_weights
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
+from lockstep.parity.explaining.searching.search import BUDGET
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 GROUPS = 12  # of calls, of which each may have a value of its own
+WORK = BUDGET // 8  # computations of a value, for all numbers of a piece
+MOST_VALUES = 2  # of one number
+Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its right value
 
 
 def fit_numbers(case: Case, progress: Callable[[str], None]) -> None:
@@ -27,28 +32,51 @@ def fit_numbers(case: Case, progress: Callable[[str], None]) -> None:
 
     Of like pieces in which nothing was fitted some are enough.
     """
+    if case.of_other_weights():
+        return
     in_vain: Counter[tuple[str, ...]] = Counter()
+    values: Values = defaultdict(set)
     for piece in [*case.open]:
         kind = case.graph.kind(piece)
         if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
             continue
-        found = [*fitted(case, piece)]
+        found = [*fitted(case, piece, values)]
         in_vain[kind] += not found
         if found:
             explain_again(case, found)
         progress(case.tap(piece))
 
 
-def fitted(case: Case, piece: Piece) -> Iterator[Hypothesis]:
-    """Yield the bugs that are one number of another value, and leave nothing but noise."""
+def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
+    """Yield the bugs that are one number of another value, and leave nothing but noise.
+
+    A number has few `values` in all pieces: no port has one of its own in each layer.
+    """
     known = [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
+    last = case.trial.count + WORK
     for fault, number in known:
         for calls in groups(case, piece, fault, number):
-            fit = Fit(case.trial, piece, number, calls)
-            value = fit.value()
-            if value is not None:
+            fit = Fit(case.trial, piece, number, calls, last)
+            value, others = fit.value(), values[number.form, fit.right]
+            if value is None or is_right_elsewhere(case, fit):
+                continue
+            if value in others or len(others) < MOST_VALUES:
+                others.add(value)
                 yield from of_value(case, fault, number, fit, value)
-                break
+            break
+
+
+def is_right_elsewhere(case: Case, fit: Fit) -> bool:
+    """Say whether a like piece has the right value, where weights could be wrong as well.
+
+    A constant of the model is wrong in every layer; a weight, whose size may do the same, in one.
+    """
+    graph, kind = case.graph, case.graph.kind(fit.piece)
+    like = (one for one in case.right if graph.kind(one) == kind)
+    calls = (graph.calls[number] for one in like for number in one.calls)
+    return has_weights(fit.piece, graph) and any(
+        fit.number.right(call, graph) == fit.right for call in calls
+    )
 
 
 def groups(case: Case, piece: Piece, fault: Fault, number: Number) -> list[frozenset[int]]:
@@ -79,7 +107,7 @@ def of_value(case: Case, fault: Fault, number: Number, fit: Fit, value: float) -
 
 
 def explain_again(case: Case, more: list[Hypothesis]) -> None:
-    """Explain what is open once more, with some bugs besides."""
+    """Explain what is open once more, with some bugs besides; forget them if they do not."""
     case.hypotheses = [*case.hypotheses, *more]
     case.atoms.clear()
     sets = [one.atoms for _, some in case.explained for one in some]
@@ -87,3 +115,6 @@ def explain_again(case: Case, more: list[Hypothesis]) -> None:
     waiting, case.open = case.open, []
     for piece in waiting:
         case.explain(piece, known, deep=False)
+    if not {*more} & {atom.hypothesis for _, some in case.explained for one in some
+                      for atom in one.atoms}:  # fmt: skip
+        case.forget(more)

@@ -36,11 +36,12 @@ def gives_back(one: Hypothesis, lost: Atom, here: Mapping[int, int], graph: Grap
         return False
     both = ((number, here[number]) for number in lost.calls if here.get(number) in one.calls)
     calls = ((graph.calls[number], composed(graph, there, (one,))) for number, there in both)
-    return any(call is not None and tensors(call) == tensors(right) for right, call in calls)
+    return any(call is not None and tensors(call) == tensors(right) != [] for right, call in calls)
 
 
-def tensors(call: Call) -> list[str | None]:
-    return [call.tensor(index) for index in range(len(call.inputs))]
+def tensors(call: Call) -> list[str]:
+    found = (call.tensor(index) for index in range(len(call.inputs)))
+    return [tensor for tensor in found if tensor is not None]
 
 
 def in_same_modules(atoms: Atoms, piece: Piece, graph: Graph) -> Atoms:

@@ -12,9 +12,9 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.explain import explain
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.numbers import NUMBERS
 from tests.proof.run.alike import are_alike
 from tests.proof.run.case import Case
+from tests.proof.run.fitted import left_out
 from tests.proof.run.memory import forget_worst, megabytes
 from tests.proof.run.places import Places
 from tests.proof.run.planted import at, dump
@@ -75,8 +75,7 @@ def explained(
     shapes = {name: value.shape for name, value in taken.items()}
     given = Dump(Path("dump"), shapes, taken.__getitem__)
     tokens = places.tokens(case.build, case.seed, case.length, case.rows)[0].tolist()
-    # A number can be fitted to a few other bugs: a cap that is missing is a huge one.
-    out = {*ids.values(), *NUMBERS} if case.kind == "without" else set()
+    out = left_out({*ids.values()}) if case.kind == "without" else set()
     faults = [fault for fault in catalogue() if fault.id not in out]
     before = forget_worst()
     try:

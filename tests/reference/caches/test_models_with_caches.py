@@ -66,7 +66,7 @@ def cache_of(model, kind):
     return model.make_cache(kind, **told.get(kind, {}))
 
 
-@sampled(3, "qwen3 packed-mlx")
+@sampled(2)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_chunks_through_a_cache_give_what_the_whole_text_gives(side, name):

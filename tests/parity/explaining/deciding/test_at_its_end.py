@@ -8,6 +8,7 @@ import pytest
 from lockstep.parity.explaining.deciding import at_its_end
 from lockstep.parity.explaining.deciding.at_its_end import ended, keep_ended, noise_of
 from lockstep.parity.explaining.deciding.duel import Way
+from lockstep.parity.explaining.fitting import fitted
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.rewrites import NORMS, option
 from lockstep.parity.graph.graph import Piece
@@ -97,10 +98,13 @@ def test_a_piece_without_an_explanation_is_open_again(case):
     assert case.explained == [(SURE, [right])] and case.open == [SURE]
 
 
-def test_an_epsilon_that_is_nearly_another_one_is_unknown():
+def test_an_epsilon_that_is_nearly_another_one_is_not_that(monkeypatch):
     """By law: the known one is larger by two thirds, which the gate lets pass in some norms."""
     known = [one for one in catalogue() if one.id == "rms-eps-wrong"]
     near = option(NORMS, "eps", lambda right: 6e-6)
+    found = explained(NAME, port(NAME, [near]), known)
+    assert [bug.variant for bug in found.faults] == ["eps = 6e-06 for 1e-06"]
+    monkeypatch.setattr(fitted, "NUMBERS", {})
     found = explained(NAME, port(NAME, [near]), known)
     assert found.verdict == "unknown" and found.faults == []
     assert ids(explained(NAME, port(NAME, ["rms-eps-wrong[eps = 1e-05]"]), known)) == {

@@ -100,17 +100,24 @@ def test_the_scale_of_the_embedding():
     assert told(found) == [("multiplier-wrong", "times 4.242641 for 5.656854", [])]
 
 
-def test_positions_that_begin_later_change_no_score():
-    """A convention, as they are where they begin at 1."""
-    taps = port(QWEN, level="taps")
-    for part in "qk":
-        for layer in "01":
-            at = f"model.layers.{layer}.self_attn.{part}"
-            heads = taps[at + "_norm"].astype(np.float64).swapaxes(1, 2)
-            taps[at + "_rope"] = turned(heads, 10_000.0, first=7).astype(np.float32)
-    found = explained(QWEN, taps, faults=KNOWN)
-    assert found.verdict == "clean"
-    assert any("positions from 7 on for 0" in line for line in found.conventions)
+@pytest.mark.parametrize(("length", "dtype"), [(1, "float32"), (20, "bfloat16")])
+def test_a_gain_of_a_norm_is_no_epsilon(length, dtype):
+    """Where there is one token, or digits are few, some epsilon would do the same."""
+    last = "model.layers.1.post_attention_layernorm"
+    taps = port(QWEN, level="modules", length=length, dtype=dtype)
+    taps = {tap: taps[tap] for tap in [*taps][: [*taps].index(last) + 1]}
+    taps[last] = (0.7 * taps[last].astype(np.float32)).astype(taps[last].dtype)
+    found = explained(QWEN, taps, faults=KNOWN, length=length)
+    assert (found.verdict, found.faults) == ("unknown", [])
+
+
+def test_a_projection_that_is_off_in_one_layer_is_no_scale_of_the_scores():
+    def wrong(call, graph):
+        here = any("layers.1.self_attn.q_proj" in tap for tap in call.taps)
+        return call.followed(lambda ops, x: ops.scale(x, by=0.7)) if here else None
+
+    found = explained(MISTRAL, port(MISTRAL, [wrong], level="layers"), faults=KNOWN)
+    assert (found.verdict, found.faults) == ("unknown", [])
 
 
 def test_a_factor_that_no_model_has_is_no_number():
