@@ -1,5 +1,8 @@
 """Of long proofs a run does the hardest and draws some others; `make test-all` does them all.
 
+So it does of a test that has very many cases, but for those that hold models to witnesses, or
+readers to files that lie.
+
 What is not drawn is not collected: it counts neither as skipped nor as deselected. Whoever names
 tests, by `::`, by `-k` or by `--lf`, gets every case of them.
 """
@@ -13,6 +16,9 @@ from typing import Any
 
 import pytest
 
+MANY = 24  # cases of a test without a mark, of which no more are run
+# Where tests have all of their cases.
+WHOLE = ("tests/witnesses/", "tests/peers/", "tests/reference/checkpoint/", "tests/parity/dumps/")
 SEED = pytest.StashKey[int]()  # of this run, the same in each of its processes
 SHARED = "lockstep_seed"  # as the first process tells it the others
 
@@ -49,7 +55,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             samples[id(mark)].append(item)
     for key, cases in samples.items():
         left_out |= set(cases) - drawn(cases, *marks[key].args, seed=config.stash[SEED])
+    for cases in unmarked(items):
+        kept = drawn(cases, MANY, seed=config.stash[SEED])
+        left_out |= set(cases) - kept
+        for case in kept:
+            case.add_marker("sampled")  # so that the seed is told
     items[:] = [item for item in items if item not in left_out]
+
+
+def unmarked(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the cases of each test that has more than many and does not say how many are run."""
+    tests = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("sampled") is None and not item.nodeid.startswith(WHOLE):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    return [cases for cases in tests.values() if len(cases) > MANY]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

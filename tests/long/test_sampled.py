@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.sampled import drawn
+from tests.sampled import MANY, drawn
 
 ROOT = Path(__file__).parents[2]
 # Loading other plugins takes most of a short run; options may ask for them.
@@ -79,6 +79,17 @@ def test_the_seed_is_told_where_cases_were_drawn(tmp_path):
     assert "LOCKSTEP_SEED=5 draws the same again" in ran(tmp_path, LOCKSTEP_SEED="5").stdout
     assert "LOCKSTEP_SEED" not in ran(tmp_path, LOCKSTEP_EVERY_CASE="1").stdout
     assert "LOCKSTEP_SEED" not in ran(tmp_path, file="def test_d(): pass").stdout
+
+
+def test_of_very_many_cases_some_are_drawn(tmp_path):
+    many = """
+import pytest
+@pytest.mark.parametrize("one", range(60))
+def test_e(one): pass
+"""
+    run = ran(tmp_path, file=many, LOCKSTEP_SEED="5")
+    assert f"{MANY} passed" in run.stdout and "LOCKSTEP_SEED=5 draws the same again" in run.stdout
+    assert "60 passed" in ran(tmp_path, file=many, LOCKSTEP_EVERY_CASE="1").stdout
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "2"]])
