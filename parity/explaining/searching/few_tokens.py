@@ -350,5 +350,6 @@ def twice(value: np.ndarray) -> np.ndarray:
 def same(left: np.ndarray, right: np.ndarray) -> bool:
     if left.shape != right.shape:
         return False
-    size = np.sqrt(np.nanmean(np.square(left)))
+    numbers = left[~np.isnan(left)]  # there may be none
+    size = np.sqrt(np.mean(np.square(numbers))) if numbers.size else 0.0
     return bool(np.allclose(left, right, rtol=0, atol=CLOSE * size, equal_nan=True))

@@ -1,5 +1,7 @@
 """Numbers of a port's own are found from what it dumped. By hand: formulas in plain NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
 from tests.parity.explaining.by_loop import OWN_NORM, experts_by_loop
 from tests.parity.explaining.ports import explained, model_of, port
+from tests.parity.explaining.test_room import found_of, with_adapters
 
 QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/sparse"
 AT = "model.layers.1.self_attn."
@@ -138,6 +141,14 @@ def test_the_number_of_experts(count):
 
     found = changed(GEMMA, at + "experts", wrong)
     assert told(found) == [("moe-top-k-wrong", f"{count} experts for 2", [0])]
+
+
+@pytest.mark.parametrize("by", [1.7, 0.25])
+def test_the_scale_of_an_adapter(by):
+    """By law: its products are so many times as large."""
+    model = with_adapters(lambda path, one: (path, replace(one, scale=by * one.scale)))
+    found = found_of(model, faults=KNOWN)
+    assert told(found) == [("lora-scale-wrong", f"times {5 * by:g} for 5", [1])]
 
 
 def test_no_number_is_fitted_to_what_is_wrong_otherwise():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching import by_few_tokens
+from lockstep.parity.explaining.searching import by_few_tokens, few_tokens
 from lockstep.parity.explaining.searching import search as narrow
 from lockstep.parity.explaining.searching import wide as module
 from lockstep.parity.explaining.searching.atom_sets import Atoms
@@ -377,3 +377,10 @@ def test_a_layer_with_a_router_is_left_where_something_stays(monkeypatch: pytest
     monkeypatch.setattr(search, "sure", lambda *given: asked.append(given) or sure(*given))
     assert search.from_sure([frozenset()], search.atoms) == []
     assert len(asked) == 1
+
+
+def test_values_that_are_no_numbers_are_like_each_other_alone():
+    """By hand; what a broken port makes of all tokens may be none."""
+    none = np.full((2, 3), np.nan, np.float32)
+    assert few_tokens.same(none, none) and not few_tokens.same(none, np.zeros_like(none))
+    assert few_tokens.same(np.ones(3), np.array([1, 1, 1 + 1e-12]))
