@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from lockstep.parity.generating.generation import Generation
 
 
+REFUSED = -1  # tokens, as a rank says that could not use its file
+
+
 def add_cache_files(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--load-cache", metavar="FILE",
@@ -57,11 +60,17 @@ class CacheFiles:
     def loaded(self, generation: Generation, tokens: list[int], max_tokens: int) -> Any:
         """Read the file; a text that begins otherwise gets an empty cache of the same kind."""
         from lockstep.parity.prompt_cache import load_cache, reused
+        from lockstep.reference.checkpoint.errors import InputError
 
         room = generation.fed(generation.longest(tokens, max_tokens))
         group = getattr(generation.model, "group", None)
         source = self.of_rank(self.source, 0 if group is None else group.rank)
-        loaded = load_cache(source, generation.model, room=room)
+        try:
+            loaded = load_cache(source, generation.model, room=room)
+        except InputError:
+            if group is not None:
+                gathered(group, REFUSED)  # or the others would wait for this rank, which ends
+            raise
         cache = reused(loaded, tokens)
         if group is not None:
             check_alike(group, self.source, 0 if cache is None else cache.positions.length)
@@ -87,15 +96,26 @@ class CacheFiles:
 
 
 def check_alike(group: Any, source: str, taken: int) -> None:
-    """Refuse files of which one rank can use more than another: they would part at once."""
-    import numpy as np
+    """Refuse files of which one rank can use more than another: they would part at once.
 
+    Where another rank refused its own, this one ends without a word: that one says why.
+    """
+    from lockstep.fast.parallel.lost import end_alone
     from lockstep.reference.checkpoint.errors import InputError
 
-    counts = group.all_gather(np.array([taken], np.int32))[:, 0].tolist()
+    counts = gathered(group, taken)
+    if REFUSED in counts:
+        end_alone()
     if len(set(counts)) > 1:
         said = ", ".join(map(str, counts))
         raise InputError(source, f"the ranks' files are not of one text: they have {said} tokens")
+
+
+def gathered(group: Any, taken: int) -> list[int]:
+    """Tell the other ranks how many tokens this one can use; return what each of them said."""
+    import numpy as np
+
+    return group.all_gather(np.array([taken], np.int32))[:, 0].tolist()
 
 
 def check_order(decoder: Decoder) -> None:

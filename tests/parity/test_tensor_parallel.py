@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.fast.parallel import lost
 from lockstep.fast.parallel.launch import Ended
 from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
-from lockstep.parity.cli.cached import check_alike
+from lockstep.parity.cli.cached import REFUSED, check_alike
 from lockstep.parity.cli.ranks import told
 from lockstep.reference.checkpoint.errors import InputError
 from tests.long.test_docs_commands import bare, commands
@@ -95,6 +96,14 @@ def test_files_of_several_texts_are_refused_on_every_rank():
     with pytest.raises(InputError, match="not of one text: they have 5, 4 tokens"):
         check_alike(apart, "{rank}", 5)
     check_alike(SimpleNamespace(all_gather=lambda part: np.array([part, part])), "{rank}", 5)
+
+
+def test_a_rank_ends_where_another_could_not_use_its_file(monkeypatch):
+    """By hand: it neither waits nor speaks; the other one says why."""
+    monkeypatch.setattr(lost, "end_alone", lambda: sys.exit(LEFT_ALONE))
+    other = SimpleNamespace(all_gather=lambda part: np.array([part, [REFUSED]]))
+    with pytest.raises(SystemExit, match=str(LEFT_ALONE)):
+        check_alike(other, "{rank}", 5)
 
 
 @long
