@@ -18,7 +18,8 @@ import pytest
 
 MANY = 24  # cases of a test without a mark, of which no more are run
 # Where tests have all of their cases.
-WHOLE = ("tests/witnesses/", "tests/peers/", "tests/reference/checkpoint/", "tests/parity/dumps/")
+WHOLE = ("tests/witnesses/", "tests/peers/", "tests/long/", "tests/reference/checkpoint/",
+         "tests/parity/dumps/")  # fmt: skip
 SEED = pytest.StashKey[int]()  # of this run, the same in each of its processes
 SHARED = "lockstep_seed"  # as the first process tells it the others
 
