@@ -213,9 +213,8 @@ def prefetch(_: Any, of: Any, array: Any, at: Any) -> Any:
     """Ask for each line of the cache that a group takes, far ahead of a place of an array.
 
     Where `apart` elements are read in one go, it is that of those. Behind the array's end lines are
-    asked for too, which nobody reads: it does no harm. Floats come to the second
-    cache, which may wait for more lines than the first; codes, of which a line takes longer, to the
-    first.
+    asked for too, which nobody reads: it does no harm. Floats come to the second cache, which may
+    wait for more lines than the first; codes, of which a line takes longer, to the first.
     """
     cache = FIRST if array.dtype == types.uint8 else SECOND
     count = of.numbers.get("apart", of.numbers["step"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -256,12 +256,16 @@ class Case:
         self.beside.counted.clear()
         self.atoms.clear()
 
+    def bugs(self) -> Iterator[Hypothesis]:
+        """Yield the bugs of every explanation."""
+        sets = (one.atoms for _, some in self.explained for one in some)
+        return (atom.hypothesis for atoms in sets for atom in atoms)
+
     def explained_after_all(self, piece: Piece) -> bool:
         """Say whether bugs explain a piece that was read as random numbers: one of any, or several
         of those that explain others.
         """
-        sets = [one.atoms for _, some in self.explained for one in some]
-        known = Counter({atom.hypothesis for atoms in sets for atom in atoms})
+        known = Counter({*self.bugs()})
         if known and self.explain(piece, known, deep=False):
             return True
         self.open = [one for one in self.open if one is not piece]

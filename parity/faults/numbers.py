@@ -16,6 +16,7 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, sight_of, windowed
 from lockstep.parity.faults.number import Number, option_of
 from lockstep.parity.faults.rewrites import NORMS
+from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import EXPERTS, ROUTING
 from lockstep.parity.faults.turns import FREQUENCIES, Turns, turning, turns_of
 from lockstep.parity.graph import Call, Graph
@@ -38,21 +39,15 @@ def of_turns(name: str, form: str, within: tuple[float, float]) -> Number:
     return Number(form, right, becomes, within)
 
 
-def usual(factor: float) -> float:
-    """Return what YaRN multiplies cosines and sines by, unless the config names another number."""
-    return 0.1 * math.log(factor) + 1
-
-
 def yarn_factor() -> Number:
     """Return the factor that also says what cosines and sines are multiplied by."""
     blend = of_turns("factor", "factor {}, in cosines and sines too", (1.05, 256.0))
 
     def right(call: Call, graph: Graph) -> float | None:
-        turns = turns_of(call, graph) if call.op == "rope" else None
-        if turns is None or not turns.by("yarn"):
+        wanted = usual_factor(call, graph) if call.op == "rope" else None
+        if wanted is None or not math.isclose(call.options["factor"], wanted):
             return None
-        factor = turns.options["factor"]
-        return factor if math.isclose(call.options["factor"], usual(factor)) else None
+        return blend.right(call, graph)
 
     def becomes(value: float) -> Rewrite:
         def other(call: Call, graph: Graph) -> Call | None:
@@ -61,7 +56,7 @@ def yarn_factor() -> Number:
 
         return other
 
-    return Number(blend.form, right, becomes, blend.within)
+    return replace(blend, right=right, becomes=becomes)
 
 
 def part_that_turns() -> Number:
@@ -72,7 +67,7 @@ def part_that_turns() -> Number:
         return [pair / half for pair in range(1, half + 1)]
 
     found = of_turns("partial_rotary_factor", "partial_rotary_factor {}", (0.0, 0.0))
-    return Number(found.form, found.right, found.becomes, among=pairs)
+    return replace(found, among=pairs)
 
 
 def window_of(call: Call, graph: Graph) -> float | None:
@@ -113,7 +108,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         of_turns("beta_slow", "beta_slow {}", (0.01, 100.0)),
         of_turns("original_max_position_embeddings", "original length {}", (4.0, 1e6)),
         part_that_turns(),
-        Number(COSINES.form, of_long_texts, COSINES.becomes, COSINES.within, is_factor=True),
+        replace(COSINES, right=of_long_texts, is_factor=True),
     ),
     "attn-scale-wrong": (
         option_of("attention_scores", "scale", "scores times {}", within=(1e-4, 1e2)),

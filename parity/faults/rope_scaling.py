@@ -83,12 +83,17 @@ def narrow_head(call: Call, graph: Graph) -> Call | None:
     return None if paired is None else of_narrow_widths(paired, graph)
 
 
+def usual(stretch: float) -> float:
+    """Return what YaRN multiplies cosines and sines by, unless the config names another number."""
+    return 0.1 * math.log(stretch) + 1
+
+
 def usual_factor(call: Call, graph: Graph) -> float | None:
-    """Return 0.1 ln(s) + 1 where YaRN stretches positions s times."""
+    """Return that where YaRN stretches positions."""
     source = graph.source(call, FREQUENCIES)
     if source.op != "rope_frequencies_yarn":
         return None
-    return 0.1 * math.log(source.options["factor"]) + 1
+    return usual(source.options["factor"])
 
 
 @rewrite("rope")

@@ -18,7 +18,7 @@ NEARBY = 1e-5  # share of a value that its derivative is taken over, where that 
 ROUNDINGS = 8  # of the port's dtype, that it is taken over at least
 STEPS = 16  # of Newton's method, as many as it takes from within half a decade
 STILL = 1e-11  # a step of the logarithm after which nothing moves any more
-DIGITS = 9  # of a value that is said
+DIGITS = 8  # of a shorter value
 AS_NEAR = 1.5  # times the least distance, that a shorter value may leave
 NEARER = 0.5  # of the distance of the right value, that must not be left
 
@@ -121,10 +121,7 @@ class Fit:
         port = self.trial.port(target, rows)
         try:
             error = port - centre.target(target, self.rewritten(value))
-        except (
-            ValueError,
-            ArithmeticError,
-        ):  # bounds that do not rise, more experts than it has
+        except (ValueError, ArithmeticError):  # no such value: bounds that do not rise
             error = np.zeros_like(port)
         return np.where(np.isfinite(error), error, 0.0).astype(np.float64)
 
@@ -151,5 +148,5 @@ class Fit:
         if self.number.among is not None:
             return value
         near = max(AS_NEAR * self.distance(value), 1.0)
-        short = (float(f"{value:.{digits}g}") for digits in range(1, DIGITS))
+        short = (float(f"{value:.{digits}g}") for digits in range(1, DIGITS + 1))
         return next((one for one in short if self.distance(one) <= near), value)

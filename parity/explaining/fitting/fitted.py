@@ -110,11 +110,9 @@ def explain_again(case: Case, more: list[Hypothesis]) -> None:
     """Explain what is open once more, with some bugs besides; forget them if they do not."""
     case.hypotheses = [*case.hypotheses, *more]
     case.atoms.clear()
-    sets = [one.atoms for _, some in case.explained for one in some]
-    known = Counter(atom.hypothesis for atoms in sets for atom in atoms)
+    known = Counter(case.bugs())
     waiting, case.open = case.open, []
     for piece in waiting:
         case.explain(piece, known, deep=False)
-    if not {*more} & {atom.hypothesis for _, some in case.explained for one in some
-                      for atom in one.atoms}:  # fmt: skip
+    if {*more}.isdisjoint(case.bugs()):
         case.forget(more)

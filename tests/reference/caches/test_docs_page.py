@@ -1,38 +1,15 @@
-"""The tables of docs/caches.md are what is measured: bytes exactly, errors as far as they repeat.
-
-The rows of the first are measured in tests/long: that takes long.
-"""
+"""What docs/caches.md says of steps and bytes. Its first table is held by tests/long."""
 
 import re
 import runpy
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from lockstep import reference
-from lockstep.reference.stores.kinds import KINDS, QUANTISED
+from lockstep.reference.stores.kinds import QUANTISED
 
 ROOT = Path(__file__).parents[3]
-ROW = re.compile(
-    r"^\| `([\w-]+)` \| (\d+) \| (\d+) \| (\S+) \| (\S+) \| (\S+) \| (\S+) % \|$", re.M
-)
-
-
-def check_rows(kinds: list[str]) -> None:
-    shown = {row[0]: [float(figure) for figure in row[1:]] for row in ROW.findall(page())}
-    assert list(shown) == [*KINDS]
-    measured = list(runpy.run_path(str(ROOT / "docs/measure_caches.py"))["rows"](kinds))
-    assert [kind for kind, *_ in measured] == kinds
-    for kind, held, errors, same in measured:
-        assert round(held[0]) == shown[kind][0]
-        assert held[1] == held[2] and round(held[1]) == shown[kind][1]
-        for error, figure in zip(errors, shown[kind][2:5], strict=True):
-            # What loses nothing differs by the order of sums, which a machine may choose.
-            assert error < 5e-6 if figure < 5e-6 else error == pytest.approx(figure, rel=0.2), kind
-        assert 100 * same == pytest.approx(shown[kind][5], abs=2)
-
-
 STEP = re.compile(r"^\| `([\w-]+)` " + r"\| ([\d.]+) " * 6 + r"\|$", re.M)
 
 
