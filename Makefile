@@ -46,17 +46,18 @@ lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m pyright --threads 2
 
-test: lint ## lint, then the tests that need no peer, a sample of the long ones (ten to thirteen minutes)
+test: lint ## lint, then the tests that need no peer, a sample of the long ones (under ten minutes)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-all: lint ## the same with every case of the long ones, and tests/long
 	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 	LOCKSTEP_EVERY_CASE=1 $(BIN)/python -m pytest tests/long -n auto --maxprocesses 4 --dist worksteal
 
-test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines; tests/long (under forty minutes)
+test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines; all long tests (under forty minutes)
 	@command -v chromedriver >/dev/null || tests/debian-packages.sh chromium chromium-driver
 	@tests/debian-packages.sh elixir g++ rustc
 	$(BIN)/python -m pytest tests/peers tests/long -n auto --maxprocesses 4 --dist worksteal
+	LOCKSTEP_MARKED=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # The figures of docs/parity/proof.md. A run that was stopped goes on: it is in the file. A sample:
 # make proof PROOF='--minutes 20'

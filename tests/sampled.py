@@ -1,7 +1,7 @@
-"""Of long proofs a run does the hardest and draws some others; `make test-all` does them all.
+"""Of long proofs `make test` does the hardest, and draws others; `make test-peers` does them all.
 
-So it does of a test that has very many cases, but for those that hold models to witnesses, or
-readers to files that lie.
+Of a test that has very many cases it draws some too, but for those that hold models to witnesses,
+or readers to files that lie; `make test-all` does those too.
 
 What is not drawn is not collected: it counts neither as skipped nor as deselected. Whoever names
 tests, by `::`, by `-k` or by `--lf`, gets every case of them.
@@ -27,8 +27,9 @@ SHARED = "lockstep_seed"  # as the first process tells it the others
 def sampled(count: int, *hardest: str) -> pytest.MarkDecorator:
     """Mark a test, or with one mark several of a file: of their cases together run `count`.
 
-    `hardest` are among them in every run; none where all are as hard. Each is called as pytest
-    does: `test_name`, `test_name[case]`, or where one test is marked `case` alone.
+    None, where it takes long and lighter tests beside it fail first. `hardest` are among them in
+    every run; nothing is told where all are as hard. Each is called as pytest does: `test_name`,
+    `test_name[case]`, or where one test is marked `case` alone.
     """
     return pytest.mark.sampled(count, *hardest)
 
@@ -47,6 +48,8 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("LOCKSTEP_MARKED"):
+        items[:] = [item for item in items if item.get_closest_marker("sampled")]
     if is_every_case_asked(config):
         return
     samples, left_out = defaultdict[int, list[pytest.Item]](list), set[pytest.Item]()
@@ -87,7 +90,8 @@ def is_every_case_asked(config: pytest.Config) -> bool:
     named = options.keyword or any("::" in argument for argument in config.args)
     timed = getattr(options, "benchmark_enable", False)  # of all operations, or of those named
     again = getattr(options, "lf", False)  # what failed may be drawn by that seed alone
-    return bool(named or timed or again or os.environ.get("LOCKSTEP_EVERY_CASE"))
+    asked = any(map(os.environ.get, ("LOCKSTEP_EVERY_CASE", "LOCKSTEP_MARKED")))
+    return bool(named or timed or again or asked)
 
 
 def drawn(cases: list[Any], count: int, *hardest: str, seed: int) -> set[Any]:
@@ -95,7 +99,7 @@ def drawn(cases: list[Any], count: int, *hardest: str, seed: int) -> set[Any]:
     names = {case: {case.name, case.name.partition("[")[2].removesuffix("]")} for case in cases}
     kept = [case for case in cases if names[case] & set(hardest)]
     missing = set(hardest).difference(*names.values())
-    if missing or not max(1, len(kept)) <= count < len(cases):
+    if missing or not len(kept) <= count < len(cases):
         found = f"{len(cases)} cases, without {sorted(missing)}" if missing else len(cases)
         raise ValueError(f"{cases[0].nodeid}: sampled{(count, *hardest)} of {found}")
     others = [case for case in cases if case not in kept]

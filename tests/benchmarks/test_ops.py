@@ -18,7 +18,7 @@ from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 
-@sampled(30)
+@sampled(8)
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("tokens", [PROMPT, 1], ids=["prompt", "token"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

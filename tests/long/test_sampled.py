@@ -34,7 +34,8 @@ def ran(folder, *options, file=FILE, **variables):
     """Run pytest as a person does who has set none of these variables."""
     (folder / "test_it.py").write_text(file)
     command = ["-m", "pytest", "-p", "tests.sampled", "-p", "tests.no_skips", "-v", *PROCESSES]
-    unset = {"LOCKSTEP_EVERY_CASE": "", "LOCKSTEP_SEED": "", "LOCKSTEP_NO_SKIPS": ""}
+    names = ("EVERY_CASE", "MARKED", "SEED", "NO_SKIPS")
+    unset = {f"LOCKSTEP_{name}": "" for name in names}
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | ALONE | unset | variables
     return subprocess.run([sys.executable, *command, *options], cwd=folder, env=environment,
                           capture_output=True, text=True)  # fmt: skip
@@ -60,12 +61,22 @@ def test_the_hardest_are_run_and_others_by_the_seed(tmp_path, options):
     ("options", "variables", "count"),
     [
         ([], {"LOCKSTEP_EVERY_CASE": "1"}, 15),
+        ([], {"LOCKSTEP_MARKED": "1"}, 14),
+        (["-n", "2"], {"LOCKSTEP_MARKED": "1", "LOCKSTEP_NO_SKIPS": "1"}, 14),
         (["test_it.py::test_a"], {}, 9),
         (["-k", "test_c"], {}, 4),
     ],
 )
 def test_every_case_is_run_if_asked(tmp_path, options, variables, count):
     assert len(passed(tmp_path, *options, **variables)) == count
+
+
+def test_of_a_test_that_takes_long_nothing_may_be_run(tmp_path):
+    """All of it is run where the marked ones are."""
+    none = FILE.replace('sampled(3, "7")', "sampled(0)")
+    for variable, count in (("LOCKSTEP_NO_SKIPS", 0), ("LOCKSTEP_MARKED", 9)):
+        run = ran(tmp_path, file=none, **{variable: "1"})
+        assert run.returncode == 0 and run.stdout.count("::test_a[") == count
 
 
 def test_what_failed_is_found_again_by_lf(tmp_path):
@@ -120,7 +131,7 @@ def test_of_several_tests_each_has_a_case_before_one_has_two():
         assert {"test_a", "test_b", "test_c"} == set(found) and found.count("test_c") == 1
 
 
-@pytest.mark.parametrize("asked", [(2, "gone"), (1, "1", "2"), (3,), (0,), (2, "test_b[1]")])
+@pytest.mark.parametrize("asked", [(2, "gone"), (1, "1", "2"), (3,), (0, "1"), (2, "test_b[1]")])
 def test_a_mark_that_fits_no_cases_is_refused(asked):
     with pytest.raises(ValueError, match=r"test_a\[0\]: sampled\("):
         drawn(cases(3), *asked, seed=1)

@@ -14,7 +14,7 @@ from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.safetensors import SafetensorsFile
 from tests.sampled import sampled
 
-long = sampled(2, "test_the_demo_ends_well")  # of the proofs below that take seconds each
+long = sampled(1, "test_the_demo_ends_well")  # of the proofs below that take seconds each
 
 COMPARISON = ["verdict", "first_divergence", "compared", "unmatched", "conventions", "taps",
               "command", "left", "right"]  # fmt: skip
@@ -70,7 +70,7 @@ def test_taps_lists_every_tap(lockstep, document, plain):
     assert lines[-1] == f"{len(found)} taps"
 
 
-@sampled(2, "cpu")
+@sampled(1, "cpu")
 @pytest.mark.parametrize("backend", ["reference", "mlx", "cpu", "fast"])
 def test_trace_writes_a_trace_that_diff_takes(lockstep, document, tmp_path, plain, backend):
     for name, other in (("left", "reference"), ("right", backend)):

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from tests.processes import heard
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(1)  # of the proofs below that take seconds each
 
 MAIN = "import sys; from lockstep.parity.cli import main; sys.exit(main())"
 LOCKSTEP = [sys.executable, "-c", MAIN]

@@ -214,6 +214,7 @@ class Tiny(Draw):
         self.tokens, self.positions = builders.TOKENS, np.arange(8)[None] + 17
 
 
+@sampled(0)
 def test_a_seed_is_measured_and_set_out_in_tables(tmp_path):
     draw = Tiny(tmp_path)
     records, planted = [*clean(draw)], [*faulty(draw)]

@@ -45,6 +45,7 @@ def test_what_is_wrong_where_nobody_listens_is_a_divergence_of_logits(qwen3, mon
     assert " of 90 are others: " in taps[0].place
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_step_is_taken_again_where_it_goes_another_way(name, tmp_path, monkeypatch):
     """By law: an architecture says that it asks a backend for another way if it does."""

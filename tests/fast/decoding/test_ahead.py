@@ -18,6 +18,7 @@ from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.scheduling import autoregressive as plain
 from tests.every_architecture import CONFIGS, write
 from tests.parity.conftest import MODELS
+from tests.sampled import sampled
 
 WITNESSES = MODELS.parent
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -67,6 +68,7 @@ def model_of(tmp_path_factory):
     return found
 
 
+@sampled(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_tokens_and_cache_are_those_of_the_plain_loop(name, model_of):
     """Where all tokens are taken, where one is a stop id, and where whoever takes them ends it."""

@@ -76,7 +76,7 @@ def alone(model, chosen) -> list[list[int]]:
     ]  # fmt: skip
 
 
-@sampled(2, "sliding_bfloat16-cpu")
+@sampled(1, "sliding_bfloat16-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("path", [DEMO, GEMMA, MODELS / "sliding_bfloat16"],
                          ids=lambda path: path.name)  # fmt: skip
@@ -89,6 +89,7 @@ def test_every_text_is_that_of_its_single_run(side, path):
     assert together(model, chosen, slots=5, chunk=16) == expected
 
 
+@sampled(1, "3")
 @pytest.mark.parametrize("slots", [1, 3, 12, 30])
 def test_how_many_are_in_flight_changes_nothing(slots):
     model = SIDES["cpu"](DEMO)
@@ -96,6 +97,7 @@ def test_how_many_are_in_flight_changes_nothing(slots):
     assert together(model, chosen, slots=slots) == alone(model, chosen)
 
 
+@sampled(1, "cpu")
 @pytest.mark.parametrize("side", SIDES)
 def test_a_mistake_of_the_masks_would_be_seen(side, monkeypatch):
     """Rows that see the padding behind them, and so what others left there, write other texts."""
@@ -181,6 +183,7 @@ def ended(autoregressive, model, prompt) -> tuple[list[int], str]:
     return tokens, ""
 
 
+@sampled(1, "cpu")
 @pytest.mark.parametrize("side", SIDES)
 def test_a_text_that_fills_the_context_ends_alone(side):
     """GPT-2 has learned positions, and none beyond them."""
@@ -224,6 +227,7 @@ READ = {  # with rope that goes by the length, beyond the one that it begins at;
 }  # fmt: skip
 
 
+@sampled(3, "gemma4-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", READ)
 def test_prompts_that_are_read_together_are_read_as_alone(side, name):

@@ -72,7 +72,7 @@ def prompts(vocabulary, texts):
     ]
 
 
-@sampled(2, "joins-cpu")
+@sampled(1, "joins-cpu")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("texts", [SHORTER_MOVES, SHORTER_JOINS], ids=["moves", "joins"])
 def test_a_text_that_dies_takes_nobody_with_it(planted, side, texts):

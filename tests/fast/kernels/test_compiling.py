@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.fast.kernels import compiling, kernel
+from tests.sampled import sampled
 
 WHEN_TOLD = """
 import numpy as np
@@ -23,6 +24,7 @@ print(found.tolist(), sum(kernel._code["run"].stats.cache_misses.values()))
 """
 
 
+@sampled(0)
 def test_processes_that_want_the_same_kernel_compile_it_once(tmp_path):
     """By hand: of two that begin at once one finds what the other has kept."""
     how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

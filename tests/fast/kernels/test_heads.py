@@ -9,6 +9,7 @@ from lockstep.fast.kernels.normalize import normalized
 from lockstep.fast.kernels.turn import turned
 from tests.draws import cast, normal, places
 from tests.ops_backends import DTYPES
+from tests.sampled import sampled
 from tests.tolerances import assert_same_bits
 
 SPEEDS = 100.0 ** (-np.arange(16) / 16)
@@ -28,6 +29,7 @@ def together(queries, keys, positions, speeds=SPEEDS):
     return normalized_and_turned(queries, keys, gains, positions, speeds, eps=EPS, factor=FACTOR)
 
 
+@sampled(3)
 @pytest.mark.parametrize("small", [0, 2**62])
 @pytest.mark.parametrize("rows", ["alike", "each its own"])
 @pytest.mark.parametrize("dtype", KINDS, ids=str)

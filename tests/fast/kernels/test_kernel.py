@@ -15,6 +15,7 @@ from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.kernel import cache_folder
 from lockstep.fast.kernels.product import product
 from tests.draws import normal, packed_matrix
+from tests.sampled import sampled
 from tests.tolerances import assert_close
 
 FORK = """
@@ -83,6 +84,7 @@ print(product(np.ones((1, 16), np.float32), np.ones((4, 16), np.float16)).tolist
 """
 
 
+@sampled(0)
 def test_torn_machine_code_is_made_anew(tmp_path):
     """By hand: every file of the cache is cut in half, and the result is what it was."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

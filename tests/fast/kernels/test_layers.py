@@ -18,6 +18,7 @@ from lockstep.reference.checkpoint.config import read_config
 from lockstep.reference.precision import dtype_named
 from lockstep.reference.stores.growing import Growing
 from tests.every_architecture import CONFIGS, weight
+from tests.sampled import sampled
 from tests.tolerances import assert_same_bits
 
 WIDE = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 3}
@@ -92,6 +93,7 @@ def assert_alike(found, other):
         assert_same_bits(one, two)
 
 
+@sampled(3)
 @pytest.mark.parametrize("small", [0, 2**62])
 def test_a_model_says_what_it_says_to_a_listener(path, small, many, monkeypatch):
     """By law: the same bits, again and again, on one core and on all; a prompt goes another way."""

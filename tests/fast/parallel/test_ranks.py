@@ -19,7 +19,7 @@ from lockstep.parity.arrays import to_numpy
 from tests.fast.parallel.one_rank import in_flight
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(1)  # of the proofs below that take seconds each
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 SCRIPT = Path(__file__).parent / "one_rank.py"

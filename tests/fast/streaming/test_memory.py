@@ -60,7 +60,7 @@ def grown(small: Path, path: Path, backend: str, budget: int) -> tuple[int, dict
     return tuple(json.loads(ran.stdout))
 
 
-@sampled(1)
+@sampled(0)
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 def test_a_process_takes_the_budget_and_what_is_no_expert(models, backend):
     found, report = grown(*models, backend, BUDGET)

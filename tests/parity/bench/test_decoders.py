@@ -11,6 +11,7 @@ from lockstep.parity.generating.generation import tokenizer_of
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.diffusion_by_loop import checkpoint
 from tests.parity.conftest import DEMO
+from tests.sampled import sampled
 
 SHORT = ("--rounds", 2, "--max-tokens", 6, "--prompt-tokens", 8)
 
@@ -21,6 +22,7 @@ def model(tmp_path_factory):
     return checkpoint(folder, "8B", seed=1, sharp=2.5, mask_token_id=39)
 
 
+@sampled(1)
 @pytest.mark.parametrize("backend", ["cpu", "mlx", "reference"])
 def test_windows_one_after_another(lockstep, model, backend):
     """By law: a window of one takes a pass more than there are tokens, of two tokens but one."""

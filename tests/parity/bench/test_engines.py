@@ -9,6 +9,7 @@ from lockstep.parity.bench.choice import OURS
 from lockstep.parity.bench.engines import PEERS, check_installed, loaded
 from lockstep.reference import load
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 PROMPT = [5, 9, 2, 40]
 
@@ -33,6 +34,7 @@ def test_the_dtype_is_what_is_computed_in(tied, name):
     assert engine(name, tied, "bfloat16").model.dtype == "bfloat16"
 
 
+@sampled(0)
 def test_a_peer_that_fails_says_so_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"^transformers: cannot run the model: "):

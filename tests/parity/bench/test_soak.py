@@ -12,7 +12,7 @@ from lockstep.reference.stores.slots import Slots
 from tests.parity.conftest import DEMO, MODELS
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(1)  # of the proofs below that take seconds each
 
 
 @long

@@ -7,6 +7,7 @@ import pytest
 from lockstep.parity.bench.startup import Steps, command, main, report
 from lockstep.reference.checkpoint import checkpoint
 from lockstep.reference.tokenizer import tokenizer
+from tests.sampled import sampled
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
@@ -34,6 +35,7 @@ def test_the_steps_take_what_they_take():
     assert name == "sleep" and clock >= 0.2 and processor < clock
 
 
+@sampled(0)
 def test_the_report_has_every_part(demo):
     lines = report(str(demo), "cpu", rounds=1).splitlines()
     for part in ("import numpy", "tokenizer", "weights", "first pass", "the command, median"):

@@ -9,6 +9,7 @@ from lockstep.parity.bench.workers import Worker, Workers
 from lockstep.reference import load
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 CPU, PROMPT = Choice("cpu", None), [5, 9, 2, 40]
 
@@ -36,6 +37,7 @@ def test_a_round_in_another_process(worker, tied):
     assert behind - limits["bytes_per_token"] == 5 * 4 * numbers  # keys and values of five tokens
 
 
+@sampled(0)
 def test_memory_is_of_one_process_alone(worker, tied):
     """By law: what this process has taken does not count for that one."""
     ours = bytearray(400_000_000)

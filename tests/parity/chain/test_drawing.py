@@ -31,7 +31,7 @@ from lockstep.reference.decoding.sampling.candidates import Candidates
 from tests.parity.chain.test_choices import FREE, MODEL, TOKENS, dump, ids, stages
 from tests.sampled import sampled
 
-long = sampled(1)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 SAMPLING = [one for one in mistakes() if one.family == "sampling"]
 EDITS = {(one.id, name): edit for one in SAMPLING for name, edit in one.variants.items()}
@@ -140,7 +140,7 @@ def test_penalties_of_wide_logits_say_nothing(id):
 RIGHT = (Settings(0.8, top_k=20, top_p=0.9), Settings(0.7), Settings(1.3, top_p=0.8, min_p=0.05))
 
 
-@sampled(2, "lockstep")
+@sampled(1, "lockstep")
 @pytest.mark.parametrize("engine", ["lockstep", "llama.cpp", "mlx-lm", "vllm"])
 def test_right_answers_are_clean(engine):
     for seed, settings in enumerate(RIGHT):
@@ -149,7 +149,7 @@ def test_right_answers_are_clean(engine):
         assert "judged by their likelihood; 60 choices surprise by" in found.conventions[0]
 
 
-@sampled(2, "temperature-misapplied-l T-settings0")
+@sampled(1, "temperature-misapplied-l T-settings0")
 @pytest.mark.parametrize(
     ("id", "variant", "settings"),
     [

@@ -36,7 +36,7 @@ def test_without_its_bugs_it_is_the_model(model):
     assert port.say(ASKED, 12) == "2 + 2 equals 4, arr!"
 
 
-@sampled(2, "lora")
+@sampled(1, "lora")
 @pytest.mark.parametrize("bug", [None, *NAMES])
 def test_each_bug_is_named(bug, model, tmp_path):
     port = STORY["Port"](DEMO, ADAPTER, [bug] if bug else [])

@@ -14,12 +14,14 @@ from lockstep.parity.conformance.backends.program import Program
 from lockstep.parity.conformance.blob import decode, encode
 from lockstep.parity.conformance.case import Case, Given
 from lockstep.parity.conformance.protocol import request
+from tests.sampled import sampled
 
 WORKER = Path(example_worker.__file__)
 FLOAT32 = np.dtype(np.float32)
 OPERATIONS = ["linear", "rms_norm", "rope", "silu", "softmax", "swiglu"]
 
 
+@sampled(0)
 def test_the_example_worker_conforms(lockstep, tmp_path):
     """Python without Lockstep: -I leaves its folder and the working folder out of the path."""
     command = f"{sys.executable} -I {WORKER}"

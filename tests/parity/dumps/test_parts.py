@@ -16,6 +16,7 @@ from lockstep.parity.dumps.parts import held
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.naming.align import align
 from lockstep.reference.checkpoint.errors import InputError
+from tests.sampled import sampled
 
 ARRAY = np.random.default_rng(0).standard_normal((3, 5, 7)).astype(np.float32)
 
@@ -137,6 +138,7 @@ print(grown(0.064))
 """
 
 
+@sampled(0)
 def test_memory_does_not_grow_with_the_tensor(tmp_path):
     """In a process of its own, where nothing else was: tensors of 64 MB, pieces of 128 KB."""
     run = subprocess.run(

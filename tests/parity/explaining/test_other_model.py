@@ -13,6 +13,7 @@ from lockstep.parity.naming.plan import known_taps
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.explaining.ports import dumped, model_of, port
 from tests.parity.explaining.test_own_ways import in_nano_names
+from tests.sampled import sampled
 
 MODELS = ("gemma4/sparse", "models/untied_float32", "gpt2/original", "qwen3_moe/fused")
 LLAMA, GPT2 = "models/untied_float32", "gpt2/original"
@@ -185,6 +186,7 @@ def test_tensors_of_two_dtypes_are_doubted():
     assert not asked and len(lines) == 1 and "--dtype" not in lines[0]
 
 
+@sampled(0)
 def test_a_cache_in_half_precision_is_not_doubted():
     """By hand: of a port in float32 the caches alone are float16: heads of 20 numbers."""
     taps = port(LLAMA)

@@ -15,7 +15,7 @@ from tests.parity.explaining.ports import dumped, ids, is_of, rewrite_of
 from tests.parity.faults.planted import loaded
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 TOKENS = np.arange(1, 15)[None]
 FLOAT32 = np.dtype(np.float32)

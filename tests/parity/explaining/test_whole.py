@@ -18,7 +18,7 @@ from tests.parity.explaining import ports
 from tests.parity.explaining.ports import Taps, graph_of, is_of, model_of, prompt
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 QWEN3 = "models/untied_float32"
 FLOAT32 = np.dtype(np.float32)
@@ -114,7 +114,7 @@ def test_noughts_are_not_explained_by_whatever_leaves_noughts():
     assert name in [one.tap for one in found.unexplained]
 
 
-@sampled(2, "row t +1, of the head too-logits")
+@sampled(1, "row t +1, of the head too-logits")
 @pytest.mark.parametrize("level", ["modules", "logits"])
 @pytest.mark.parametrize("variant", ["row t +1", "row t +1, of the head too"])
 def test_a_shifted_table_is_one_bug_of_both_that_read_it(level, variant):

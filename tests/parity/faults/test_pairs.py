@@ -29,7 +29,7 @@ def with_both(call: Call, graph: Graph, one: Rewrite, other: Rewrite) -> Call | 
         return None
 
 
-@sampled(2, "gguf/qwen3_mixed.gguf")
+@sampled(1, "gguf/qwen3_mixed.gguf")
 @pytest.mark.parametrize(
     "name",
     ["gguf/qwen3_mixed.gguf", "models/minifloats_mixed", "llama/qwen2_yarn", "adapters/peft_dora"],

@@ -13,6 +13,7 @@ from lockstep.parity.laws.run import laws
 from lockstep.parity.noise import namespace
 from lockstep.parity.progress import Progress
 from lockstep.reference import load, ops
+from tests.sampled import sampled
 
 VOCABULARY = 120
 FINITE, WIDTH, REPEAT = "finite logits", "vocabulary width", "the same tokens twice"
@@ -245,6 +246,7 @@ def test_a_command_that_sees_the_future(lockstep, script):
     assert "later tokens do not matter: broken, which points to" in said.out
 
 
+@sampled(0)
 def test_a_command_may_write_safetensors(lockstep, tmp_path):
     """By witness: the bytes are those of the safetensors package."""
     path = tmp_path / "port.py"

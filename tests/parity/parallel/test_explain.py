@@ -21,7 +21,7 @@ from lockstep.reference.parallel.model import load
 from tests.parity.parallel.dumped import TOKENS, WITNESSES, dump_of, taps_of
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(1)  # of the proofs below that take seconds each
 
 DENSE = "models/untied_float32"
 
@@ -35,7 +35,7 @@ def found(diagnosis) -> list[str]:
     return [one.id for one in diagnosis.faults]
 
 
-@sampled(2, "qwen3_moe/packed-2")
+@sampled(1, "qwen3_moe/packed-2")
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [(DENSE, 4), ("gpt2/original", 3), ("gemma4/sparse", 2), ("qwen3_moe/packed", 2)],

@@ -66,7 +66,7 @@ def test_tensors_of_any_shape_are_kept(path, shape):
     assert statuses(golden, {"x": -x, "bool": x <= 0}) == [changed, changed]
 
 
-@sampled(1)
+@sampled(0)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_rounds_otherwise_agrees(dtype):
     """By witness: other implementations of the same models, in the same dtype.

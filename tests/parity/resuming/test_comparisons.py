@@ -74,7 +74,7 @@ CASES = {
 }  # fmt: skip
 
 
-@sampled(2, "model")
+@sampled(1, "model")
 @pytest.mark.parametrize("case", CASES)
 def test_the_result_is_that_of_a_comparison_that_ran_through(case, sides, cut, lockstep, tmp_path):
     model, words, judged = CASES[case]

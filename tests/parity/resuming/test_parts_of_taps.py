@@ -42,7 +42,7 @@ def test_every_architecture_goes_on(check_cuts, name, some):
     check_cuts(load(name), PROMPT, (0.02, 0.2, 0.5, 0.9), **some)
 
 
-@sampled(2, "cpu-sketches")
+@sampled(1, "cpu-sketches")
 @BOTH
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
 def test_batches_in_half_precision_go_on(check_cuts, backend, some):

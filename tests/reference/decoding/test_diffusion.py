@@ -369,7 +369,7 @@ def scored_by(script):
     return score
 
 
-@sampled(2, "tencent-window")
+@sampled(1, "tencent-window")
 @pytest.mark.parametrize("penalty", ["first-mask", "window", "tempered"])
 @pytest.mark.parametrize("way", ["tencent", "mlx-port"])
 def test_the_loop_of_the_description(way, penalty):

@@ -18,7 +18,7 @@ from lockstep.reference.decoding import sampling as reference
 from lockstep.reference.scheduling.sampling_options import SamplingOptions
 from tests.sampled import sampled
 
-long = sampled(4)  # of the proofs below that take seconds each
+long = sampled(1)  # of the proofs below that take seconds each
 
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 SEVENTHS = np.log(np.array([1.0, 2.0, 4.0]))  # probabilities 1/7, 2/7, 4/7

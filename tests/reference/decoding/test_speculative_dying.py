@@ -52,7 +52,7 @@ def with_deaths(model, prompt, count):
     return texts
 
 
-@sampled(1)
+@sampled(0)
 @PACKAGES
 @pytest.mark.parametrize("spoils", [False, True])
 def test_a_text_dies_where_it_would_without_a_draft(package, spoils):

@@ -13,6 +13,7 @@ import pytest
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.tokenizer import chat_template, template_child
 from lockstep.reference.tokenizer.chat_template import Limits, render_template
+from tests.sampled import sampled
 
 PATH = Path("chat_template.jinja")
 # Bombs that only a clock stops would make the tests slow.
@@ -124,6 +125,7 @@ BOMBS = {
 }
 
 
+@sampled(10)
 @pytest.mark.parametrize(
     "template, message", [*((one, "failed: ") for one in ESCAPES), *BOMBS.items()]
 )
@@ -225,6 +227,7 @@ def test_a_jinja_with_known_escapes_is_refused(monkeypatch: pytest.MonkeyPatch) 
         render("")
 
 
+@sampled(0)
 def test_memory_is_limited_where_the_system_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from lockstep.parity.explaining.steps.steps import read_passes
 from tests.parity.explaining.ports import dumped, explained, ids, model_of, port
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 NAME = "models/untied_float32"
 HALVES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

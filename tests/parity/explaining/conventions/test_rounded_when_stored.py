@@ -23,7 +23,7 @@ def stored(taps, half):
     return {tap: np.asarray(value).astype(HALVES[half]) for tap, value in taps.items()}
 
 
-@sampled(3, "gemma4/effective-bfloat16")
+@sampled(1, "gemma4/effective-bfloat16")
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", [NAME, "gpt2/variant", "llama/mistral_window", "gemma4/effective"])
 def test_a_float32_run_that_was_rounded_when_stored_is_clean(name, half):
@@ -39,7 +39,7 @@ def test_modules_alone_say_so_too_where_a_layer_scales_its_sum(half):
     assert found.verdict == "clean"
 
 
-@sampled(2)
+@sampled(0)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("bug", ["attn-scale-missing", "rope-sign-flipped"])
 def test_its_bugs_are_named_all_the_same(bug, half):
@@ -47,7 +47,7 @@ def test_its_bugs_are_named_all_the_same(bug, half):
     assert ids(found) == {bug} and not found.unexplained
 
 
-@sampled(2)
+@sampled(0)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("tap", ["model.layers.1.self_attn.probs", "model.layers.0.mlp.up_proj"])
 def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap, half):
@@ -58,6 +58,7 @@ def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap, half):
     assert tap in {one.tap for one in found.unexplained}
 
 
+@sampled(1)
 @pytest.mark.parametrize("half", HALVES)
 def test_a_port_in_half_precision_is_never_excused_so(half):
     """Its sums are those of what it dumped, to the bit, right or wrong as the rest may be."""

@@ -10,6 +10,7 @@ from lockstep.parity.faults.numbers import NUMBERS
 from tests.parity.explaining.by_loop import OWN_NORM, experts_by_loop
 from tests.parity.explaining.ports import explained, model_of, port
 from tests.parity.explaining.test_room import found_of, with_adapters
+from tests.sampled import sampled
 
 QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/sparse"
 AT = "model.layers.1.self_attn."
@@ -81,6 +82,7 @@ def test_the_base_of_rope(base):
     assert told(found) == [("rope-theta-default", f"base {base:g} for 10000", [1])]
 
 
+@sampled(1)
 @pytest.mark.parametrize(("scale", "window", "id", "said"), [
     (0.2, 9, "attn-scale-wrong", "scores times 0.2 for 0.3162278"),
     (1.75, 9, "attn-scale-wrong", "scores times 1.75 for 0.3162278"),

@@ -12,6 +12,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.judging.judge import Judgement
 from tests.parity.explaining.ports import explained, port
+from tests.sampled import sampled
 
 NOTHING = frozenset()
 ONE, TWO = (
@@ -71,6 +72,7 @@ def test_what_needs_no_choices_owes_them_nothing():
     assert not found.owed_to_choices(frozenset([TWO]), NOTHING)
 
 
+@sampled(0)
 def test_a_piece_that_turned_out_to_be_right_is_told_as_right(monkeypatch):
     def explanations(self, *given, **options):
         self.judged[NOTHING] = judged(0.5)

@@ -17,7 +17,7 @@ from tests.parity.explaining.ports import explained, graph_of, ids, is_of, model
 from tests.parity.explaining.ports import port as port_of
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 NAME, CUT = "models/untied_float32", "model.layers.0.residual"
 FLOAT32 = np.dtype(np.float32)
@@ -152,7 +152,7 @@ def test_random_numbers_of_an_early_layer_are_named_from_the_logits(deviation, n
     assert bool(found.unexplained) != named
 
 
-@sampled(2, "0.02-True-logits")
+@sampled(1, "0.02-True-logits")
 @pytest.mark.parametrize("level", ["logits", "layers"])
 @pytest.mark.parametrize(("deviation", "named"), [(0.02, True), (0.05, False)])
 def test_a_head_of_random_numbers_is_named_by_logits_that_are_bounded(deviation, named, level):

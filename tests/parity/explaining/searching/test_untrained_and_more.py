@@ -9,7 +9,7 @@ from tests.parity.explaining.ports import explained, graph_of, port
 from tests.parity.explaining.searching.test_untrained import DROPPED, NAME, behind_heads, drawn
 from tests.sampled import sampled
 
-long = sampled(2)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 PROMPT = 70
 EVERYWHERE, ALONE = "attn-scale-twice", "head-merge-without-transpose"

@@ -25,7 +25,7 @@ from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import WITNESSES, ids, is_of, model_of, rewrite_of
 from tests.sampled import sampled
 
-long = sampled(4)  # of the proofs below that take seconds each
+long = sampled(0)  # of the proofs below that take seconds each
 
 MISTRAL = "llama/mistral_window"
 TRANSFORMERS = WITNESSES / "steps"
@@ -48,7 +48,7 @@ def test_a_right_decode_of_transformers_is_clean():
     assert (found.compared, found.steps) == (7, 4)
 
 
-@sampled(2, "never_stored")
+@sampled(1, "never_stored")
 @pytest.mark.parametrize("file", NAMED)
 def test_a_bug_of_a_cache_in_transformers_is_named(file):
     id, variant, where = NAMED[file]
@@ -163,7 +163,7 @@ def test_a_long_text_over_a_small_window():
     assert explained(MISTRAL, (55, 1, 1, 1, 1, 1, 1)).verdict == "clean"
 
 
-@sampled(2, "kv-offset-aliased[in steps alone]")
+@sampled(1, "kv-offset-aliased[in steps alone]")
 @pytest.mark.parametrize(
     "bug",
     [
@@ -206,7 +206,7 @@ def test_logits_of_the_last_token_alone_are_enough():
     assert one.tap == "lm_head" and one.where == "in the prompt alone"
 
 
-@sampled(2, "logits-lengths1")
+@sampled(1, "logits-lengths1")
 @pytest.mark.parametrize("lengths", [(14,), (14, 1, 1)])
 @pytest.mark.parametrize("short", ["logits", "lm_head"])
 def test_a_head_of_all_tokens_beside_the_last_one_again(short, lengths):
@@ -312,7 +312,7 @@ STRETCHED = (
 )
 
 
-@sampled(2, "longrope-by the prompt's length, in steps too")
+@sampled(1, "longrope-by the prompt's length, in steps too")
 @pytest.mark.parametrize("variant", STRETCHED)
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_a_stretch_by_another_length_is_named(name, variant):
