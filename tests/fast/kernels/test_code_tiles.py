@@ -14,6 +14,7 @@ from lockstep.fast.kernels.by_digits import TILES
 from lockstep.fast.kernels.digits import cutting, with_digits
 from tests.draws import normal, packed_matrix
 from tests.fast.kernels.test_product import block_matrix
+from tests.ops_backends import DTYPES
 from tests.sampled import sampled
 
 
@@ -49,7 +50,8 @@ def test_whole_numbers_are_the_same(bits, digits, in_registers):
 
 def test_on_all_cores(monkeypatch, in_registers):
     """By law: each thread takes tiles of its own."""
-    weight, x = packed_matrix(0, 200, 512, bits=4, group=64)[0], normal(1, 40, 512)
+    weight, _ = packed_matrix(0, 200, 512, bits=4, group=64, dtype=DTYPES["bfloat16"])
+    x = normal(1, 40, 512)
     alone = in_registers(x, weight, None, digits=None)
     monkeypatch.setattr(kernel, "SMALL", 0)
     for _ in range(5):

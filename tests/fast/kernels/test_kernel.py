@@ -140,7 +140,7 @@ def test_a_child_of_a_process_in_the_middle_of_a_kernel_computes_without(monkeyp
 @pytest.mark.parametrize("bits", [3, 4])
 def test_without_numba_the_result_is_the_same(bits, monkeypatch):
     """By loop: NumPy alone keeps to the same bound."""
-    weight, values = packed_matrix(0, 7, 64, bits=bits, group=32, dtype=ml_dtypes.bfloat16)
+    weight, values = packed_matrix(0, 7, 64, bits=bits, group=64, dtype=ml_dtypes.bfloat16)
     x = normal(1, 2, 3, 64)
     found = []
     for installed in (True, False):

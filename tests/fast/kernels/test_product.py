@@ -119,10 +119,9 @@ def test_how_many_cores_work_changes_no_bit(rows, tokens, monkeypatch):
 @pytest.mark.parametrize("tokens", [1, 3, 8])
 def test_what_is_not_finite_stays_with_its_token(bad, tokens):
     """By hand: all weights are 2, so that an infinity keeps its sign."""
-    weight = QuantizedTensor(
-        np.zeros((5, 16), np.uint32), np.ones((5, 2), np.float32), np.full((5, 2), 2, np.float32),
-        4, 64, "affine",
-    )  # fmt: skip
+    scales = DTYPES["bfloat16"]
+    ones, twos = np.ones((5, 2), scales), np.full((5, 2), 2, scales)
+    weight = QuantizedTensor(np.zeros((5, 16), np.uint32), ones, twos, 4, 64, "affine")
     x = np.ones((tokens, 128), np.float32)
     x[0, 3] = bad
     found = np.asarray(product(x, weight))
@@ -156,7 +155,7 @@ def test_what_is_small_beside_a_weight_of_zero_is_kept(size, outliers, tokens):
     """By hand: weights are 0 where the last token is large, and else 1."""
     codes = np.ones((5, 128), int)
     codes[:, :outliers] = 0
-    ones, zeros = np.ones((5, 2), np.float32), np.zeros((5, 2), np.float32)
+    ones, zeros = np.ones((5, 2), DTYPES["bfloat16"]), np.zeros((5, 2), DTYPES["bfloat16"])
     weight = QuantizedTensor(pack(codes, 4), ones, zeros, 4, 64, "affine")
     x = np.full((tokens, 128), 0.1, np.float32)
     x[-1, :outliers] = size

@@ -13,6 +13,7 @@ from lockstep.fast.kernels.words import WORD, parts_of
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from tests.fast.kernels.test_product import pack
+from tests.ops_backends import DTYPES
 from tests.sampled import sampled
 from tests.tolerances import assert_close
 
@@ -35,7 +36,7 @@ def one_core(monkeypatch):
 def test_the_largest_codes_with_the_largest_digits(bits, tokens, digits):
     """By hand: codes are all the same, so a sum is that of the activations, so many times."""
     most = 2**bits - 1
-    ones, zeros = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
+    ones, zeros = np.ones((3, 4), DTYPES["bfloat16"]), np.zeros((3, 4), DTYPES["bfloat16"])
     weight = QuantizedTensor(pack(np.full((3, 256), most), bits), ones, zeros, bits, 64, "affine")
     x = np.full((tokens, 256), LOWEST[digits], np.float32)
     x[:, ::16] = LARGEST[digits]
