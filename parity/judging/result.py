@@ -64,7 +64,7 @@ class Result(Reported):
         """Return what the command line prints."""
         from lockstep.parity.reports.terminal import report
 
-        return report(self)
+        return report(self)  # pyright: ignore[reportArgumentType]  (it is reached by a link)
 
     @property
     def first_divergence(self) -> Tap | None:

@@ -91,7 +91,7 @@ class Diagnosis(Reported):
         """Return what the command line prints."""
         from lockstep.parity.explaining.said.report import report
 
-        return report(self)
+        return report(self)  # pyright: ignore[reportArgumentType]  (it is reached by a link)
 
     def take(self, other: Diagnosis) -> None:
         """Add what was found in another part of the same dump; a bug that is in both is one."""
