@@ -17,3 +17,7 @@ def __getattr__(name: str):
     if name in ("ops", "cpu"):
         return import_module(f"lockstep.fast.{name}")
     raise AttributeError(f"module 'lockstep.fast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,3 +14,7 @@ def __getattr__(name: str):
     if name in ("reference", "fast", "parity"):
         return import_module(f"lockstep.{name}")
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,6 +32,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lockstep.parity' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return ["capture", *__all__]
+
+
 class _Package(ModuleType):
     """Keeps `parity.check` the function: importing the file of that name would put itself there."""
 

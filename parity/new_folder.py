@@ -44,8 +44,15 @@ def new_folder(target: Path) -> Iterator[Path]:
     """
     part = target.with_name(f".lockstep-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        part.mkdir()
+        _make(part, target)
         yield part
         part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _make(part: Path, target: Path) -> None:
+    try:
+        part.mkdir()
+    except OSError as error:
+        raise InputError(target, f"cannot be made: {error.strerror or error}") from None

@@ -18,3 +18,7 @@ def __getattr__(name: str):
     if name == "ops":
         return import_module("lockstep.reference.ops")
     raise AttributeError(f"module 'lockstep.reference' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

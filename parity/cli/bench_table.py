@@ -56,10 +56,15 @@ def limits(one: dict[str, Any]) -> tuple[str, ...]:
         size(found["bytes_per_token"]),
         f"{found['decode_tokens_per_second']:.1f}",
         f"{found['decode_share']:.0%}",
-        f"{found['operations_per_second'] / 1e9:.0f} GFLOP/s",
+        giga(found["operations_per_second"]),
         f"{found['prefill_tokens_per_second']:.1f}",
         f"{found['prefill_share']:.0%}",
     )
+
+
+def giga(rate: float) -> str:
+    """Return a rate with two digits at least: tiny products on a busy machine make less than 1."""
+    return f"{rate / 1e9:.0f} GFLOP/s" if rate >= 1e10 else f"{rate / 1e9:.2g} GFLOP/s"
 
 
 def size(count: float) -> str:

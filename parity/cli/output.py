@@ -81,10 +81,22 @@ def silence() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Put a whole text file in place of what was there; a device or a pipe is written to."""
+    """Put a whole text file in place of what was there; a device or a pipe is written to.
+
+    Raises: InputError, which names the file itself, if it cannot be written.
+    """
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
+    from lockstep.reference.checkpoint.errors import InputError
+
+    try:
+        replace(path, text)
+    except OSError as error:
+        raise InputError(path, f"cannot be written: {error.strerror or error}") from None
+
+
+def replace(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_text(text, encoding="utf-8")

@@ -52,13 +52,19 @@ class Result(Reported):
 
     left: str
     right: str
-    taps: list[Tap] = field(default_factory=list)
+    taps: list[Tap] = field(default_factory=list, repr=False)
     unmatched: list[str] = field(default_factory=list)
     conventions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     wiring: list[str] = field(default_factory=list)  # what is fed with another value, once each
     command: str = "diff"
     suspects: list[str] = field(default_factory=list)  # by sketches: what to write whole next
+
+    def __str__(self) -> str:
+        """Return what the command line prints."""
+        from lockstep.parity.reports.terminal import report
+
+        return report(self)  # pyright: ignore[reportArgumentType]  (it is reached by a link)
 
     @property
     def first_divergence(self) -> Tap | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.reference.checkpoint.architectures import architecture_names
-from lockstep.reference.checkpoint.config import CONFIG, CONFIG_LIMITS
+from lockstep.reference.checkpoint.config import CONFIG, CONFIG_LIMITS, config_in
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.resolve import is_gguf, resolve_model
@@ -39,7 +39,7 @@ def has_transformers() -> bool:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    return read_json_object(file_in(folder, CONFIG), subject="config", limits=CONFIG_LIMITS)
+    return read_json_object(config_in(folder), subject="config", limits=CONFIG_LIMITS)
 
 
 def model_type(folder: Path) -> str:

@@ -13,11 +13,10 @@ import numpy as np
 
 from lockstep.reference.checkpoint.architectures import Architecture
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
-from lockstep.reference.checkpoint.config import CONFIG, read_config
+from lockstep.reference.checkpoint.config import config_in, read_config
 from lockstep.reference.checkpoint.config_keys import names_of
 from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import show
-from lockstep.reference.checkpoint.folder import file_in
 from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
 from lockstep.reference.checkpoint.layout import Stored, resolve_layout
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
@@ -231,14 +230,15 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     """Open a model's folder, a hub name that is in the local Hugging Face cache, or a GGUF file.
 
     `ignore_config` lists unknown keys of config.json that may pass. Raises InputError for anything
-    that is missing, unknown, inconsistent or unsound, before any tensor is read.
+    that is missing, unknown, inconsistent or unsound, before any tensor is read but for a head that
+    is stored although it is tied.
     """
     folder, ignore = resolve_model(path), names_of(ignore_config)
     if is_gguf(folder):
         from lockstep.reference.checkpoint.gguf.checkpoint import gguf_parts
 
         return Checkpoint(*gguf_parts(folder, ignore=ignore))
-    parsed = read_config(file_in(folder, CONFIG), ignore=ignore)
+    parsed = read_config(config_in(folder), ignore=ignore)
     warnings = list(parsed.warnings)
     declared = parse_quantization(
         parsed.quantization, parsed.quantization_config, parsed.path, ignore, warnings

@@ -14,10 +14,34 @@ from typing import Any
 from lockstep.reference.checkpoint.architectures import Architecture, Config, architecture_of
 from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import IGNORED, check_ignore, check_leftovers
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 CONFIG = "config.json"
 CONFIG_LIMITS = JsonLimits(size=1 << 20, entries=100_000, depth=16)
+
+
+ADAPTER = "adapter_config.json"
+
+
+def config_in(folder: Path) -> Path:
+    """Return the path of a folder's config.json, or raise InputError that says what else it has."""
+    if exists_in(folder, CONFIG):
+        return file_in(folder, CONFIG)
+    raise InputError(folder / CONFIG, "no such file", _instead(folder))
+
+
+def _instead(folder: Path) -> str | None:
+    """Say what a folder without a config is likely to be meant for."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        return f"its folder cannot be listed: {error.strerror}"
+    if ADAPTER in names:
+        return "it holds an adapter: give its base as the model, and this with --adapter"
+    files = [name for name in names if name.endswith(".gguf")]
+    return f"a GGUF file is a model by itself: give {show(files[0], 40)}" if files else None
 
 
 @dataclass(frozen=True)

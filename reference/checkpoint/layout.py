@@ -1,4 +1,4 @@
-"""Comparing what an architecture needs with what the files hold, before any data is read."""
+"""Comparing what an architecture needs with what the files hold, before a model is loaded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lockstep.reference.checkpoint.packed import Packing, infer_packing, is_pack
 from lockstep.reference.checkpoint.quantization import QuantizationConfig, spellings
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
+from lockstep.reference.checkpoint.tied_head import check_tied_head
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ def resolve_layout(
     rest = [name for name in shards.names if name not in used]
     reasons = {name: architecture.tolerated(name, config) for name in rest}
     _check_unknown(shards, config, reasons, warnings)
+    embedding = next(iter(sources.values())).names[0]
+    check_tied_head(shards, embedding, rest)
     _compare_declared(layout, declared, warnings)
     return layout
 

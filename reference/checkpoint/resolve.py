@@ -31,9 +31,8 @@ def resolve_model(model: str | Path) -> Path:
     if is_gguf(path):
         return path
     if os.path.lexists(path):
-        raise InputError(
-            path, "is neither a folder with config.json and safetensors nor a .gguf file"
-        )
+        what = "is neither a folder with config.json and safetensors nor a .gguf file"
+        raise InputError(path, what, "give its folder" if path.suffix == ".safetensors" else None)
     name = HUB_NAME.fullmatch(text)
     if name is None:
         raise InputError(path, "no such folder")

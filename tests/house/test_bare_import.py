@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from lockstep import parity
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,3 +26,14 @@ def test_the_import_root_gives_the_three_packages():
     code = "from lockstep import reference, fast, parity; print(reference.__name__, fast.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "lockstep.reference lockstep.fast\n", run.stderr
+
+
+@pytest.mark.parametrize("name", ["lockstep", "lockstep.reference", "lockstep.fast"])
+def test_a_prompt_completes_the_public_names(name):
+    package = import_module(name)
+    assert dir(package) == sorted(package.__all__)
+    assert all(hasattr(package, public) for public in package.__all__)
+
+
+def test_a_prompt_completes_what_parity_does():
+    assert dir(parity) == ["capture", "check", "diff", "explain", "to_numpy"]

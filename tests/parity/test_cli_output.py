@@ -5,7 +5,9 @@ from argparse import Namespace
 
 import pytest
 
-from lockstep.parity.cli.output import counted, emit, folded
+from lockstep.parity.cli.output import counted, emit, folded, write
+from lockstep.parity.new_folder import new_folder
+from lockstep.reference.checkpoint.errors import InputError
 
 ROW = "seen at     " + ", ".join(f"model.layers.{n}.mlp.down_proj" for n in range(3))
 
@@ -66,3 +68,14 @@ def test_what_is_over_stands_below_the_last_column(line, shown):
 )  # fmt: skip
 def test_a_number_has_its_noun(things, nouns, said):
     assert counted(things, *nouns) == said
+
+
+def test_what_cannot_be_written_goes_by_the_name_that_was_given(tmp_path):
+    """Not by that of the hidden file or folder which is to take it."""
+    absent = tmp_path / "absent"
+    with pytest.raises(InputError) as caught:
+        write(absent / "x.json", "{}")
+    assert str(caught.value) == f"{absent / 'x.json'}: cannot be written: No such file or directory"
+    with pytest.raises(InputError) as caught, new_folder(absent / "x"):
+        pass
+    assert str(caught.value) == f"{absent / 'x'}: cannot be made: No such file or directory"

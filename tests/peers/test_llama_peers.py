@@ -252,3 +252,16 @@ def test_mlx_lm_ties_a_head_that_the_config_does_not_mention(draw, judge):
     assert error(mlx_logits(drawn), expected) > WRONG
     for engine in ENGINES:
         judge(engine, "no tie", Runner(engine, drawn.folder).logits(drawn.tokens), expected)
+
+
+def test_two_heads_are_two_models(draw, judge):
+    """By witness: of a tied checkpoint with another head stored, each engine runs another one."""
+    drawn = draw("llama", "default", spelling="rope_type", tie_word_embeddings=False)
+    untied = build_llama.logits(build.truth(drawn.folder), drawn.tokens)
+    build.edit_config(drawn.folder, lambda config: config.update(tie_word_embeddings=True))
+    judge("transformers", "two heads", build_llama.logits(build.truth(drawn.folder), drawn.tokens),
+          untied)  # fmt: skip
+    assert error(mlx_logits(drawn), untied) > WRONG
+    for engine in ENGINES:
+        with pytest.raises(InputError, match="tie_word_embeddings=true, but 'lm_head"):
+            Runner(engine, drawn.folder)

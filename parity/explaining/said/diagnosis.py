@@ -83,9 +83,15 @@ class Diagnosis(Reported):
     model: str = ""
     dtype: str = ""
     seconds: float = 0.0
-    taps: list[Tap] = field(default_factory=list)
+    taps: list[Tap] = field(default_factory=list, repr=False)
     stages: list[dict[str, Any]] = field(default_factory=list)
     steps: int = 0  # that were decoded after the prompt
+
+    def __str__(self) -> str:
+        """Return what the command line prints."""
+        from lockstep.parity.explaining.said.report import report
+
+        return report(self)  # pyright: ignore[reportArgumentType]  (it is reached by a link)
 
     def take(self, other: Diagnosis) -> None:
         """Add what was found in another part of the same dump; a bug that is in both is one."""

@@ -32,7 +32,8 @@ from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.model import Model
 
 NO_TOKENS = (
-    "does not say which token ids it was made from: pass --tokens, or put them into its metadata"
+    "does not say which token ids it was made from: pass --tokens, or put them into its metadata "
+    "(of safetensors; an .npz or a folder has none)"
 )
 NO_DECODED = (
     "holds {steps} steps, but says what was fed in {said}: put the ids into its metadata as "

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lockstep.parity.cli.bench_table import giga
 from tests.sampled import sampled
 
 long = sampled(0)  # of the proofs below that take seconds each
@@ -27,6 +28,11 @@ def test_the_tables(lockstep, tied):
     assert [line.split()[0] for line in lines[6:9]] == ["cpu", "mlx", "reference"]
     assert "2 decoded after each prompt, 1 round in turn" in said.out
     assert "other tokens" not in said.out
+
+
+def test_no_rate_of_products_is_nothing():
+    shown = {1.04e11: "104", 9.96e9: "10", 2.34e9: "2.3", 4.56e7: "0.046"}
+    assert {rate: giga(rate) for rate in shown} == {r: f"{s} GFLOP/s" for r, s in shown.items()}
 
 
 @long

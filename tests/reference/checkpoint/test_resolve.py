@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.resolve import hub_cache, is_gguf, resolve_model
 
 Refuses = Callable[[Callable[[], object], str], str]
@@ -82,6 +83,20 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, cache: Path, refuses: Refuses) -> None:
     refuses(lambda: resolve_model(name), REFUSED[name])
+
+
+def test_one_file_of_a_folder_is_no_model(tmp_path: Path, refuses: Refuses) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    refuses(lambda: resolve_model(tmp_path / "model.safetensors"), "(give its folder)")
+
+
+def test_a_folder_without_a_config_says_what_to_give(tmp_path: Path, refuses: Refuses) -> None:
+    assert "(" not in refuses(lambda: open_checkpoint(tmp_path), "config.json: no such file")
+    (tmp_path / "b.gguf").touch()
+    (tmp_path / "a.gguf").touch()
+    refuses(lambda: open_checkpoint(tmp_path), "(a GGUF file is a model by itself: give 'a.gguf')")
+    (tmp_path / "adapter_config.json").touch()
+    refuses(lambda: open_checkpoint(tmp_path), "this with --adapter)")
 
 
 def test_a_gguf_file_is_itself(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""A head that is stored although the config ties it to the embedding."""
+
+from __future__ import annotations
+
+from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.sharded import Shards
+
+HEAD = "lm_head.weight"
+TILE = 4 << 20  # bytes that are compared at a time
+
+
+def check_tied_head(shards: Shards, embedding: str, stray: list[str]) -> None:
+    """Raise InputError if a stored head that is not to be used is not the embedding either.
+
+    Engines then run two different models: transformers 5 the stored head, mlx-lm the embedding.
+    Nothing is read unless such a head is there. One that is packed, or of another dtype, is not
+    compared.
+    """
+    for name in stray:
+        if name.endswith(HEAD) and not _the_same(shards, name, embedding):
+            what = (
+                f"tie_word_embeddings=true, but {show(name)} is not {show(embedding)}: "
+                "transformers would run it, mlx-lm the embedding"
+            )
+            raise InputError(shards.path_of(name), what, "set it to false, or remove the tensor")
+
+
+def _the_same(shards: Shards, name: str, other: str) -> bool:
+    """Compare bits, tile by tile up to the first that differs; what cannot be compared is so."""
+    if other not in shards:
+        return True
+    one, two = shards.entry(name), shards.entry(other)
+    if one.dtype != two.dtype or one.shape != two.shape:
+        return True
+    rows = max(1, TILE * one.shape[0] // max(1, one.stop - one.start))
+    tiles = ((start, min(start + rows, one.shape[0])) for start in range(0, one.shape[0], rows))
+    return all(_bits(shards, name, tile) == _bits(shards, other, tile) for tile in tiles)
+
+
+def _bits(shards: Shards, name: str, tile: tuple[int, int]) -> bytes:
+    return shards.read_rows(name, *tile).tobytes()
