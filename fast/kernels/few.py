@@ -46,6 +46,7 @@ from lockstep.fast.kernels.octets import (
     products_added,
     put_together,
     same_octets,
+    scales_of_spans,
     store_ints,
     times,
 )
@@ -54,12 +55,17 @@ from lockstep.fast.kernels.tile import adds_two, possible
 from lockstep.fast.kernels.weights import group_levels, lane_levels, many_codes
 
 CHUNKS = MANY // WIDTH
+BLOCKS = 2  # at a place: what a kernel does there before its rows takes as long as one of them
+PLACE = BLOCKS * ROWS  # rows
 APART = ROWS // 2  # rows lie that are multiplied together: a core reads quicker at two places
 IN_WORDS = adds_two()
 # What goes with the codes of one set of levels: the numbers that sums over the lower digits begin
 # with (in words over all), and those over the highest; steps; and the sums of activations. Of each
 # sixteen lanes.
 LOW, HIGH, STEPS, SUMS, NUMBERS = 0, WIDTH, 2 * WIDTH, 3 * WIDTH, 4 * WIDTH
+# Steps that a row's scales are multiplied by, sixteen at once, are so much larger, and its sum is
+# made as much smaller: where both are tiny, what the sums of codes make large would be lost.
+RAISED = np.float32(2**30)
 
 
 def fits(of: Constants, columns: int) -> bool:
@@ -89,7 +95,7 @@ def few_of(of: Constants, columns: int) -> Few:
     numbers = of.numbers
     apart = MANY * numbers["shared"] * numbers["step"] // numbers["group"]
     three = Constants(format=of.format, **({"apart": apart, "turn": 1, "aside": 0} | numbers))
-    _, octets = octets_of(numbers["shared"], numbers.get("aside", 0), columns)
+    _, octets = octets_of(numbers["shared"], numbers.get("aside", 0), numbers["span"], columns)
     return Few(three, order_of(of), numbers["zero"], octets)
 
 
@@ -101,11 +107,12 @@ def order_of(of: Constants) -> Constants:
     return Constants(format="three digits", aside=aside, **lying)
 
 
-def octets_of(shared, aside, columns):
+def octets_of(shared, aside, span, columns):
     """Return how many octets a token's numbers take, and how many all that it has."""
     numbers = NUMBERS * (columns // (MANY * shared))
     if aside:
-        numbers += (columns // aside + WIDTH - 1) // WIDTH * WIDTH
+        sixteens = (columns // aside + WIDTH - 1) // WIDTH
+        numbers += sixteens * (1 + aside // span) * WIDTH
     return 4 * numbers, EXACT * columns + 4 * numbers + LINE
 
 
@@ -116,10 +123,11 @@ inlined_octets_of = inlined(octets_of)
 def parts_of(of, room, token, columns):
     """Return where a token's digits begin, its numbers, whole and not, and where its mark is.
 
-    Behind the numbers of all lanes are the sums of groups, if levels lie aside. The mark says
-    whether the token has digits. All begins where a line of the cache does.
+    Behind the numbers of all lanes are those of groups, if levels lie aside: the sums of sixteen,
+    the steps of their first spans, those of their second ones. The mark says whether the token has
+    digits. All begins where a line of the cache does.
     """
-    numbers, octets = inlined_octets_of(of.shared, of.aside, columns)
+    numbers, octets = inlined_octets_of(of.shared, of.aside, of.span, columns)
     begin = -room.ctypes.data % LINE + token * octets
     behind = begin + EXACT * columns
     whole = room[behind : behind + numbers].view(np.int32)
@@ -157,7 +165,10 @@ def cut_token(of, zero, room, x, token):
             lane = vector // of.shared * NUMBERS + STEPS + chunk * CHUNKS
             number[lane : lane + CHUNKS] = step
         if of.aside:
-            number[sums + span * of.span // of.aside] += step * np.float32(ints_total(lanes))
+            spans = of.aside // of.span
+            at = sums + in_sixteens(span // spans, 1 + spans)
+            number[at] += step * np.float32(ints_total(lanes))
+            number[at + (1 + span % spans) * WIDTH] = step * RAISED
     for one in range(columns // (MANY * of.shared)):
         sum_up(of, zero, room, begin, whole, number, one)
     room[mark] = 1
@@ -169,6 +180,12 @@ def place_of(of, index):
     runs, within = index // (of.near * of.vectors), index % (of.near * of.vectors)
     vector = runs * of.near // CHUNKS * of.vectors + within // of.near
     return vector, runs * of.near % CHUNKS + within % of.near
+
+
+@inlined
+def in_sixteens(group, count):
+    """Return where the first of so many numbers of a group lies: the others lie sixteen apart."""
+    return group // WIDTH * count * WIDTH + group % WIDTH
 
 
 @inlined
@@ -202,49 +219,83 @@ def sum_up(of, zero, room, begin, whole, number, one):
 
 
 @kernel(before=cut_few)
-def multiply_few(block, order, zero, room, lost, x, of, matrix, y):
-    """Write the products of x (M, K) with a block of rows of a matrix (N, K) to y (M, N).
+def multiply_few(place, order, zero, room, lost, x, of, matrix, y):
+    """Write the products of x (M, K) with `PLACE` rows of a matrix (N, K) to y (M, N).
 
     What is not finite there, or has no digits and is NaN therefore, is to be done again: then
     `lost` (1) is 1.
     """
-    columns, end = x.shape[1], min(block * ROWS + ROWS, y.shape[1])
+    columns = x.shape[1]
+    scales = room_for_scales(of, columns)
     for token in range(len(x)):
         begin, whole, number, mark = parts_of(of, room, token, columns)
-        for row in range(block * ROWS, min(block * ROWS + APART, end)):
-            other = min(row + APART, end - 1)
-            here = there = np.float32(np.nan)
-            if room[mark]:
-                here, there = two_dots(of, room, begin, whole, number, matrix, row, other, columns)
-            if not (np.isfinite(here) and np.isfinite(there)):
-                lost[0] = 1
-            y[token, row], y[token, other] = here, there
+        for block in range(place * BLOCKS, place * BLOCKS + BLOCKS):
+            end = min(block * ROWS + ROWS, y.shape[1])
+            for row in range(block * ROWS, min(block * ROWS + APART, end)):
+                other = min(row + APART, end - 1)
+                here = there = np.float32(np.nan)
+                if room[mark]:
+                    here, there = two_dots(
+                        of, room, begin, whole, number, matrix, row, other, columns, scales
+                    )
+                if not (np.isfinite(here) and np.isfinite(there)):
+                    lost[0] = 1
+                y[token, row], y[token, other] = here, there
 
 
 @inlined
-def two_dots(of, room, begin, whole, number, matrix, row, other, columns):
+def room_for_scales(of, columns):
+    """Make room for what `offsets_added` writes of two rows, if their levels lie aside."""
+    groups = (columns // of.group + WIDTH - 1) // WIDTH * WIDTH
+    return np.empty((2, groups * (of.group // of.span) if of.aside else 0), np.float32)
+
+
+@inlined
+def two_dots(of, room, begin, whole, number, matrix, row, other, columns, scales):
     """Multiply two rows by the digits of a token, which are read once for both.
 
     Not finite if a scale or an offset is not.
     """
     here = there = here_rests = there_rests = splat(np.float32(0))
+    if of.aside:
+        here_rests = offsets_added(of, number, matrix, row, columns, scales, 0)
+        there_rests = offsets_added(of, number, matrix, other, columns, scales, scales.shape[1])
     skip, jump = skipped(row, matrix[0]), skipped(other, matrix[0])
     for turn in range(columns // (MANY * of.shared * of.turn)):
         for within in range(of.turn):
             one = turn * of.turn + within
             here, here_rests = set_added(
-                of, room, begin, whole, number, matrix, row, one, skip, here, here_rests
+                of, room, begin, whole, number, matrix, row, one, skip, scales, 0, here, here_rests
             )
             there, there_rests = set_added(
-                of, room, begin, whole, number, matrix, other, one, jump, there, there_rests
-            )
+                of, room, begin, whole, number, matrix, other, one, jump, scales, scales.shape[1],
+                there, there_rests,
+            )  # fmt: skip
     if of.aside:
-        here_rests, there_rests = offsets_added(of, number, matrix, row, other, columns)
+        here, there = multiplied(here, splat(1 / RAISED)), multiplied(there, splat(1 / RAISED))
     return total(added(here, here_rests)), total(added(there, there_rests))
 
 
 @inlined
-def set_added(of, room, begin, whole, number, matrix, row, one, skip, lanes, rests):
+def offsets_added(of, number, matrix, row, columns, scales, to):
+    """Multiply a row's offsets by the sums of activations; write its scales times their steps.
+
+    Sixteen groups at a time: as their codes come, each would take as long as sixteen.
+    """
+    rests, spans = splat(np.float32(0)), of.group // of.span
+    for group in range(0, columns // of.group, WIDTH):
+        scale, offset = group_levels(of, matrix, row, group)
+        offset = fma(scale, splat(np.float32(of.zero)), offset)
+        at = columns // (MANY * of.shared) * NUMBERS + group * (1 + spans)
+        rests = fma(offset, floats(number, at), rests)
+        for span in range(spans):
+            step = floats(number, at + (1 + span) * WIDTH)
+            store(scales, to + group * spans + span * WIDTH, multiplied(scale, step))
+    return rests
+
+
+@inlined
+def set_added(of, room, begin, whole, number, matrix, row, one, skip, scales, own, lanes, rests):
     """Add the products of one set of levels to a row's lanes, and those of offsets to `rests`."""
     at = row * matrix[0].shape[1] + one * of.apart
     prefetch(of, matrix[0], at + skip)
@@ -256,10 +307,13 @@ def set_added(of, room, begin, whole, number, matrix, row, one, skip, lanes, res
         some = sums_in_words(of, room, at, low, matrix, row, first)
     else:
         some = sums_of(of, room, begin, whole, place, matrix, row, first)
+    if of.aside:
+        at = own + in_sixteens(first * MANY // of.group, of.group // of.span)
+        return fma(some, scales_of_spans(of, scales, at), lanes), rests
     scale, offset = lane_levels(of, matrix, row, first)
     # Not the step by the scale: both may be tiny.
     some = multiplied(some, floats(number, place + STEPS))
-    if of.rest and not of.aside:
+    if of.rest:
         offset = fma(scale, splat(np.float32(of.zero)), offset)
         rests = fma(offset, floats(number, place + SUMS), rests)
     return fma(some, scale, lanes), rests
@@ -273,25 +327,6 @@ def skipped(row, codes):
     """
     half, at = APART * codes.shape[1], row * codes.shape[1]
     return half if at + AHEAD >= (row // APART + 1) * half else 0
-
-
-@inlined
-def offsets_added(of, number, matrix, row, other, columns):
-    """Multiply the offsets of two rows, sixteen groups at a time, by the sums of activations."""
-    here = there = splat(np.float32(0))
-    sums = columns // (MANY * of.shared) * NUMBERS
-    for group in range(0, columns // of.group, WIDTH):
-        some = floats(number, sums + group)
-        here = fma(offset_of(of, matrix, row, group), some, here)
-        there = fma(offset_of(of, matrix, other, group), some, there)
-    return here, there
-
-
-@inlined
-def offset_of(of, matrix, row, group):
-    """Return what sixteen groups add to each product with a code that is counted from `zero`."""
-    scale, offset = group_levels(of, matrix, row, group)
-    return fma(scale, splat(np.float32(of.zero)), offset)
 
 
 @inlined

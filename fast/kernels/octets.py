@@ -102,33 +102,28 @@ def halves_of_groups(_: Any, of: Any, array: Any, at: Any) -> Any:
 
 
 @instruction
-def scalars_of_groups(_: Any, of: Any, array: Any, at: Any) -> Any:
-    """Spread neighbours of an array of floats over lanes: one for each group of a stretch."""
-    count = max(of.numbers["stretch"] // of.numbers["group"], 1)
-    order = [lane * count // WIDTH for lane in range(WIDTH)]
-    element = {types.float32: FLOAT, types.int16: HALF, types.uint16: I16}[array.dtype]
+def scales_of_spans(_: Any, of: Any, scales: Any, at: Any) -> Any:
+    """Spread floats over lanes: one for each span of the columns that 64 bytes hold.
+
+    Those of a group's other spans lie sixteen apart.
+    """
+    span, group = of.numbers["span"], of.numbers["group"]
+    spans, each = of.numbers["stretch"] // span, max(group // span, 1)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        stored = vector(element, count)
-        place = address(context, builder, signature.args[1], stored, *arguments[1:])
-        some = builder.load(place, align=1)
-        if element is I16 and count == 2:
-            return builder.bitcast(halves_of_words(builder, some), vector(FLOAT))
-        if element is I16:  # bfloat16: the upper half of a float32
-            high = ir.Constant(vector(I32, count), [16] * count)
-            wide = builder.shl(builder.zext(some, vector(I32, count)), high)
-            some = builder.bitcast(wide, vector(FLOAT, count))
-        lanes = builder.shuffle_vector(some, some, constant(order))
-        return builder.fpext(lanes, vector(FLOAT)) if element is HALF else lanes
+        _, scales, at = arguments
+        parts = []
+        for index in range(spans):
+            behind = ir.Constant(at.type, index % each * WIDTH + index // each)
+            place = address(
+                context, builder, signature.args[1], FLOAT, scales, builder.add(at, behind)
+            )
+            one = spread(builder, builder.load(place, align=4))
+            few = constant(list(range(WIDTH // spans)))
+            parts.append(builder.shuffle_vector(one, one, few))
+        return beside(builder, parts)
 
-    return Floats(of, array, types.intp), generate
-
-
-def halves_of_words(builder: Any, pair: Any) -> Any:
-    """Spread two bfloat16s over lanes. Both go to all: a shuffle of so few would cost thrice."""
-    both = spread(builder, builder.bitcast(pair, I32))
-    shifts = constant([16] * (WIDTH // 2) + [0] * (WIDTH // 2))
-    return builder.and_(builder.shl(both, shifts), constant([-65536] * WIDTH))
+    return Floats(of, scales, types.intp), generate
 
 
 @instruction

@@ -11,7 +11,7 @@ from lockstep.fast.kernels.again import empty_on_a_line
 from lockstep.fast.kernels.by_digits import multiply_digits, rows_of
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.digits import EXACT, in_digits, with_digits
-from lockstep.fast.kernels.few import few_of, fits, multiply_few
+from lockstep.fast.kernels.few import PLACE, few_of, fits, multiply_few
 from lockstep.fast.kernels.float_tile import FOUR
 from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
@@ -56,7 +56,7 @@ def by_few(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     few = few_of(of, x.shape[1])
     room, lost = np.empty(LINE + len(x) * few.octets, np.uint8), np.zeros(1, np.uint8)
     given = few.order, few.zero, room, lost, np.ascontiguousarray(x), few.of, matrix, out
-    multiply_few(*sizes(x, out), *given)
+    multiply_few(*sizes(x, out, PLACE), *given)
     if lost[0]:
         mend(interleaved(x, parts), of, matrix, out)
     return out
@@ -136,9 +136,9 @@ def by_fours(x: Array, of: Constants, matrix: tuple[Array, ...]) -> Array:
     return out[: len(x)]
 
 
-def sizes(x: Array, out: Array) -> tuple[int, int]:
-    """Return how many products there are, and how many blocks of rows."""
-    return x.size * out.shape[1], -(-out.shape[1] // ROWS)
+def sizes(x: Array, out: Array, rows: int = ROWS) -> tuple[int, int]:
+    """Return how many products there are, and at how many places, of so many rows each."""
+    return x.size * out.shape[1], -(-out.shape[1] // rows)
 
 
 def always_here(weight: Weight) -> bool:

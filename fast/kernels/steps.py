@@ -3,7 +3,7 @@
 import numpy as np
 
 from lockstep.fast.kernels.activate import COST, activate, form
-from lockstep.fast.kernels.few import few_of, fits, multiply_few
+from lockstep.fast.kernels.few import PLACE, few_of, fits, multiply_few
 from lockstep.fast.kernels.heads import COST as COST_OF_HEADS
 from lockstep.fast.kernels.heads import normalize_and_turn
 from lockstep.fast.kernels.kernel import Kept
@@ -59,7 +59,7 @@ class Steps:
             self.products += 1
             room = np.zeros(LINE + few.octets, np.uint8)
             given = few.order, few.zero, room, self.lost[own], x, few.of, matrix, out
-            self.kept.append(multiply_few.kept(*sizes(x, out), *given))
+            self.kept.append(multiply_few.kept(*sizes(x, out, PLACE), *given))
         elif of.numbers.get("parts", 1) == 1:
             self.kept.append(multiply_alone.kept(*sizes(x, out), of, x, matrix, out))
         else:  # NumPy would have to sort the columns

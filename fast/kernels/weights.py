@@ -63,12 +63,17 @@ def many_codes_of_format(of, matrix, row, vector):
 
 @overload(lane_levels, jit_options=INLINED)
 def lane_levels_of_format(of, matrix, row, vector):
-    return FORMATS[of.format].lane_levels
+    return getattr(FORMATS[of.format], "lane_levels", all_aside)
 
 
 @overload(group_levels, jit_options=INLINED)
 def group_levels_of_format(of, matrix, row, group):
     return getattr(FORMATS[of.format], "group_levels", not_aside)
+
+
+def all_aside(of, matrix, row, vector):
+    """Stand for what Numba compiles and no format with `group_levels` comes to."""
+    return splat(np.float32(0)), splat(np.float32(0))
 
 
 def not_aside(of, matrix, row, group):

@@ -10,7 +10,7 @@ from functools import cache
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.lanes import WIDTH, field
 from lockstep.fast.kernels.memory import codes_at, floats, floats_before, octets, scalar
-from lockstep.fast.kernels.octets import MANY, many_octets, octet_field, scalars_of_groups
+from lockstep.fast.kernels.octets import MANY, many_octets, octet_field
 
 SPAN = 64  # columns that are multiplied in whole numbers at a time
 
@@ -47,12 +47,6 @@ def many_codes(of, matrix, row, vector):
     packed, _, _ = matrix
     some = many_octets(packed, row * packed.shape[1] + vector // of.parts * MANY)
     return octet_field(some, vector % of.parts * of.bits, of.mask)
-
-
-def lane_levels(of, matrix, row, vector):
-    _, scales, offsets = matrix
-    place = row * scales.shape[1] + vector * MANY // of.group
-    return scalars_of_groups(of, scales, place), scalars_of_groups(of, offsets, place)
 
 
 def group_levels(of, matrix, row, group):
