@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", choices=KINDS, default=KINDS, **several)
     parser.add_argument("--weights", type=int, default=10, help="draws for each clean port")
     parser.add_argument("--minutes", type=float, help="stop after so long: a fair sample")
-    parser.add_argument("--limit", type=int, default=120, help="seconds of a processor for a call")
+    parser.add_argument("--limit", type=int, default=240, help="seconds of a processor for a call")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     return parser.parse_args()
 

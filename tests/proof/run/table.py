@@ -10,7 +10,7 @@ from typing import Any
 from tests.proof.ports import GRANULARITIES
 from tests.proof.run.case import KINDS
 from tests.proof.run.causes import CAUSES
-from tests.proof.run.tally import APART, RIGHT, Dumped, Row, Run, counts, read, rows, share
+from tests.proof.run.tally import APART, IN_TIME, RIGHT, Dumped, Row, Run, counts, read, rows, share
 
 SINGLES = ("single", "logits", "own")
 PORTS = ("single", "logits")
@@ -79,6 +79,7 @@ def goals(judged: list[Row], dumps: list[Dumped]) -> str:
         found = [row for row in judged if row.case.kind in kinds and row.granularity == granularity]
         found = [row for row in found if granularity == "modules" or len(row.case.bugs) <= CROWD]
         lines.append([f"named, {name}", f"{goal} %", share(found), reached(counts(found), goal)])
+        lines.append([f"in {IN_TIME} s of a processor", "", share(found, IN_TIME), ""])
         tied = sum(row.status in APART for row in found)
         lines.append(["apart: in a set of equals, or as its equal", "", tied, ""])
     named = [row for row in judged if row.case.kind != "without"]

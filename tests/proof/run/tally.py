@@ -1,7 +1,7 @@
 """The results of a run as flat rows, and shares of them."""
 
 import json
-from collections import Counter
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from lockstep.parity.faults import catalogue
 from tests.proof.run.case import Case
 
 RIGHT, APART = ("named",), ("tie", "equal")
+IN_TIME = 60  # seconds of a processor that a call is to take
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Row:
     status: str
     seen: bool
     convention: bool
+    seconds: float  # of a processor, that the call took
 
     @property
     def id(self) -> str:
@@ -57,20 +59,19 @@ def rows(dumps: Iterable[Dumped]) -> list[Row]:
     benign = {fault.id for fault in catalogue() if fault.convention}
     return [
         Row(one.case, one.granularity, bug, status, one.outcome["seen"].get(bug, True),
-            bug.partition(" (")[0] in benign)
+            bug.partition(" (")[0] in benign, one.outcome.get("seconds", math.inf))
         for one in dumps
         for bug, status in one.outcome["status"].items()
     ]  # fmt: skip
 
 
-def share(found: Iterable[Row]) -> str:
+def share(found: Iterable[Row], within: float = math.inf) -> str:
     """Say how many of the bugs that can be told apart are named: `97.5 % (39 of 40)`."""
-    right, asked = counts(found)
+    right, asked = counts(found, within)
     return f"{100 * right / asked:.1f} % ({right} of {asked})" if asked else "none"
 
 
-def counts(found: Iterable[Row]) -> tuple[int, int]:
-    """Return how many bugs are named, and of how many; true ties are apart."""
-    statuses = Counter(row.status for row in found)
-    asked = sum(count for status, count in statuses.items() if status not in APART)
-    return sum(statuses[status] for status in RIGHT), asked
+def counts(found: Iterable[Row], within: float = math.inf) -> tuple[int, int]:
+    """Return how many bugs are named in so many seconds, and of how many; true ties are apart."""
+    asked = [row for row in found if row.status not in APART]
+    return sum(row.status in RIGHT and row.seconds <= within for row in asked), len(asked)
