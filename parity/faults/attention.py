@@ -149,6 +149,17 @@ def unmoved(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(0, as_laid_out) if attends else None
 
 
+def heads_last(ops: Any, heads: Any) -> Any:
+    """Read (B, L, H, D) as if it were (B, L, D, H)."""
+    batch, length, count, width = heads.shape
+    return heads.reshape(batch, length, width, count).swapaxes(2, 3)
+
+
+@rewrite("split_heads", r"(self_)?attn\..*")
+def cut_heads_last(call: Call, graph: Graph) -> Call | None:
+    return call.followed(heads_last) if graph.shapes[call.number][-2] > 1 else None
+
+
 def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
     """Leave the bias of some projections out."""
 
@@ -254,10 +265,10 @@ FAULTS = (
     Fault(
         id="v-from-normed-keys",
         wrong="v = norm_k(k), or the turned keys",
-        right="v = norm without gain of what k_proj gives",
+        right="v = norm without gain of what v_proj gives, or k_proj where it serves for both",
         symptom="full layers gather the wrong thing",
         where="self_attn.v_norm of full layers",
-        fix="branch values off right behind k_proj, before k_norm and rope",
+        fix="branch values off right behind their projection, before k_norm and rope",
         variants={
             "normed keys": averaging(keys_unturned, shared=True),
             "turned keys": averaging(keys_seen, shared=True),
@@ -345,6 +356,15 @@ FAULTS = (
         fix="transpose heads and tokens before the reshape",
         acausal=True,
         variants={"": unmoved},
+    ),
+    Fault(
+        id="head-split-axes-swapped",
+        wrong="a row of H D numbers read as (D, H)",
+        right="a row of H D numbers read as (H, D)",
+        symptom="garbage with the right shapes",
+        where="self_attn.q_rope",
+        fix="view what is projected as (B, L, H, D): a head's numbers lie side by side",
+        variants={"": cut_heads_last},
     ),
     Fault(
         id="qkv-bias-dropped",

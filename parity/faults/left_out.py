@@ -20,7 +20,8 @@ ADDED = frozenset({
     "attn-scale-wrong", "mask-window-wrong", "softcap-wrong", "multiplier-wrong",
     "rope-stretch-wrong", "moe-top-k-wrong", "lora-scale-wrong",
     "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
-    "block-step-as-bfloat16", "lora-scale-missing",
+    "block-step-as-bfloat16", "lora-scale-missing", "mask-behind-softmax",
+    "head-split-axes-swapped", "residual-from-normed-stream", "activation-clamped",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import either, rewrite
+from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.tensors import once
-from lockstep.parity.graph import Call, Derived, Graph
+from lockstep.parity.graph import Call, Conflict, Derived, Graph
 
 SCORES, MASK = 0, 1
 KINDS = "which layers slide"
@@ -23,7 +23,7 @@ class Sight:
 
     `ahead` None is no end, a negative one stops before the query. `window` counts from the query:
     all keys "near" enough, or those of its own "chunk" of that many, or the "far" ones instead.
-    Inverted, a query may see nothing; if it is `spared`, it sees then what it should.
+    A query may see nothing then; if it is `spared`, it sees itself and what it should.
     """
 
     window: int | None
@@ -39,9 +39,10 @@ class Sight:
             mask = mask & (key <= query + self.ahead)
         if self.window is not None:
             mask = mask & self.within(query, key, self.window)
-        if not self.inverted:
-            return mask
-        return np.where(~mask.all(axis=-1, keepdims=True) if self.spared else True, ~mask, mask)
+        seen = ~mask if self.inverted else mask
+        if not self.spared:
+            return seen
+        return np.where(seen.any(axis=-1, keepdims=True), seen, mask | (key == query))
 
     def within(self, query: Any, key: Any, window: int) -> Any:
         if self.kind == "chunk":
@@ -75,6 +76,17 @@ def sighted(change: Callable[[Sight, Call, Graph], Sight | None]) -> Rewrite:
 
 def seeing(**changes: Any) -> Rewrite:
     return sighted(lambda sight, call, graph: replace(sight, **changes))
+
+
+def off_by(ahead: int, *, spared: bool = False) -> Rewrite:
+    """End otherwise than at the query. Raises: Conflict where the mask ends elsewhere already."""
+
+    def changed(sight: Sight, call: Call, graph: Graph) -> Sight:
+        if sight.ahead != 0:
+            raise Conflict(call.place)
+        return replace(sight, ahead=ahead, spared=sight.spared or spared)
+
+    return sighted(changed)
 
 
 def inverted(*, spared: bool) -> Rewrite:
@@ -154,6 +166,12 @@ def lowered(by: float) -> Callable[[Any, Any], Any]:
     return lambda scores, mask: np.where(mask, scores, scores + scores.dtype.type(by))
 
 
+def masked_behind(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
+    """Share out among all keys, and drop the shares of those that must not be seen."""
+    shared = ops.softmax(scores, np.ones_like(mask), **options)
+    return np.where(mask, shared, shared.dtype.type(0))
+
+
 FAULTS = (
     Fault(
         id="mask-causal-missing",
@@ -180,7 +198,11 @@ FAULTS = (
         where="self_attn.o_proj of the first layer",
         fix="the diagonal belongs to what is seen: tril(diagonal=0), triu(diagonal=1) for blocking",
         acausal=True,
-        variants={"one key of the future": seeing(ahead=1), "not itself": seeing(ahead=-1)},
+        variants={
+            "one key of the future": off_by(1),
+            "not itself": off_by(-1),
+            "not itself, but for the first token": off_by(-1, spared=True),
+        },
     ),
     Fault(
         id="mask-polarity-inverted",
@@ -298,6 +320,16 @@ FAULTS = (
         evidence=("ml-explore/mlx-lm#27", "ml-explore/mlx-lm#121", "ml-explore/mlx-swift-lm#479"),
         acausal=True,
         variants={"": barred(lambda scores, mask: scores + mask.astype(scores.dtype))},
+    ),
+    Fault(
+        id="mask-behind-softmax",
+        wrong="softmax(scores) * mask",
+        right="softmax(scores where seen, -inf elsewhere)",
+        symptom="the earlier a token, the less it takes in: its weights sum to less than 1",
+        where="self_attn.o_proj of the first layer",
+        fix="mask the scores, before the softmax",
+        acausal=True,
+        variants={"": instead("softmax", masked_behind)},
     ),
     Fault(
         id="mask-sentinel-too-small",

@@ -16,7 +16,8 @@ from lockstep.parity.faults.norms import (
     borrowed,
     centred,
     exchanged,
-    experts_as_the_mlp,
+    experts_normed_by,
+    experts_reading,
     has_heads,
     normed_after,
     normed_scores,
@@ -346,7 +347,14 @@ FAULTS = (
             "before the MLP and before the experts": exchanged(
                 "pre_feedforward_layernorm", "pre_feedforward_layernorm_2"
             ),
-            "that of the MLP for the experts too": experts_as_the_mlp,
+            "that of the MLP for the experts too": experts_reading("pre_feedforward_layernorm"),
+            "that behind the MLP for the experts": experts_reading("post_feedforward_layernorm_1"),
+            "before the experts as behind the MLP": borrowed(
+                "pre_feedforward_layernorm_2", "post_feedforward_layernorm_1"
+            ),
+            "before the experts as behind the MLP, not dumped": experts_normed_by(
+                "post_feedforward_layernorm_1"
+            ),
             "after the MLP and after the experts": exchanged(
                 "post_feedforward_layernorm_1", "post_feedforward_layernorm_2"
             ),

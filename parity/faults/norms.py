@@ -202,13 +202,32 @@ def read_before_norm(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(0, as_wide, norm.inputs[0])
 
 
-@rewrite("geglu_experts")
-def experts_as_the_mlp(call: Call, graph: Graph) -> Call | None:
-    """Give experts what the MLP beside them takes."""
-    norm = graph.value(f"model.layers.{call.layer}.pre_feedforward_layernorm")
-    if norm is None:
-        return None
-    return call.with_changed(0, as_wide, norm)
+def experts_reading(place: str) -> Rewrite:
+    """Give experts what another norm of the layer gives."""
+
+    @rewrite("geglu_experts")
+    def change(call: Call, graph: Graph) -> Call | None:
+        norm = graph.value(f"model.layers.{call.layer}.{place}")
+        return None if norm is None else call.with_changed(0, as_wide, norm)
+
+    return change
+
+
+def experts_normed_by(place: str) -> Rewrite:
+    """Normalise for the experts by the gain of another norm, whatever their own one gave."""
+
+    @rewrite("geglu_experts")
+    def change(call: Call, graph: Graph) -> Call | None:
+        norm, gain = graph.source(call, 0), f"model.layers.{call.layer}.{place}"
+        if gain not in graph.taps:
+            return None
+
+        def normed(ops, own, x, weights):
+            return as_wide(ops, own, ops.rms_norm(x, weights, eps=norm.options["eps"]))
+
+        return call.with_changed(0, normed, norm.inputs[0], Tensor(f"{gain}.weight"))
+
+    return change
 
 
 def as_wide(ops: Any, own: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -42,9 +42,11 @@ class Number:
         return f"{self.form.format(f'{value:.7g}')} for {right:.7g}"
 
     def doubled(self, call: Call, graph: Graph) -> Call | None:
-        """Give the number twice its value, or 1 for nought, as an example."""
+        """Give the number twice its value, or 1 for nought or no end, as an example."""
         right = self.right(call, graph)
-        return None if right is None else self.becomes(2 * right or 1)(call, graph)
+        if right is None:
+            return None
+        return self.becomes(1 if right in (0, np.inf) else 2 * right)(call, graph)
 
 
 def option_of(

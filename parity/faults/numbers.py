@@ -7,15 +7,18 @@ Which value cannot be listed. So these classes, and some of other files, have `N
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.mask import MASK, sight_of, windowed
+from lockstep.parity.faults.mask import MASK, barred, lowered, sight_of, windowed
 from lockstep.parity.faults.number import Number, option_of
-from lockstep.parity.faults.rewrites import NORMS
+from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import EXPERTS, ROUTING
 from lockstep.parity.faults.turns import FREQUENCIES, Turns, turning, turns_of
@@ -94,6 +97,35 @@ def of_long_texts(call: Call, graph: Graph) -> float | None:
     return call.options["factor"]
 
 
+def cap_of_none(call: Call, graph: Graph) -> float | None:
+    """Return the cap of logits that have none: it is beyond any number."""
+    of_head = call.op == "linear" and call.place == "lm_head"
+    return math.inf if of_head and all(one.op != "softcap" for one in graph.calls) else None
+
+
+def capped(cap: float) -> Rewrite:
+    def finite(call: Call, graph: Graph) -> bool:
+        return math.isfinite(cap)
+
+    cut = afterwards("linear", lambda ops, logits: ops.softcap(logits, cap=cap), "lm_head")
+    return only(finite, cut)
+
+
+def bound_of_none(op: str | tuple[str, ...]) -> Callable[[Call, Graph], float | None]:
+    """Return a reader of a bound that an operation does not have: it is beyond any number."""
+    ops = (op,) if isinstance(op, str) else op
+    return lambda call, graph: math.inf if call.op in ops else None
+
+
+def clamped(most: float) -> Rewrite:
+    return afterwards(ANY, lambda ops, x: np.minimum(x, x.dtype.type(most)))
+
+
+def set_to(score: float) -> Rewrite:
+    """Give all that must not be seen one score."""
+    return barred(lambda scores, mask: np.where(mask, scores, scores.dtype.type(score)))
+
+
 COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
 
 NUMBERS: Mapping[str, tuple[Number, ...]] = {
@@ -117,7 +149,18 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         Number("a window of {} keys", window_of, lambda to: windowed(lambda w: int(to)),
                among=windows),
     ),
-    "softcap-wrong": (option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),),
+    "mask-sentinel-too-small": (
+        Number("lowered by {}", bound_of_none("softmax"), lambda to: barred(lowered(-to)),
+               within=(1.0, 1e4)),
+        Number("set to -{}", bound_of_none("softmax"), lambda to: set_to(-to), within=(0.1, 1e4)),
+    ),
+    "softcap-wrong": (
+        option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),
+        Number("cap {}", cap_of_none, capped, within=(0.05, 1e4)),
+    ),
+    "activation-clamped": (
+        Number("at most {}", bound_of_none(ANY), clamped, within=(1e-2, 1e3)),
+    ),
     "multiplier-wrong": (
         replace(option_of("scale", "by", "times {}", within=(1e-4, 1e4)), is_factor=True),
     ),
@@ -155,9 +198,18 @@ FAULTS = (
         variants={},
     ),
     Fault(
+        id="activation-clamped",
+        wrong="min(act(gate), c) * up",
+        right="act(gate) * up",
+        symptom="right but for the few tokens whose activations are large",
+        where="mlp.act_fn",
+        fix="clamp only where the architecture does (swiglu_limit)",
+        variants={},
+    ),
+    Fault(
         id="softcap-wrong",
         wrong="logits = c' tanh(l / c'), c' another number",
-        right="logits = c tanh(l / c), c = final_logit_softcapping",
+        right="logits = c tanh(l / c), c = final_logit_softcapping; l where there is none",
         symptom="greedy text is unchanged, probabilities are not",
         where="logits",
         fix="take the cap from the config",

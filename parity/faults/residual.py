@@ -1,6 +1,9 @@
 """What goes wrong with the stream: where layers read from it and what they add to it."""
 
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.rewrites import NORMS, rewrite, skipped
@@ -17,6 +20,20 @@ def read_before_attention(call: Call, graph: Graph) -> Call | None:
     if added is None or added.op != "add" or added.place != "residual":
         return None
     return call.with_input(0, added.inputs[0])
+
+
+@rewrite("add", "residual", SCALED)
+def normed_stream(call: Call, graph: Graph) -> Call | None:
+    """Add to what the branch's norm makes of the stream, and not to the stream."""
+    stream = graph.calls[call.number].inputs[0]
+    takers = graph.consumers[stream.number] if isinstance(stream, Value) else ()
+    norms = (one for one in takers if graph.calls[one].op in ("rms_norm", "layer_norm"))
+    norm = next((one for one in norms if graph.calls[one].layer == call.layer), None)
+    return None if norm is None else call.with_changed(0, other_stream, Value(norm))
+
+
+def other_stream(ops: Any, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(other, own.shape)
 
 
 @rewrite("gain", SCALED)
@@ -40,6 +57,15 @@ FAULTS = (
         fix="let the MLP read the stream after attention was added",
         evidence=("elixir-nx/bumblebee#204", "antonellof/ferrox#232"),
         variants={"parallel for sequential": read_before_attention},
+    ),
+    Fault(
+        id="residual-from-normed-stream",
+        wrong="norm(x) + attn(norm(x)), or so behind the MLP",
+        right="x + attn(norm(x))",
+        symptom="the stream forgets what earlier layers said of its size",
+        where="residual",
+        fix="keep the stream from before the norm, and add to that",
+        variants={"": normed_stream},
     ),
     Fault(
         id="layer-scalar-missing",

@@ -58,11 +58,10 @@ def averaging(other: Callable[[Call, Graph], Ref | None], *, shared: bool) -> Re
 
 @rewrite("unit_norm", r"self_attn\.v_norm")
 def values_of_normed_keys(call: Call, graph: Graph) -> Call | None:
-    """Normalise the values that are keys from the keys' norm on."""
+    """Normalise what the keys' norm gives, for values."""
     calls = graph.at("self_attn.k_norm", call.layer)
     norm = next((one for one in calls if one.op == "rms_norm"), None)
-    own = projection_of(graph.calls[call.number].inputs[0], graph)
-    if norm is None or projection_of(Value(norm.number), graph).number != own.number:
+    if norm is None or graph.shapes[norm.number] != graph.shapes[call.number]:
         return None
     return call.with_changed(0, lambda ops, keys, normed: normed, Value(norm.number))
 

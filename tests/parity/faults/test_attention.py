@@ -37,6 +37,7 @@ BATCH, HEADS, GROUPS, LENGTH, WIDTH = 1, 4, 2, 5, 6
 RNG = np.random.default_rng(11)
 QUERIES = RNG.standard_normal((BATCH, HEADS, LENGTH, WIDTH))
 KEYS, VALUES = RNG.standard_normal((2, BATCH, GROUPS, LENGTH, WIDTH))
+ROWS = RNG.standard_normal((BATCH, LENGTH, HEADS * WIDTH))
 POSITIONS = np.arange(LENGTH)[None]
 
 
@@ -209,6 +210,28 @@ def test_shared_keys_and_own_values_are_told_apart():
     has_values = graph.config.has_values
     assert kinds == {layer: (not has_values(layer), has_values(layer)) for layer in kinds}
     assert {has_values(layer) for layer in kinds} == {True, False}
+
+
+def test_values_may_come_of_the_keys_norm_in_any_layer():
+    """By law: of all layers with keys of their own."""
+    graph, change = world("gemma4/dense").graph, variant(
+        "v-from-normed-keys", "normed keys, normed again")  # fmt: skip
+    norms = [one for one in graph.calls if one.place == "self_attn.v_norm"]
+    norms = [one for one in norms if one.op == "unit_norm"]
+    assert {one.layer for one in norms if change(one, graph)} == {one.layer for one in norms}
+    assert {graph.config.has_values(one.layer) for one in norms} == {True, False}
+
+
+def test_a_row_is_read_as_width_and_heads_by_loop():
+    graph = graph_of(
+        call(0, "scale", ROWS, by=1.0),
+        call(1, "split_heads", Value(0), heads=HEADS, place="self_attn.q_norm"),
+    )
+    found = wrong(graph, variant("head-split-axes-swapped"))
+    for head in range(HEADS):
+        for number in range(WIDTH):
+            expected = ROWS[0, :, number * HEADS + head]
+            np.testing.assert_array_equal(found[0, :, head, number], expected)
 
 
 def test_layers_that_share_keys_project_their_own():

@@ -14,6 +14,8 @@ from lockstep import reference
 from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
+from tests.parity.explaining.by_loop import experts_by_loop
+from tests.parity.explaining.ports import model_of
 from tests.parity.faults.hand_made import FLOAT64, variant
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
@@ -185,3 +187,29 @@ def test_norms_around_the_mlp_are_exchanged(kind):
     gain = weight(GEMMA, f"{LAYER}.{other}.weight")
     expected = unit(right(GEMMA, f"{LAYER}.residual")) * gain
     close(wrong(GEMMA, f"{LAYER}.pre_feedforward_layernorm", "ffn-norms-swapped", kind), expected)
+
+
+FED = {
+    "that of the MLP for the experts too": "pre_feedforward_layernorm",
+    "that behind the MLP for the experts": "post_feedforward_layernorm_1",
+}
+
+
+@pytest.mark.parametrize("kind", FED)
+def test_experts_read_another_norm(kind):
+    expected = said_of(right(GEMMA, f"{LAYER}.{FED[kind]}"))
+    close(wrong(GEMMA, f"{LAYER}.experts", "ffn-norms-swapped", kind), expected)
+
+
+@pytest.mark.parametrize("dumped", ["", ", not dumped"])
+def test_experts_are_normed_by_the_gain_behind_the_mlp(dumped):
+    gain = weight(GEMMA, f"{LAYER}.post_feedforward_layernorm_1.weight")
+    expected = said_of(unit(right(GEMMA, f"{LAYER}.residual")) * gain)
+    kind = f"before the experts as behind the MLP{dumped}"
+    close(wrong(GEMMA, f"{LAYER}.experts", "ffn-norms-swapped", kind), expected)
+
+
+def said_of(x):
+    """Return what the experts say of a value, by a loop."""
+    taps = {f"{LAYER}.router.proj": right(GEMMA, f"{LAYER}.router.proj")}
+    return experts_by_loop(model_of(GEMMA), taps, f"{LAYER}.", x, 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.faults.mask import FAULTS
-from lockstep.parity.graph import Graph, Value
+from lockstep.parity.graph import Conflict, Graph, Value
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
 
@@ -64,6 +64,8 @@ def right(i: int, j: int) -> bool:
         ("mask-causal-off-by-one", "one key of the future",
          seen(lambda i, j: j <= i + 1 and i - j < WINDOW)),
         ("mask-causal-off-by-one", "not itself", seen(lambda i, j: j < i and i - j < WINDOW)),
+        ("mask-causal-off-by-one", "not itself, but for the first token",
+         seen(lambda i, j: i == j == 0 or (j < i and i - j < WINDOW))),
         ("mask-polarity-inverted", "", seen(lambda i, j: not right(i, j))),
         ("mask-swa-off-by-one", "one key more", seen(lambda i, j: i - WINDOW <= j <= i)),
         ("mask-swa-off-by-one", "one key less", seen(lambda i, j: i - WINDOW + 2 <= j <= i)),
@@ -82,6 +84,23 @@ def right(i: int, j: int) -> bool:
 def test_key_by_key(id, name, score):
     found = wrong(sliding(), variant(id, name))
     np.testing.assert_allclose(found, probabilities(score), atol=1e-12)
+
+
+def test_shares_are_dropped_behind_a_softmax_over_all_keys():
+    every = probabilities(lambda s, i, j: s)
+    kept = np.array([[right(i, j) for j in range(LENGTH)] for i in range(LENGTH)])
+    found = wrong(sliding(), variant("mask-behind-softmax"))
+    np.testing.assert_allclose(found, every * kept, atol=1e-12)
+
+
+def test_a_mask_that_hides_nothing_has_no_diagonal_to_lack():
+    graph = sliding()
+    one, two = variant("mask-causal-missing", "nothing is masked"), variant(
+        "mask-causal-off-by-one", "not itself")  # fmt: skip
+    unmasked = one(graph.calls[2], graph)
+    assert unmasked is not None
+    with pytest.raises(Conflict):
+        two(unmasked, graph)
 
 
 def test_a_small_sentinel_leaks_where_scores_are_large():
@@ -144,9 +163,12 @@ def test_a_window_and_a_future_key_compose():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_an_acausal_entry_shows_later_tokens(fault):
-    """By law: with any other, the first rows have no part in what comes after them."""
-    graph, leaks = sliding(), []
+    """By law: with any other, no row gives to a later one, or has changed where the last has."""
+    later, leaks = SCORES.copy(), []
+    later[..., -1] += 1.0
     for rewrite in fault.variants.values():
-        if rewrite(graph.calls[2], graph) is not None:
-            leaks.append(np.triu(wrong(graph, rewrite)[0, 0], k=1).any())
+        graphs = sliding(), sliding(later)
+        if rewrite(graphs[0].calls[2], graphs[0]) is not None:
+            rows = [wrong(graph, rewrite)[..., :-1, :] for graph in graphs]
+            leaks.append(np.triu(rows[0][0, 0], k=1).any() or not np.array_equal(*rows))
     assert any(leaks) == fault.acausal

@@ -112,6 +112,18 @@ def test_a_parallel_mlp_reads_the_stream_before_attention():
     np.testing.assert_allclose(found, STREAM / math.sqrt(12.5), rtol=1e-12)
 
 
+def test_a_branch_may_be_added_to_what_its_norm_gives():
+    gain = np.array([1.0, 2.0])
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "rms_norm", Value(0), gain, place="input_layernorm", eps=0.0, layer=0),
+        call(2, "add", Value(0), ATTENDED, place="residual", layer=0),
+    )
+    found = wrong(graph, variant("residual-from-normed-stream"))
+    expected = STREAM / math.sqrt(12.5) * gain + ATTENDED
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_the_number_of_a_layer_may_go_to_the_branch_alone():
     graph = graph_of(
         call(0, "scale", STREAM, by=1.0),

@@ -46,8 +46,11 @@ def turned(x, base, first=0):
     )  # fmt: skip
 
 
-def attended(taps, at, scale, window):
-    """Attend by a loop over heads and queries; two heads share keys and values."""
+def attended(taps, at, scale, window, hidden=lambda score: -np.inf):
+    """Attend by a loop over heads and queries; two heads share keys and values.
+
+    Keys that a query must not see have the score that `hidden` makes of theirs.
+    """
     queries, keys, values = taps[at + "q_rope"], taps[at + "k_rope"], taps[at + "v_proj"]
     batch, heads, length, width = queries.shape
     values = values.reshape(batch, length, -1, width)
@@ -55,9 +58,11 @@ def attended(taps, at, scale, window):
     for head in range(heads):
         group = head // (heads // keys.shape[1])
         for query in range(length):
-            seen = slice(max(query - window + 1, 0), query + 1)
-            weights = np.exp(scale * keys[0, group, seen] @ queries[0, head, query])
-            out[0, query, head] = weights / weights.sum() @ values[0, seen, group]
+            scores = scale * keys[0, group] @ queries[0, head, query]
+            seen = range(max(query - window + 1, 0), query + 1)
+            every = [one if key in seen else hidden(one) for key, one in enumerate(scores)]
+            weights = np.exp(every)
+            out[0, query, head] = weights / weights.sum() @ values[0, :, group]
     return out.reshape(batch, length, -1)
 
 
@@ -98,6 +103,33 @@ def test_the_cap_of_the_logits():
     table = model_of(GEMMA).checkpoint.tensor("model.embed_tokens.weight").astype(np.float64)
     found = changed(GEMMA, "logits", lambda taps: 2.4 * np.tanh(taps["model.norm"] @ table.T / 2.4))
     assert told(found) == [("softcap-wrong", "cap 2.4 for 1.5", [])]
+
+
+def test_a_cap_of_logits_that_have_none():
+    taps = port(QWEN, level="layers")
+    taps = taps | {"logits": 2.5 * np.tanh(taps["logits"] / 2.5)}
+    assert told(explained(QWEN, taps, faults=KNOWN)) == [("softcap-wrong", "cap 2.5 for inf", [])]
+
+
+def test_activations_that_are_cut_off():
+    at = "model.layers.1.mlp.act_fn"
+    most = 0.3 * port(QWEN, level="taps")[at].max()
+    assert most > 0
+    found = changed(QWEN, at, lambda taps: np.minimum(taps[at], most))
+    assert [(bug.id, bug.layers) for bug in found.faults] == [("activation-clamped", [1])]
+    assert float(str(found.faults[0].variant).split()[2]) == pytest.approx(most, rel=1e-6)
+
+
+@pytest.mark.parametrize(("said", "hidden"), [
+    ("lowered by 10 for inf", lambda score: score - 10.0),
+    ("set to -5 for inf", lambda score: -5.0),
+])  # fmt: skip
+def test_what_is_masked_by_a_small_number(said, hidden):
+    def context(taps):
+        return attended(taps, AT, 10**-0.5, 9, hidden)
+
+    found = changed(MISTRAL, AT + "context", context)
+    assert told(found) == [("mask-sentinel-too-small", said, [1])]
 
 
 def test_the_scale_of_the_embedding():
