@@ -1,4 +1,6 @@
-"""Which numbers can be fitted to bugs of each family: a cap that is missing is a huge one."""
+"""Which numbers can be fitted to bugs of each family: a cap that is missing is a huge one, and a
+mask of 0 and 1 that is added lowers what is masked by 1.
+"""
 
 from lockstep.parity.faults import catalogue
 
@@ -7,7 +9,7 @@ FITTED = {
     "embedding": {"multiplier-wrong"},
     "logits": {"softcap-wrong"},
     "lora": {"lora-scale-wrong"},
-    "mask": {"mask-window-wrong"},
+    "mask": {"mask-window-wrong", "mask-sentinel-too-small"},
     "moe": {"moe-top-k-wrong", "multiplier-wrong"},
     "rope": {"rope-stretch-wrong"},
     "rope_scaling": {"rope-stretch-wrong", "rope-theta-default"},
