@@ -230,8 +230,8 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     """Open a model's folder, a hub name that is in the local Hugging Face cache, or a GGUF file.
 
     `ignore_config` lists unknown keys of config.json that may pass. Raises InputError for anything
-    that is missing, unknown, inconsistent or unsound, before any tensor is read but for a head that
-    is stored although it is tied.
+    that is missing, unknown, inconsistent or unsound, before any tensor is read. A head
+    that is stored although it is tied is compared with the embedding.
     """
     folder, ignore = resolve_model(path), names_of(ignore_config)
     if is_gguf(folder):

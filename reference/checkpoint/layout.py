@@ -11,7 +11,7 @@ from lockstep.reference.checkpoint.packed import Packing, infer_packing, is_pack
 from lockstep.reference.checkpoint.quantization import QuantizationConfig, spellings
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
-from lockstep.reference.checkpoint.tied_head import check_tied_head
+from lockstep.reference.checkpoint.tied_head import warn_of_other_head
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def resolve_layout(
     reasons = {name: architecture.tolerated(name, config) for name in rest}
     _check_unknown(shards, config, reasons, warnings)
     embedding = next(iter(sources.values())).names[0]
-    check_tied_head(shards, embedding, rest)
+    warn_of_other_head(shards, embedding, rest, warnings)
     _compare_declared(layout, declared, warnings)
     return layout
 

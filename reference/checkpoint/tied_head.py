@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from lockstep.reference.checkpoint.errors import InputError, show
+from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.checkpoint.sharded import Shards
 
 HEAD = "lm_head.weight"
 TILE = 4 << 20  # bytes that are compared at a time
 
 
-def check_tied_head(shards: Shards, embedding: str, stray: list[str]) -> None:
-    """Raise InputError if a stored head that is not to be used is not the embedding either.
+def warn_of_other_head(
+    shards: Shards, embedding: str, stray: list[str], warnings: list[str]
+) -> None:
+    """Warn of a stored head that is not used and is not the embedding, which is used, either.
 
-    Engines then run two different models: transformers 5 the stored head, mlx-lm the embedding.
-    Nothing is read unless such a head is there. One that is packed, or of another dtype, is not
-    compared.
+    Engines run two different models then: transformers 5 the stored head, mlx-lm and this one the
+    embedding. Nothing is read unless such a head is there. One that is packed, or of another dtype,
+    is not compared.
     """
     for name in stray:
         if name.endswith(HEAD) and not _the_same(shards, name, embedding):
-            what = (
-                f"tie_word_embeddings=true, but {show(name)} is not {show(embedding)}: "
-                "transformers would run it, mlx-lm the embedding"
+            warnings.append(
+                f"tie_word_embeddings=true, and {show(name)} is not {show(embedding)}, which is "
+                "used here and by mlx-lm; transformers runs the stored head"
             )
-            raise InputError(shards.path_of(name), what, "set it to false, or remove the tensor")
 
 
 def _the_same(shards: Shards, name: str, other: str) -> bool:
