@@ -64,7 +64,8 @@ IN_WORDS = adds_two()
 # sixteen lanes.
 LOW, HIGH, STEPS, SUMS, NUMBERS = 0, WIDTH, 2 * WIDTH, 3 * WIDTH, 4 * WIDTH
 # Steps that a row's scales are multiplied by, sixteen at once, are so much larger, and its sum is
-# made as much smaller: where both are tiny, what the sums of codes make large would be lost.
+# made as much smaller: where both are tiny, what the sums of codes make large would be lost. Where
+# a step is so large that no float32 holds that, no sum is finite, and the product goes as floats.
 RAISED = np.float32(2**30)
 
 

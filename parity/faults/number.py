@@ -38,6 +38,11 @@ class Number:
         least, most = self.within
         return np.geomspace(least, most, round(np.log10(most / least) * PER_DECADE) + 1).tolist()
 
+    def is_within(self, value: float) -> bool:
+        """Say whether a value lies within the bounds: beyond them it is as good as none."""
+        least, most = self.within
+        return least <= value <= most
+
     def said(self, value: float, right: float) -> str:
         return f"{self.form.format(f'{value:.7g}')} for {right:.7g}"
 

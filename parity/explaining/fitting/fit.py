@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Fit:
     number: Number
     calls: frozenset[int]
     last: int  # computation of the trial, after which nothing is tried any more
+    acausal: bool = False  # whether the first tokens show nothing without the others
     known: dict[tuple[float, int | None], float] = field(default_factory=dict)  # distances
 
     def value(self) -> float | None:
@@ -41,7 +42,9 @@ class Fit:
         to that in few tokens, or where it is large.
         """
         found = self.nearest()
-        if found is None or self.distance(found) > NEARER * self.distance(self.right):
+        if found is None or not self.distance(found) <= NEARER * self.distance(self.right):
+            return None
+        if math.isinf(self.right) and not self.number.is_within(found):
             return None
         if not self.number.is_factor and self.is_a_gain():
             return None
@@ -77,8 +80,10 @@ class Fit:
         values = [*self.number.values(self.first, self.trial.graph)]
         if self.number.among is not None:
             return min(values, key=self.distance, default=None)
-        rows = EARLY if self.shows(values, EARLY) else None
-        begun = min(values, key=lambda value: self.distance(value, rows))
+        rows = EARLY if not self.acausal and self.shows(values, EARLY) else None
+        right = self.distance(self.right, rows)
+        felt = [value for value in values if self.distance(value, rows) != right]
+        begun = min(felt or values, key=lambda value: self.distance(value, rows))
         for some in dict.fromkeys((rows, None)):
             begun = self.newton(begun, some)
         return begun
@@ -142,6 +147,11 @@ class Fit:
         graph, rewrite = self.trial.graph, self.number.becomes(value)
         every = {number: rewrite(graph.calls[number], graph) for number in self.calls}
         return {number: call for number, call in every.items() if call is not None}
+
+    def spoils(self, piece: Piece, calls: frozenset[int], value: float) -> bool:
+        """Say whether a right piece would be wrong if these calls of it had the value too."""
+        there = replace(self, piece=piece, calls=calls).rewritten(value)
+        return not self.trial.judge(piece, there).passed
 
     def shortest(self, value: float) -> float:
         """Return the value with the fewest digits that is about as near; of a list, that itself."""

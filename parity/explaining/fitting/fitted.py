@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -56,9 +57,9 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
     last = case.trial.count + WORK
     for fault, number in known:
         for calls in groups(case, piece, fault, number):
-            fit = Fit(case.trial, piece, number, calls, last)
+            fit = Fit(case.trial, piece, number, calls, last, fault.acausal)
             value, others = fit.value(), values[number.form, fit.right]
-            if value is None or is_right_elsewhere(case, fit):
+            if value is None or is_right_elsewhere(case, fit, value):
                 continue
             if value in others or len(others) < MOST_VALUES:
                 others.add(value)
@@ -66,17 +67,21 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
             break
 
 
-def is_right_elsewhere(case: Case, fit: Fit) -> bool:
+def is_right_elsewhere(case: Case, fit: Fit, value: float) -> bool:
     """Say whether a like piece has the right value, where weights could be wrong as well.
 
     A constant of the model is wrong in every layer; a weight, whose size may do the same, in one.
+    A bound that there is not may be reached in one layer alone: the others say nothing then.
     """
     graph, kind = case.graph, case.graph.kind(fit.piece)
-    like = (one for one in case.right if graph.kind(one) == kind)
-    calls = (graph.calls[number] for one in like for number in one.calls)
-    return has_weights(fit.piece, graph) and any(
-        fit.number.right(call, graph) == fit.right for call in calls
-    )
+    if not has_weights(fit.piece, graph):
+        return False
+    for one in (one for one in case.right if graph.kind(one) == kind):
+        rights = {number: fit.number.right(graph.calls[number], graph) for number in one.calls}
+        calls = frozenset(number for number, right in rights.items() if right == fit.right)
+        if calls and (math.isfinite(fit.right) or fit.spoils(one, calls, value)):
+            return True
+    return False
 
 
 def groups(case: Case, piece: Piece, fault: Fault, number: Number) -> list[frozenset[int]]:

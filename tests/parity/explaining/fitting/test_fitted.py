@@ -120,6 +120,20 @@ def test_activations_that_are_cut_off():
     assert float(str(found.faults[0].variant).split()[2]) == pytest.approx(most, rel=1e-6)
 
 
+def test_a_bound_that_one_layer_alone_reaches():
+    """What is right in the other says nothing against it, as no activation reaches it there."""
+    at, taps = "model.layers.{}.mlp.{}", port(QWEN, level="taps")
+    quiet, loud = sorted(range(2), key=lambda layer: taps[at.format(layer, "act_fn")].max())
+    gates, up, last = (at.format(loud, one) for one in ("act_fn", "up_proj", "down_proj"))
+    most = max(taps[at.format(quiet, "act_fn")].max(), 0.3 * taps[gates].max())
+    weight = model_of(QWEN).checkpoint.tensor(last + ".weight")
+    made = np.minimum(taps[gates], most) * taps[up].astype(np.float64) @ weight.T.astype(float)
+    inner = [tap for tap in taps if is_inner(tap) or tap.endswith("act_fn")]
+    given = {tap: taps[tap] for tap in [*taps][: [*taps].index(last)] if tap not in inner}
+    found = explained(QWEN, given | {last: made.astype(np.float32)}, faults=KNOWN)
+    assert [(bug.id, bug.layers) for bug in found.faults] == [("activation-clamped", [loud])]
+
+
 @pytest.mark.parametrize(("said", "hidden"), [
     ("lowered by 10 for inf", lambda score: score - 10.0),
     ("set to -5 for inf", lambda score: -5.0),
