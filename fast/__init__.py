@@ -4,6 +4,7 @@
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 
 if __name__ != "lockstep.fast":
     raise ImportError(f"import this package as lockstep.fast, not {__name__}")
@@ -20,4 +21,5 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return __all__
+    here = sorted({*globals(), *__all__})
+    return here if find_spec("mlx") else [name for name in here if name != "ops"]

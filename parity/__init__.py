@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return ["capture", *__all__]
+    return sorted({*globals(), *__all__, "capture"})
 
 
 class _Package(ModuleType):

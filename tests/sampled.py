@@ -4,7 +4,7 @@ Of a test that has very many cases it draws some too, but for those that hold mo
 or readers to files that lie; `make test-all` does those too.
 
 What is not drawn is not collected: it counts neither as skipped nor as deselected. Whoever names
-tests, by `::`, by `-k` or by `--lf`, gets every case of them.
+tests, by their file, by `::`, by `-k` or by `--lf`, gets every case of them.
 """
 
 import os
@@ -87,7 +87,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def is_every_case_asked(config: pytest.Config) -> bool:
     options = config.option  # of which the second is a plugin's, which need not be there
-    named = options.keyword or any("::" in argument for argument in config.args)
+    named = options.keyword or any("::" in it or it.endswith(".py") for it in config.args)
     timed = getattr(options, "benchmark_enable", False)  # of all operations, or of those named
     again = getattr(options, "lf", False)  # what failed may be drawn by that seed alone
     asked = any(map(os.environ.get, ("LOCKSTEP_EVERY_CASE", "LOCKSTEP_MARKED")))

@@ -63,7 +63,7 @@ def limits(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def giga(rate: float) -> str:
-    """Return a rate with two digits at least: tiny products on a busy machine make less than 1."""
+    """Return a rate, of two digits below ten: tiny products on a busy machine make less than 1."""
     return f"{rate / 1e9:.0f} GFLOP/s" if rate >= 1e10 else f"{rate / 1e9:.2g} GFLOP/s"
 
 

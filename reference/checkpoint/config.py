@@ -19,10 +19,8 @@ from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 CONFIG = "config.json"
-CONFIG_LIMITS = JsonLimits(size=1 << 20, entries=100_000, depth=16)
-
-
 ADAPTER = "adapter_config.json"
+CONFIG_LIMITS = JsonLimits(size=1 << 20, entries=100_000, depth=16)
 
 
 def config_in(folder: Path) -> Path:
@@ -40,7 +38,7 @@ def _instead(folder: Path) -> str | None:
         return f"its folder cannot be listed: {error.strerror}"
     if ADAPTER in names:
         return "it holds an adapter: give its base as the model, and this with --adapter"
-    files = [name for name in names if name.endswith(".gguf")]
+    files = [name for name in names if name.lower().endswith(".gguf")]
     return f"a GGUF file is a model by itself: give {show(files[0], 40)}" if files else None
 
 
