@@ -46,7 +46,7 @@ lint: $(TOOLS) ## ruff and pyright
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m pyright --threads 2
 
-test: lint ## lint, then the tests that need no peer, a sample of the long ones (under ten minutes)
+test: lint ## lint, then the tests that need no peer, a sample of the long ones (about ten minutes)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-all: lint ## the same with every case of the long ones, and tests/long
