@@ -166,6 +166,11 @@ def lowered(by: float) -> Callable[[Any, Any], Any]:
     return lambda scores, mask: np.where(mask, scores, scores + scores.dtype.type(by))
 
 
+def set_to(score: float) -> Callable[[Any, Any], Any]:
+    """Give all that must not be seen one score."""
+    return lambda scores, mask: np.where(mask, scores, scores.dtype.type(score))
+
+
 def masked_behind(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
     """Share out among all keys, and drop the shares of those that must not be seen."""
     shared = ops.softmax(scores, np.ones_like(mask), **options)
@@ -343,9 +348,7 @@ FAULTS = (
         variants={
             "lowered by 10000": barred(lowered(-10_000.0)),
             "lowered by 100": barred(lowered(-100.0)),
-            "set to the smallest positive number": barred(
-                lambda scores, mask: np.where(mask, scores, scores.dtype.type(0))
-            ),
+            "set to the smallest positive number": barred(set_to(0.0)),
             "raised by the smallest positive number": barred(lambda scores, mask: scores),
         },
     ),

@@ -7,7 +7,7 @@ Which value cannot be listed. So these classes, and some of other files, have `N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.mask import MASK, barred, lowered, sight_of, windowed
-from lockstep.parity.faults.number import Number, option_of
+from lockstep.parity.faults.mask import MASK, barred, lowered, set_to, sight_of, windowed
+from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import EXPERTS, ROUTING
@@ -111,19 +111,13 @@ def capped(cap: float) -> Rewrite:
     return only(finite, cut)
 
 
-def bound_of_none(op: str | tuple[str, ...]) -> Callable[[Call, Graph], float | None]:
-    """Return a reader of a bound that an operation does not have: it is beyond any number."""
-    ops = (op,) if isinstance(op, str) else op
+def bound_of_none(*ops: str) -> Right:
+    """Return a reader of a bound that operations do not have: it is beyond any number."""
     return lambda call, graph: math.inf if call.op in ops else None
 
 
 def clamped(most: float) -> Rewrite:
     return afterwards(ANY, lambda ops, x: np.minimum(x, x.dtype.type(most)))
-
-
-def set_to(score: float) -> Rewrite:
-    """Give all that must not be seen one score."""
-    return barred(lambda scores, mask: np.where(mask, scores, scores.dtype.type(score)))
 
 
 COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
@@ -152,14 +146,15 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "mask-sentinel-too-small": (
         Number("lowered by {}", bound_of_none("softmax"), lambda to: barred(lowered(-to)),
                within=(1.0, 1e4)),
-        Number("set to -{}", bound_of_none("softmax"), lambda to: set_to(-to), within=(0.1, 1e4)),
+        Number("set to -{}", bound_of_none("softmax"), lambda to: barred(set_to(-to)),
+               within=(0.1, 1e4)),
     ),
     "softcap-wrong": (
         option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),
         Number("cap {}", cap_of_none, capped, within=(0.05, 1e4)),
     ),
     "activation-clamped": (
-        Number("at most {}", bound_of_none(ANY), clamped, within=(1e-2, 1e3)),
+        Number("at most {}", bound_of_none(*ANY), clamped, within=(1e-2, 1e3)),
     ),
     "multiplier-wrong": (
         replace(option_of("scale", "by", "times {}", within=(1e-4, 1e4)), is_factor=True),

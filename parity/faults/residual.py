@@ -1,11 +1,9 @@
 """What goes wrong with the stream: where layers read from it and what they add to it."""
 
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.norms import as_wide
 from lockstep.parity.faults.rewrites import NORMS, rewrite, skipped
 from lockstep.parity.graph import Call, Graph, Value
 
@@ -29,11 +27,7 @@ def normed_stream(call: Call, graph: Graph) -> Call | None:
     takers = graph.consumers[stream.number] if isinstance(stream, Value) else ()
     norms = (one for one in takers if graph.calls[one].op in ("rms_norm", "layer_norm"))
     norm = next((one for one in norms if graph.calls[one].layer == call.layer), None)
-    return None if norm is None else call.with_changed(0, other_stream, Value(norm))
-
-
-def other_stream(ops: Any, own: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(other, own.shape)
+    return None if norm is None else call.with_changed(0, as_wide, Value(norm))
 
 
 @rewrite("gain", SCALED)
