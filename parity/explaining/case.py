@@ -30,7 +30,12 @@ from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.moved import in_same_modules, moved
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
 from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
-from lockstep.parity.explaining.searching.search import BUDGET, Explanation, Search
+from lockstep.parity.explaining.searching.search import (
+    BUDGET,
+    Explanation,
+    Search,
+    most_computations,
+)
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
@@ -48,6 +53,7 @@ EXCHANGED = 12  # explanations that like pieces offer each other, and so many wi
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
+PACKING = "other_quantisation"  # the family of bugs that takes longest to try
 BESIDE = 1 / 2  # of the work of a search, where like pieces show most of what is wrong
 STRANGE = 1 / 4  # of the work of a search, where most weights are none of the checkpoint's
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
@@ -158,7 +164,8 @@ class Case:
                 effort *= STRANGE if self.strange(piece) else 1
                 if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
-                    spent[now[1]] += self.trial.count - before
+                    whole = most_computations(self.trial, piece)
+                    spent[now[1]] += (self.trial.count - before) * BUDGET // whole
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
@@ -223,6 +230,10 @@ class Case:
         taught = self.taught(piece)
         effort *= BESIDE if taught else 1
         search = self.search_over(piece, narrow, brief=brief, effort=effort)
+        if not deep:
+            search.atoms, search.narrow = (
+                but_packed(some, known) for some in (search.atoms, narrow)
+            )
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         elsewhere = [] if taught else self.elsewhere(piece)
@@ -241,10 +252,11 @@ class Case:
         self, piece: Piece, narrow: Sequence[Atom] = (), *, brief: bool = False, effort: float = 1.0
     ) -> Search:
         """Return the search over a piece, with what is known of like ones."""
+        most = most_computations(self.trial, piece)
         return Search(
             self.trial, piece, self.candidates(piece),
             narrow=narrow, proven=self.proven(piece),
-            brief=brief, effort=effort, budget=round(effort * BUDGET),
+            brief=brief, effort=effort, budget=round(effort * most), most=most,
         )  # fmt: skip
 
     def clear(self, piece: Piece, judgement: Judgement) -> None:
@@ -377,3 +389,10 @@ def offered(
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
             found += search.told(atoms[:1])
     return found
+
+
+def but_packed(atoms: Sequence[Atom], known: Collection[Hypothesis]) -> list[Atom]:
+    """Leave out how other ports pack matrices, but for what is known."""
+    rest = (one.hypothesis for one in atoms if one.hypothesis.fault.family != PACKING)
+    kept = {*rest, *known}
+    return [one for one in atoms if one.hypothesis in kept]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -166,26 +166,49 @@ def once(make: Callable[[Graph], Any]) -> Callable[[Graph], Any]:
     return found
 
 
-@dataclass
+class Room:
+    """What changes made of matrices, the last of all of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.size = most, 0  # bytes
+        self.made: dict[Any, tuple[Any, Any]] = {}
+
+    def find(self, key: Any, weight: Any) -> Any:
+        """Return what was made of a matrix, None if it is not kept; ids are used again."""
+        source, made = self.made.get(key, (None, None))
+        return made if source is not None and source() is weight else None
+
+    def keep(self, key: Any, weight: Any, made: Any) -> None:
+        self.drop(key)
+        while self.made and self.size + nbytes(made) > self.most:
+            self.drop(next(iter(self.made)))
+        self.made[key] = weakref.ref(weight), made
+        self.size += nbytes(made)
+
+    def drop(self, key: Any) -> None:
+        if key in self.made:
+            self.size -= nbytes(self.made.pop(key)[1])
+
+
+ROOM = Room(KEPT)
+
+
+@dataclass(frozen=True)
 class Kept:
     """A change that remembers what it made of the last matrices, as long as these live.
 
-    For changes that cost more than the product with the matrix, such as packing it.
+    For changes that cost more than the product with the matrix, such as packing it. All share one
+    room: there are dozens of them.
     """
 
     change: Change
-    made: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    size: int = 0
 
     def __call__(self, ops: Any, weight: Any) -> Any:
-        found = self.made.get(id(weight))
-        if found is not None and found[0]() is weight:
-            return found[1]
-        made = self.change(ops, weight)
-        while self.made and self.size + nbytes(made) > KEPT:
-            self.size -= nbytes(self.made.pop(next(iter(self.made)))[1])
-        self.made[id(weight)] = weakref.ref(weight), made
-        self.size += nbytes(made)
+        key = self, id(weight)
+        made = ROOM.find(key, weight)
+        if made is None:
+            made = self.change(ops, weight)
+            ROOM.keep(key, weight, made)
         return made
 
 

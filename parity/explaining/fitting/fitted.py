@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.parity.explaining.fitting.fit import Fit
 from lockstep.parity.explaining.other_weights import has_weights
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
-from lockstep.parity.explaining.searching.search import BUDGET
+from lockstep.parity.explaining.searching.search import most_computations
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 GROUPS = 12  # of calls, of which each may have a value of its own
-WORK = BUDGET // 8  # computations of a value, for all numbers of a piece
+SHARE = 1 / 8  # of the computations of a search, for all numbers of a piece
 MOST_VALUES = 2  # of one number
 Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its right value
 
@@ -54,7 +54,7 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
     A number has few `values` in all pieces: no port has one of its own in each layer.
     """
     known = [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
-    last = case.trial.count + WORK
+    last = case.trial.count + round(SHARE * most_computations(case.trial, piece))
     for fault, number in known:
         for calls in groups(case, piece, fault, number):
             fit = Fit(case.trial, piece, number, calls, last, fault.acausal)

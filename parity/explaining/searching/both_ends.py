@@ -19,7 +19,8 @@ from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, unme
 from lockstep.parity.explaining.searching.few_tokens import Calls, FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import FAR
-from lockstep.parity.explaining.searching.segments import Segments, order, signatures
+from lockstep.parity.explaining.searching.price import price_of_token
+from lockstep.parity.explaining.searching.segments import order, signatures
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.undone import led_back
 from lockstep.parity.explaining.searching.wide import few_of
@@ -83,7 +84,7 @@ class BothEnds:
     @cached_property
     def price(self) -> float:
         """Estimate the products that a set takes."""
-        return len(self.few.tokens) * Segments(self.few.trial, self.few.piece, []).price
+        return len(self.few.tokens) * price_of_token(self.few.trial, self.few.piece)
 
     @property
     def spent(self) -> bool:

@@ -21,10 +21,13 @@ from lockstep.parity.explaining.searching.by_few_tokens import DEEPEST, ByFewTok
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
+from lockstep.parity.explaining.searching.price import price
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.settling import COARSE
 from lockstep.parity.explaining.searching.stages import stages
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
@@ -33,10 +36,15 @@ NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that ro
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 TOGETHER = 64  # sets that are looked at before the budget is asked again
 BUDGET = 8000  # computations of a value, until a piece is left unexplained
-IN_ONE_MODULE = 8000  # computations for bugs that are in one module of one layer
+WORK = 1.6e11  # products, of all of them: of a large piece fewer are made
 ALL_TOKENS = 3  # times as many where no token can be looked at before the others
 
 Attempt = Callable[[list[Atoms], Sequence[Atom]], list[Atoms]]
+
+
+def most_computations(trial: Trial, piece: Piece) -> int:
+    """Return how often a piece may be computed: less often, the more work it is."""
+    return round(min(BUDGET, WORK / max(price(trial, piece), 1.0)))
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Search(ByFewTokens):
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
     start: int = 0
     budget: int = BUDGET
+    most: int = BUDGET  # of a search that has all of its work
     brief: bool = False  # token by token alone, after like pieces were searched in vain
     alike_known: bool = False  # whether a like piece is explained already
 
@@ -113,7 +122,7 @@ class Search(ByFewTokens):
         """Explain the piece by known bugs alone, wherever they act, seen by themselves or not."""
         if not known or self.cleared is not None:
             return []
-        most, self.patient, self.budget = self.budget, True, BUDGET // 4
+        most, self.patient, self.budget = self.budget, True, self.most // 4
         found = self.attempted([[*taught, frozenset()]], known)
         self.patient, self.budget = False, most
         return found
@@ -156,7 +165,7 @@ class Search(ByFewTokens):
         found: list[Atoms] = []
         before = self.trial.count
         for part in in_parts(map(self.alone, some), TOGETHER):
-            if self.cleared is not None or self.trial.count - before > IN_ONE_MODULE:
+            if self.cleared is not None or self.trial.count - before > self.most:
                 break
             self.look_at(part, None)
             found += [atoms for atoms in part if self.settles(atoms)]

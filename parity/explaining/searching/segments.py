@@ -20,6 +20,7 @@ import numpy as np
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, count
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.price import price_of_token
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.graph.call import Tensor
@@ -31,7 +32,6 @@ STATES = 3000  # values of a bottleneck that are gone on from
 PAIRS = 60  # bugs of a segment, of which every pair is tried
 THREES = 24  # bugs of several segments, of which every three are
 WORK = 2.4e10  # products, of all states that bugs are computed on, until a piece is left
-ROUTED = 10.0  # times as many that a state costs behind a router
 DIGITS = 6  # behind the point, in which two values of size one must agree to be one
 
 
@@ -70,14 +70,7 @@ class Segments:
     @cached_property
     def price(self) -> float:
         """Estimate the products that one token of the piece takes."""
-        shapes = self.trial.graph.shapes
-        products = sum(
-            shapes[number][-1] * shapes[source][-1]
-            for number in self.piece.calls
-            if any(isinstance(ref, Tensor) for ref in self.trial.graph.calls[number].inputs)
-            for source in self.trial.graph.sources(number)
-        )  # fmt: skip
-        return products * (ROUTED if self.trial.routers_of(self.piece) else 1.0)
+        return price_of_token(self.trial, self.piece)
 
     @cached_property
     def taken(self) -> frozenset[int]:

@@ -14,7 +14,7 @@ import numpy as np
 from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
-from lockstep.parity.explaining.searching.search import BUDGET
+from lockstep.parity.explaining.searching.search import most_computations
 from lockstep.parity.explaining.searching.untrained import Random, Sample, sampled, told
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
@@ -51,10 +51,11 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
     A bug that leaves the projection's input as it is shows what the others show, which is nothing.
     """
     target, start = case.graph.calls[piece.target], case.trial.count
+    most = most_computations(case.trial, piece)
     for atoms in case.taught(piece)[:SETS] if target.op == "linear" else ():
         before = given(case, target, atoms)
         for atom in others(case, piece, atoms):
-            if case.trial.count - start >= BUDGET:
+            if case.trial.count - start >= most:
                 return
             now = given(case, target, atoms | {atom})
             if now is None or (before is not None and np.array_equal(now, before)):

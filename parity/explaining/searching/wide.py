@@ -18,7 +18,7 @@ from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
-from lockstep.parity.explaining.searching.segments import Segments
+from lockstep.parity.explaining.searching.price import price
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
@@ -60,10 +60,7 @@ class Wide:
 
     @cached_property
     def most(self) -> float:
-        trial, piece = self.few.trial, self.few.piece
-        axis = trial.graph.token_axes[piece.target][0]
-        price = Segments(trial, piece, []).price * trial.graph.shapes[piece.target][axis]
-        return min(MOST, WORK / max(price, 1.0))
+        return min(MOST, WORK / max(price(self.few.trial, self.few.piece), 1.0))
 
     @property
     def spent(self) -> bool:
