@@ -14,6 +14,7 @@ from lockstep.parity.explaining.caches.found import Cached
 from lockstep.parity.explaining.deciding.contradiction import Beside, contradictions
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
 from lockstep.parity.explaining.dumped import Dumped
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.other_prompt import nothing_compared
 from lockstep.parity.explaining.other_weights import has_weights, holding, most, shown_alone
 from lockstep.parity.explaining.searching.atom_sets import widest
@@ -28,14 +29,11 @@ from lockstep.parity.explaining.searching.hypothesis import (
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.moved import in_same_modules, moved
+from lockstep.parity.explaining.searching.packing import packing
+from lockstep.parity.explaining.searching.price import BUDGET, most_computations
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
 from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
-from lockstep.parity.explaining.searching.search import (
-    BUDGET,
-    Explanation,
-    Search,
-    most_computations,
-)
+from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined, fill_up, unseen_rows
 from lockstep.parity.explaining.tensors import Tensors
@@ -53,7 +51,6 @@ EXCHANGED = 12  # explanations that like pieces offer each other, and so many wi
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
-PACKING = "other_quantisation"  # the family of bugs that takes longest to try
 BESIDE = 1 / 2  # of the work of a search, where like pieces show most of what is wrong
 STRANGE = 1 / 4  # of the work of a search, where most weights are none of the checkpoint's
 SETTLED = 3  # pieces that a bug explained, after which it is not compared with others any more
@@ -164,8 +161,8 @@ class Case:
                 effort *= STRANGE if self.strange(piece) else 1
                 if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
-                    whole = most_computations(self.trial, piece)
-                    spent[now[1]] += (self.trial.count - before) * BUDGET // whole
+                    done = (self.trial.count - before) / self.work(piece)
+                    spent[now[1]] += round(BUDGET * done)
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
@@ -175,6 +172,11 @@ class Case:
     def matrices(self) -> frozenset[int]:
         """The values that show one matrix alone, of those that are judged."""
         return shown_alone([*self.right, *self.wrong], self.graph)
+
+    @cached_property
+    def shows_packing(self) -> bool:
+        """Say whether a matrix of some layer shows alone, which says how all of them are packed."""
+        return any(self.graph.calls[number].layer is not None for number in self.matrices)
 
     @cached_property
     def holders(self) -> frozenset[int]:
@@ -195,7 +197,12 @@ class Case:
             return 0
         refs = (ref for number in piece.calls for ref in self.graph.calls[number].inputs)
         weights = sum(isinstance(ref, Tensor) for ref in refs)
-        return IN_VAIN if weights <= FEW_WEIGHTS else 1
+        dear = weights > FEW_WEIGHTS or self.work(piece) < BUDGET
+        return 1 if dear else IN_VAIN
+
+    def work(self, piece: Piece) -> int:
+        """Return how many computations a search over a piece may make."""
+        return most_computations(self.trial, piece)
 
     def by_ease(self) -> list[Piece]:
         """Return the wrong pieces: those of few candidates first; of like pieces the least wrong.
@@ -230,10 +237,10 @@ class Case:
         taught = self.taught(piece)
         effort *= BESIDE if taught else 1
         search = self.search_over(piece, narrow, brief=brief, effort=effort)
+        packed = packing(self.hypotheses, known)
+        search.lone = packed if self.shows_packing else ()
         if not deep:
-            search.atoms, search.narrow = (
-                but_packed(some, known) for some in (search.atoms, narrow)
-            )
+            search.leave_out(packed)
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         elsewhere = [] if taught else self.elsewhere(piece)
@@ -252,11 +259,11 @@ class Case:
         self, piece: Piece, narrow: Sequence[Atom] = (), *, brief: bool = False, effort: float = 1.0
     ) -> Search:
         """Return the search over a piece, with what is known of like ones."""
-        most = most_computations(self.trial, piece)
+        work = self.work(piece)
         return Search(
             self.trial, piece, self.candidates(piece),
             narrow=narrow, proven=self.proven(piece),
-            brief=brief, effort=effort, budget=round(effort * most), most=most,
+            brief=brief, effort=effort, budget=round(effort * work), most=work,
         )  # fmt: skip
 
     def clear(self, piece: Piece, judgement: Judgement) -> None:
@@ -389,10 +396,3 @@ def offered(
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
             found += search.told(atoms[:1])
     return found
-
-
-def but_packed(atoms: Sequence[Atom], known: Collection[Hypothesis]) -> list[Atom]:
-    """Leave out how other ports pack matrices, but for what is known."""
-    rest = (one.hypothesis for one in atoms if one.hypothesis.fault.family != PACKING)
-    kept = {*rest, *known}
-    return [one for one in atoms if one.hypothesis in kept]

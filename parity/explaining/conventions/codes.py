@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.routing.coarse import by_token, turned
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, rewritten
-from lockstep.parity.explaining.searching.search import Explanation, Search
+from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import Judgement, judge
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.deciding.duel import Way, way
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.metrics import difference, rms

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.parity.explaining.deciding.verdict import Key, keys_of
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import rewritten
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import MOST_BESIDE, Beside, contradictions
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import contradictions
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:

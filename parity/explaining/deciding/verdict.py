@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 Key = tuple[str, str]  # a fault's id and its variant

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.parity.explaining.fitting.fit import Fit
 from lockstep.parity.explaining.other_weights import has_weights
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
-from lockstep.parity.explaining.searching.search import most_computations
+from lockstep.parity.explaining.searching.price import most_computations
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Votes
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.hypothesis import rewritten
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.explaining.steps.whereabouts import whereabouts
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.call import Tensor
 from lockstep.parity.graph.graph import Piece
 
+BUDGET = 8000  # computations of a piece, until it is left unexplained
+WORK = 1.6e11  # products, of all of them: of a large piece fewer are made
 ROUTED = 10.0  # times as many that a state costs behind a router
 
 
@@ -25,3 +27,8 @@ def price(trial: Trial, piece: Piece) -> float:
     """Estimate the products that all tokens of a piece take."""
     axis = trial.graph.token_axes[piece.target][0]
     return price_of_token(trial, piece) * trial.graph.shapes[piece.target][axis]
+
+
+def most_computations(trial: Trial, piece: Piece) -> int:
+    """Return how often a piece may be computed: less often, the more work it is."""
+    return round(min(BUDGET, WORK / max(price(trial, piece), 1.0)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import (
     Atoms,
     acausal,
@@ -16,47 +17,26 @@ from lockstep.parity.explaining.searching.atom_sets import (
     smallest,
     widest,
 )
+from lockstep.parity.explaining.searching.beginnings import may_be_alone, speaks
 from lockstep.parity.explaining.searching.brought import beside_what_is_brought
 from lockstep.parity.explaining.searching.by_few_tokens import DEEPEST, ByFewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
-from lockstep.parity.explaining.searching.price import price
+from lockstep.parity.explaining.searching.price import BUDGET
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.settling import COARSE
 from lockstep.parity.explaining.searching.stages import stages
-from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.graph.graph import Piece
-from lockstep.parity.judging.judge import Judgement
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
 BEAM = 8
 NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 TOGETHER = 64  # sets that are looked at before the budget is asked again
-BUDGET = 8000  # computations of a value, until a piece is left unexplained
-WORK = 1.6e11  # products, of all of them: of a large piece fewer are made
 ALL_TOKENS = 3  # times as many where no token can be looked at before the others
 
 Attempt = Callable[[list[Atoms], Sequence[Atom]], list[Atoms]]
-
-
-def most_computations(trial: Trial, piece: Piece) -> int:
-    """Return how often a piece may be computed: less often, the more work it is."""
-    return round(min(BUDGET, WORK / max(price(trial, piece), 1.0)))
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A set of bugs that leaves nothing of a piece's error but noise.
-
-    `complete` says whether all that may do as well in place of one of them was looked for.
-    """
-
-    atoms: Atoms
-    judgement: Judgement
-    complete: bool = False
 
 
 @dataclass
@@ -64,6 +44,7 @@ class Search(ByFewTokens):
     """The search over one piece."""
 
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
+    lone: Collection[Hypothesis] = ()  # bugs that are not tried beside others that are unknown
     start: int = 0
     budget: int = BUDGET
     most: int = BUDGET  # of a search that has all of its work
@@ -92,21 +73,37 @@ class Search(ByFewTokens):
             return []
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
-        before = self.trial.count
-        self.look_at(map(self.alone, self.atoms), None)
-        self.start += self.trial.count - before  # each bug is looked at once, however many
-        visible = [atom for atom in self.atoms if self.possible(atom)]
+        early = not deep and speaks(self)
+        visible = self.visible(may_be_alone(self, self.atoms) if early else self.atoms)
         blind = self.trial.blind(self.piece.target)
-        found = found or self.singles(visible) or self.in_one_module(visible)
+        found = found or self.singles(visible) or self.in_one_module(visible, early=early)
         found = found or beside_what_is_brought(self)
         found = found or self.of_known(known, begun)
         found = found or (self.beside_known(known, visible) if blind else [])
-        moving = visible if len(self.atoms) > PAIRS else [*filter(self.moves, self.atoms)]
         deep = deep and not blind and self.cleared is None
-        found = found or (self.sets(moving, known, begun) if deep else [])
+        found = found or (self.sets(self.beside_others(visible), known, begun) if deep else [])
         if self.cleared is not None:
             return []
+        visible = self.visible(self.atoms) if found else []
         return self.told(self.with_siblings(found, visible), complete=not self.spent)
+
+    def visible(self, atoms: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs that show alone; each is looked at once, however many they are."""
+        before = self.trial.count
+        self.look_at(map(self.alone, atoms), None)
+        self.start += self.trial.count - before
+        return [atom for atom in atoms if self.possible(atom)]
+
+    def leave_out(self, some: Collection[Hypothesis]) -> None:
+        """Think of some bugs no more."""
+        self.atoms = [atom for atom in self.atoms if atom.hypothesis not in some]
+        self.narrow = [atom for atom in self.narrow if atom.hypothesis not in some]
+
+    def beside_others(self, visible: Sequence[Atom]) -> list[Atom]:
+        """Return the bugs of which sets are made; of few bugs those that hardly show alone too."""
+        few = len(self.atoms) <= PAIRS
+        moving = filter(self.moves, self.atoms) if few else visible
+        return [atom for atom in moving if atom.hypothesis not in self.lone]
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
@@ -158,10 +155,14 @@ class Search(ByFewTokens):
         alone = (frozenset([atom]) for atom in visible)
         return [atoms for atoms in alone if self.settles(atoms, patient=patient)]
 
-    def in_one_module(self, visible: Sequence[Atom]) -> list[Atoms]:
-        """Explain a large piece by a bug in one module of one layer, if it shows wherever it is."""
+    def in_one_module(self, visible: Sequence[Atom], *, early: bool) -> list[Atoms]:
+        """Explain a large piece by a bug in one module of one layer, if it shows wherever it is.
+
+        Where few are looked at whole, by one that `early` tokens allow.
+        """
         shown = {atom.hypothesis for atom in visible}
-        some = [atom for atom in self.narrow if atom.hypothesis in shown]
+        some = may_be_alone(self, self.narrow) if early else self.narrow
+        some = [atom for atom in some if early or atom.hypothesis in shown]
         found: list[Atoms] = []
         before = self.trial.count
         for part in in_parts(map(self.alone, some), TOGETHER):

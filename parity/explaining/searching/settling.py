@@ -41,8 +41,11 @@ class Settling(Weighed):
         """Say whether the quick measure leaves little enough for the full one to be asked."""
         if self.cleared is not None:
             return False
-        wide = patient or self.coarse(atoms)
-        return self.promising(atoms, PROMISING * (COARSE if wide else 1))
+        return self.promising(atoms, self.may_leave(atoms, patient=patient))
+
+    def may_leave(self, atoms: Atoms, *, patient: bool = False) -> float:
+        """Return how many noises the quick measure may leave, for the full one to be asked."""
+        return PROMISING * (COARSE if patient or self.coarse(atoms) else 1)
 
     def settles(self, atoms: Atoms, *, patient: bool = False) -> bool:
         """Say whether nothing but noise is left, and each of the bugs is there for a reason.

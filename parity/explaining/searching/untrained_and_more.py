@@ -14,7 +14,7 @@ import numpy as np
 from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
-from lockstep.parity.explaining.searching.search import most_computations
+from lockstep.parity.explaining.searching.price import most_computations
 from lockstep.parity.explaining.searching.untrained import Random, Sample, sampled, told
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value

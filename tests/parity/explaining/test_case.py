@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from lockstep.parity.explaining.case import DEAR, Case
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
+from lockstep.parity.explaining.searching.price import BUDGET
 from lockstep.parity.graph import Tensor, Value
 from lockstep.parity.graph.graph import Piece
 
@@ -65,6 +66,7 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3)],
         graph=SimpleNamespace(kind=lambda piece: ("layer",)),
         explain=explain, patience=lambda piece: patience, exchange=lambda: None,
+        work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
@@ -88,6 +90,7 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3, 4)],
         graph=SimpleNamespace(kind=lambda piece: (piece.target,)),
         explain=explain, patience=lambda piece: 1, exchange=lambda: None,
+        work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
@@ -105,7 +108,7 @@ def test_where_a_like_piece_is_explained_half_of_the_work_is_done(taught: list[A
 
     case = SimpleNamespace(
         hypotheses=[], graph=None, search_over=search_over, open=[],
-        taught=lambda piece: taught, elsewhere=lambda piece: [],
+        taught=lambda piece: taught, elsewhere=lambda piece: [], shows_packing=False,
     )  # fmt: skip
     Case.explain(case, Piece(0, ()), Counter(), deep=True)  # pyright: ignore[reportArgumentType]
     assert efforts == [effort]
@@ -127,12 +130,14 @@ def test_a_bug_is_proven_by_a_like_piece_that_nothing_else_explains():
     assert Case.proven(case, layers[0]) == {"a", "d"}  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(("weights", "patience"), [(4, 2), (5, 1)])
-def test_small_pieces_get_a_second_try(weights, patience):
-    """By hand: one of four tensors beside a value, and one of five."""
+@pytest.mark.parametrize(
+    ("weights", "work", "patience"), [(4, BUDGET, 2), (5, BUDGET, 1), (4, BUDGET - 1, 1)]
+)
+def test_small_pieces_get_a_second_try(weights, work, patience):
+    """By hand: one of four tensors beside a value, one of five, and one that is dear."""
     inputs = [Value(0), *(Tensor(f"weight {number}") for number in range(weights))]
     graph = SimpleNamespace(calls=[SimpleNamespace(inputs=inputs)])
-    case = SimpleNamespace(graph=graph, strange=lambda piece: False)
+    case = SimpleNamespace(graph=graph, strange=lambda piece: False, work=lambda piece: work)
     assert Case.patience(case, Piece(0, (0,))) == patience  # pyright: ignore[reportArgumentType]
 
 
@@ -230,6 +235,7 @@ def test_a_piece_that_another_ones_bugs_clear_is_right():
 
 def test_every_search_knows_what_like_pieces_prove():
     case = SimpleNamespace(
-        hypotheses=[], trial=None, candidates=lambda piece: [], proven=lambda piece: {"it"}
-    )
+        hypotheses=[], trial=None, work=lambda piece: BUDGET,
+        candidates=lambda piece: [], proven=lambda piece: {"it"},
+    )  # fmt: skip
     assert Case.search_over(case, Piece(0, ())).proven == {"it"}  # pyright: ignore[reportArgumentType]

@@ -13,6 +13,7 @@ from lockstep.parity.faults.tensors import (
     UNPACKED,
     Kept,
     Reading,
+    Room,
     dense,
     read_as,
     reading,
@@ -117,3 +118,20 @@ def test_kept_changes_are_made_once_a_matrix():
     assert kept(ops, one) is kept(ops, one)
     assert kept(ops, other) is not kept(ops, one)
     assert len(made) == 2
+
+
+def test_what_is_kept_has_one_room_whatever_made_it():
+    """By hand: of three matrices of 8 bytes two have room; the first that was made goes."""
+    room, weights = Room(16), [np.zeros(1) for _ in range(3)]
+    for key, weight in enumerate(weights):
+        room.keep(key, weight, weight + 1)
+    held = [room.find(key, weight) is not None for key, weight in enumerate(weights)]
+    assert held == [False, True, True] and room.size == 16
+    assert room.find(1, weights[2]) is None  # another matrix, whose place in memory is the same
+
+
+def test_what_is_made_again_takes_the_place_of_what_was_made():
+    room, weight = Room(16), np.zeros(1)
+    for _ in range(3):
+        room.keep("key", weight, weight + 1)
+    assert room.size == 8

@@ -6,8 +6,8 @@ import pytest
 
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.verdict import Chosen, decide
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 CALLS = [SimpleNamespace(place=place, op="scores") for place in ("attn", "attn", "head")]

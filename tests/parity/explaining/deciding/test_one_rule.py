@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, ids, port

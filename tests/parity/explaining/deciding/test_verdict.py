@@ -3,8 +3,8 @@
 import pytest
 
 from lockstep.parity.explaining.deciding.verdict import decide
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.explaining.searching.search import Explanation
 from lockstep.parity.graph.graph import Piece
 
 

@@ -123,7 +123,7 @@ def test_bugs_of_one_module_and_of_the_first_token_are_not_tried_after_that(monk
     found.narrow = [ONE]
     monkeypatch.setattr(Search, "look_at", fails)
     monkeypatch.setattr(Search, "alone", lambda self, atom: frozenset([atom]))
-    assert found.in_one_module([ONE]) == []
+    assert found.in_one_module([ONE], early=False) == []
     monkeypatch.setattr(Search, "stage", lambda self, *given, **options: [])
     monkeypatch.setattr(Search, "distinct", lambda self, *given: [])
     monkeypatch.setattr(searching, "Segments", fails)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from lockstep.parity.explaining.searching import search as module
 from lockstep.parity.explaining.searching import untrained
 from lockstep.parity.explaining.searching.hypothesis import FEW, hypotheses, in_one_module
 from lockstep.parity.explaining.searching.search import Search
@@ -40,11 +39,10 @@ def test_the_search_has_a_limit_of_its_own(monkeypatch, most, named):
     every = Search.explanations
 
     def explanations(self, *words, **options):
-        self.budget = len(self.atoms) - 1
+        self.budget, self.most = len(self.atoms) - 1, most
         return every(self, *words, **options | {"deep": False})
 
     monkeypatch.setattr(Search, "explanations", explanations)
-    monkeypatch.setattr(module, "IN_ONE_MODULE", most)
     monkeypatch.setattr(untrained, "shown", lambda *words: None)  # it takes long
     taps = port(NAME, ["gguf-dims-reversed"], level="logits", where=in_q_proj, length=LENGTH)
     known = [one for one in catalogue() if one.id == "gguf-dims-reversed"]

@@ -45,7 +45,7 @@ def test_no_more_is_computed_than_in_a_search(monkeypatch, budget, asked):
     """By count: with the heads' inputs of one set alone, nothing is solved for."""
     taps, known = dump_and_bugs()
     found = []
-    monkeypatch.setattr(untrained_and_more, "BUDGET", budget)
+    monkeypatch.setattr(untrained_and_more, "most_computations", lambda *piece: budget)
     monkeypatch.setattr(untrained_and_more, "sample_with", lambda *given: found.append(given))
     given = untrained_and_more.given
     monkeypatch.setattr(untrained_and_more, "given", lambda case, *some: spent(case, given, some))
