@@ -15,8 +15,10 @@ from lockstep.parity.excerpts.beginning import as_explained
 from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
+from lockstep.parity.explaining.copied_early import all_but_copied_early, nothing_else
 from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
@@ -125,16 +127,23 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     said = asked.dtype is not None
+    if not said and (half := half_products(case)):
+        found_out = [SAID.format(wide=result.dtype, half=half)]
+        result.dtype = half
+        sides.moved.clear()
+        case = Case(asked.model, graph, sides, half, asked.bugs())
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
-    doubts = mixed or other_table(case)
+    blank = nothing_else(case)
+    doubts = mixed or blank or other_table(case)
     for line in [] if wide or (said and mixed) else doubts:
         asked.doubt(line)
     case = roomy(case, asked)
+    case, early = without_noughts(case, asked)
     diagnose(case, result, asked.progress)
     strange = other_weights(case)
     for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)
-    conclude(asked, [*sides.plan, *found_out, *mixed, *strange], result)
+    conclude(asked, [*sides.plan, *blank, *early, *found_out, *mixed, *strange], result)
 
 
 def roomy(case: Case, asked: Asked) -> Case:
@@ -144,6 +153,12 @@ def roomy(case: Case, asked: Asked) -> Case:
         return case
     passes = read_passes(model, asked.dump, asked.tokens, asked.names)
     return Case(model, *passes, case.dtype, asked.bugs())
+
+
+def without_noughts(case: Case, asked: Asked) -> tuple[Case, list[str]]:
+    """Return the case without taps that were copied before they were computed, and a line if so."""
+    sides, lines = all_but_copied_early(case)
+    return (Case(case.model, case.graph, sides, case.dtype, asked.bugs()) if lines else case), lines
 
 
 def inside_some(asked: Asked, some: Excerpt, result: Diagnosis) -> None:

@@ -1,0 +1,81 @@
+"""Taps that are nought everywhere, though the port went on from other numbers: copied too early.
+
+A hook that copies a buffer before a kernel has filled it, or after it was freed, dumps noughts. No
+bug of the port made them, so nothing is judged by them: what the port computed next says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.readings import takers_of
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.steps.steps import Joined
+from lockstep.parity.naming.grouping import grouped
+
+NEARER = 1 / 2  # of the distance from what noughts give, that is left without them
+COPIED = (
+    "{taps}: nought everywhere, but what follows is not computed from that: not judged. Was it "
+    "copied before it was computed?"
+)
+ALL = (
+    "each of the {count} taps that are compared is nought everywhere: if they were copied before "
+    "they were computed, what is named here is no bug of the port"
+)
+
+
+def noughts(case: Case) -> frozenset[int]:
+    """Return the dumped values that are nought everywhere."""
+    judged = filter(case.graph.judges, case.dumped)
+    return frozenset(one for one in judged if not case.dumped[one].any())
+
+
+def nothing_else(case: Case) -> list[str]:
+    """Return a doubt if every value of a dump is nought."""
+    count = len(noughts(case))
+    return [ALL.format(count=count)] if 0 < count == len(case.dumped) else []
+
+
+def all_but_copied_early(case: Case) -> tuple[Joined, list[str]]:
+    """Return where the taps are but for those that were copied too early, and a line for these."""
+    early = copied_early(case, noughts(case))
+    if not early:
+        return case.sides, []
+    gone = {tap for tap, number in case.graph.taps.items() if number in early}
+    kept = {tap: name for tap, name in case.sides.names.items() if tap not in gone}
+    taps = grouped([tap for tap in case.sides.names if tap in gone])
+    return replace(case.sides, names=kept), [COPIED.format(taps=taps)]
+
+
+def copied_early(case: Case, empty: frozenset[int]) -> frozenset[int]:
+    """Return the values of these that the port cannot have gone on from."""
+    found: frozenset[int] = frozenset()
+    without = but_for(case, empty)
+    for number in sorted(empty, reverse=True):  # of two in a row the second tells
+        if not goes_on_from(number, but_for(case, found), without):
+            found |= {number}
+    return found
+
+
+def but_for(case: Case, gone: frozenset[int]) -> Trial:
+    """Return the trial of a dump that lacks some values."""
+    trial = case.trial.over({})
+    taps = {number: tap for number, tap in trial.dumped.taps.items() if number not in gone}
+    return replace(trial, dumped=replace(trial.dumped, taps=taps))
+
+
+def goes_on_from(number: int, there: Trial, gone: Trial) -> bool:
+    """Say whether what the port computed next may be computed from a value of noughts.
+
+    `gone` is the trial of the dump without such values: there they are what they should be.
+    """
+    graph = there.graph
+    for piece in takers_of(number, there):
+        if piece.target not in gone.dumped:
+            continue  # nought itself, it says nothing
+        raw = there.look(piece, {}).raw(0, None)
+        without = gone.look(graph.piece(piece.target, gone.dumped), {}).raw(0, None)
+        if without < NEARER * raw and not there.judge(piece).passed:
+            return False
+    return True

@@ -1,0 +1,44 @@
+"""A port whose hooks copied noughts: nothing is named by them, and the rest is judged. By law."""
+
+import numpy as np
+import pytest
+
+from tests.parity.explaining.ports import explained, ids, port
+
+PLAIN = "models/tied_bfloat16"
+
+
+def blank(taps, *ends):
+    """Return taps of which those whose names end so are nought everywhere."""
+    return {tap: np.zeros_like(x) if tap.endswith(ends) else x for tap, x in taps.items()}
+
+
+def test_a_dump_of_noughts_alone_is_doubted():
+    taps, doubts = blank(port(PLAIN, []), ""), []
+    found = explained(PLAIN, taps, doubt=doubts.append)
+    (line,) = doubts
+    assert "nought everywhere: if they were copied before they were computed" in line
+    assert line in found.conventions
+
+
+@pytest.mark.parametrize("ends", [["mlp.act_fn"], ["q_proj", "q_norm"], ["layers.0", "layers.1"]])
+def test_taps_that_were_copied_early_are_no_bugs(ends):
+    found = explained(PLAIN, blank(port(PLAIN, []), *ends))
+    assert found.verdict == "clean"
+    (line,) = (one for one in found.conventions if "nought everywhere" in one)
+    assert all(end.rpartition("layers.")[2].strip("01") in line for end in ends)
+
+
+def test_bugs_beside_such_a_tap_are_named():
+    taps = blank(port(PLAIN, ["rope-sign-flipped"]), "q_proj")
+    found = explained(PLAIN, taps)
+    assert (ids(found), found.unexplained) == ({"rope-sign-flipped"}, [])
+
+
+def test_noughts_that_the_port_went_on_from_are_a_bug():
+    bug = "strict-false-drops-tensors"
+    taps = port(PLAIN, [f"{bug}[matrices of 0]"], where=lambda call: call.place.endswith("q_proj"))
+    assert not taps["model.layers.0.self_attn.q_proj"].any()
+    found = explained(PLAIN, taps)
+    assert ids(found) == {bug}
+    assert not any("nought everywhere" in one for one in found.conventions)
