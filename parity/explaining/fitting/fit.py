@@ -44,13 +44,22 @@ class Fit:
         found = self.nearest()
         if found is None or not self.distance(found) <= NEARER * self.distance(self.right):
             return None
-        if math.isinf(self.right) and not self.number.is_within(found):
+        if math.isinf(self.right) and not (self.number.is_within(found) and self.is_shared(found)):
             return None
         if not self.number.is_factor and self.is_a_gain():
             return None
         value = self.shortest(found)
         calls = self.rewritten(value)
         return value if calls and self.trial.judge(self.piece, calls).passed else None
+
+    def is_shared(self, bound: float) -> bool:
+        """Say whether a bound changes more than one number: it would do what any error of one is.
+
+        Two are proof, since both have to end at the same value.
+        """
+        run, calls = self.trial.centre(None), self.rewritten(bound)
+        pairs = ((run.target(one), run.target(one, calls)) for one in calls)
+        return sum(np.count_nonzero(right != bent) for right, bent in pairs) > 1
 
     def is_a_gain(self) -> bool:
         """Say whether what is right, times one factor, is what the port has."""

@@ -120,6 +120,17 @@ def test_activations_that_are_cut_off():
     assert float(str(found.faults[0].variant).split()[2]) == pytest.approx(most, rel=1e-6)
 
 
+@pytest.mark.parametrize(("count", "named"), [(1, []), (2, ["activation-clamped"])])
+def test_a_bound_is_seen_in_more_than_one_number(count, named):
+    """One number that is too small may be anything; two that end at the same value are cut off."""
+    at = "model.layers.1.mlp.act_fn"
+    largest = np.sort(port(QWEN, level="taps")[at], axis=None)[::-1]
+    most = 0.5 * (largest[count - 1] + largest[count])
+    found = changed(QWEN, at, lambda taps: np.minimum(taps[at], most))
+    assert [bug.id for bug in found.faults] == named
+    assert [one.tap for one in found.unexplained] == [at][len(named) :]
+
+
 def test_a_bound_that_one_layer_alone_reaches():
     """What is right in the other says nothing against it, as no activation reaches it there."""
     at, taps = "model.layers.{}.mlp.{}", port(QWEN, level="taps")
