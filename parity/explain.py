@@ -15,6 +15,7 @@ from lockstep.parity.excerpts.beginning import as_explained
 from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
@@ -138,12 +139,12 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     for line in [] if wide or (said and mixed) else doubts:
         asked.doubt(line)
     case = roomy(case, asked)
-    case, early = without_noughts(case, asked)
+    case, otherwise = read_by_values(case, asked)
     diagnose(case, result, asked.progress)
     strange = other_weights(case)
     for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)
-    conclude(asked, [*sides.plan, *blank, *early, *found_out, *mixed, *strange], result)
+    conclude(asked, [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange], result)
 
 
 def roomy(case: Case, asked: Asked) -> Case:
@@ -155,10 +156,15 @@ def roomy(case: Case, asked: Asked) -> Case:
     return Case(model, *passes, case.dtype, asked.bugs())
 
 
-def without_noughts(case: Case, asked: Asked) -> tuple[Case, list[str]]:
-    """Return the case without taps that were copied before they were computed, and a line if so."""
-    sides, lines = all_but_copied_early(case)
-    return (Case(case.model, case.graph, sides, case.dtype, asked.bugs()) if lines else case), lines
+def read_by_values(case: Case, asked: Asked) -> tuple[Case, list[str]]:
+    """Return the case of the taps that the values show, and a line for what was read otherwise."""
+    told: list[str] = []
+    for read in (behind_the_cap, all_but_copied_early):
+        sides, lines = read(case)
+        if lines:
+            case = Case(case.model, case.graph, sides, case.dtype, asked.bugs())
+        told += lines
+    return case, told
 
 
 def inside_some(asked: Asked, some: Excerpt, result: Diagnosis) -> None:
