@@ -128,7 +128,7 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     said = asked.dtype is not None
-    if not said and (half := half_products(case)):
+    if not said and "dtype" not in asked.dump.about and (half := half_products(case)):
         found_out = [SAID.format(wide=result.dtype, half=half)]
         result.dtype = half
         sides.moved.clear()

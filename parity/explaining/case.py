@@ -238,9 +238,9 @@ class Case:
         effort *= BESIDE if taught else 1
         search = self.search_over(piece, narrow, brief=brief, effort=effort)
         packed = packing(self.hypotheses, known)
-        search.lone = packed if self.shows_packing else ()
-        if not deep:
-            search.leave_out(packed)
+        search.unpaired = packed if self.shows_packing else ()
+        if not deep and self.work(piece) < BUDGET:
+            search.atoms = [atom for atom in search.atoms if atom.hypothesis not in packed]
         before = [atom for atom in search.atoms if atom.hypothesis in known]
         settled = [one for one, times in known.items() if times >= SETTLED]
         elsewhere = [] if taught else self.elsewhere(piece)

@@ -6,6 +6,7 @@ bug of the port made them, so nothing is judged by them: what the port computed 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from lockstep.parity.explaining.case import Case
@@ -45,7 +46,7 @@ def all_but_copied_early(case: Case) -> tuple[Joined, list[str]]:
     gone = {tap for tap, number in case.graph.taps.items() if number in early}
     kept = {tap: name for tap, name in case.sides.names.items() if tap not in gone}
     taps = grouped([tap for tap in case.sides.names if tap in gone])
-    return replace(case.sides, names=kept), [COPIED.format(taps=taps)]
+    return replace(case.sides, names=kept, moved=Counter()), [COPIED.format(taps=taps)]
 
 
 def copied_early(case: Case, empty: frozenset[int]) -> frozenset[int]:

@@ -180,6 +180,8 @@ class Room:
 
     def keep(self, key: Any, weight: Any, made: Any) -> None:
         self.drop(key)
+        if nbytes(made) > self.most:
+            return
         while self.made and self.size + nbytes(made) > self.most:
             self.drop(next(iter(self.made)))
         self.made[key] = weakref.ref(weight), made

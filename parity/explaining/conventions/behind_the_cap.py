@@ -19,11 +19,12 @@ def behind_the_cap(case: Case) -> tuple[Joined, list[str]]:
     names, taps = case.sides.names, case.graph.taps
     if HEAD not in names or LOGITS in names or taps.get(HEAD) in (None, taps.get(LOGITS)):
         return case.sides, []
+    if is_right(case, HEAD):
+        return case.sides, []
     sides = renamed(case.sides)
     other = Case(case.model, case.graph, sides, case.dtype, [*case.faults.values()])
-    if is_right(case, HEAD) or not is_right(other, LOGITS):
-        return case.sides, []
-    return sides, [SAID.format(name=names[HEAD])]
+    sides.moved.clear()  # the case that is made of them counts anew
+    return (sides, [SAID.format(name=names[HEAD])]) if is_right(other, LOGITS) else (case.sides, [])
 
 
 def renamed(sides: Joined) -> Joined:

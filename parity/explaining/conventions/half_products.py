@@ -7,6 +7,7 @@ alone say so, since they hold numbers of half precision, and are right only if t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -20,11 +21,15 @@ from lockstep.parity.graph import Call
 from lockstep.parity.graph.graph import Piece
 from lockstep.reference.precision import dtype_named
 
+NEARER = 1 / 2  # of what half precision moves a value by
 SAID = "stored as {wide}, but products are in {half}, as of torch.autocast: judged as {half}"
 
 
 def half_products(case: Case) -> str | None:
-    """Return the half precision that most products which a dump shows alone were made in."""
+    """Return the half precision that most products which a dump shows alone were made in.
+
+    A head alone may be made so in a port of float32: then nothing else is as far off as it were.
+    """
     if case.dtype in HALVES:
         return None
     pieces = case.graph.pieces(case.dumped)
@@ -32,13 +37,28 @@ def half_products(case: Case) -> str | None:
     products = [one for one in pieces if one.target in alone and product(one, case) is not None]
     made = Counter(filter(None, (made_in(one, case) for one in products)))
     half, count = made.most_common(1)[0] if made else (None, 0)
-    return half if 2 * count > len(products) else None
+    if half is None or 2 * count <= len(products):
+        return None
+    return None if any(too_near(one, half, case) for one in pieces if one not in products) else half
+
+
+def too_near(piece: Piece, half: str, case: Case) -> bool:
+    """Say whether a port is nearer to what is right than products in half precision allow."""
+    calls = {call.number: in_half(call, half) for call in products_of(piece, case)}
+    if not calls:
+        return False
+    moved = case.trial.look(piece, calls).effect(0, None)
+    return case.trial.look(piece, {}).raw(0, None) < NEARER * moved
+
+
+def products_of(piece: Piece, case: Case) -> Iterator[Call]:
+    calls = map(case.graph.calls.__getitem__, piece.calls)
+    return (call for call in calls if call.op == "linear")
 
 
 def product(piece: Piece, case: Case) -> Call | None:
     """Return the product with a matrix that a piece is, None of a table."""
-    calls = map(case.graph.calls.__getitem__, piece.calls)
-    return next((call for call in calls if call.op == "linear"), None)
+    return next(products_of(piece, case), None)
 
 
 def made_in(piece: Piece, case: Case) -> str | None:

@@ -57,9 +57,9 @@ class Fit:
 
         Two are proof, since both have to end at the same value.
         """
-        run, calls = self.trial.centre(None), self.rewritten(bound)
-        pairs = ((run.target(one), run.target(one, calls)) for one in calls)
-        return sum(np.count_nonzero(right != bent) for right, bent in pairs) > 1
+        run, calls = self.trial.centre(None), self.rewritten(bound) or {}
+        pairs = ((run.target(one), run.target(one, {one: calls[one]})) for one in calls)
+        return bool(sum(np.count_nonzero(right != bent) for right, bent in pairs) > 1)
 
     def is_a_gain(self) -> bool:
         """Say whether what is right, times one factor, is what the port has."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from lockstep.parity.explaining.searching.hypothesis import Atom
 
 Atoms = frozenset[Atom]
+One = TypeVar("One")
 
 ALIKE = 2  # sets of nearly the same error that a search goes on with
 CHOICES = 12  # of variants of known bugs, each of which a search starts from
@@ -98,8 +99,8 @@ def unmeasured(search: Measuring, some: Iterable[Atoms], size: int) -> Iterator[
         yield part
 
 
-def in_parts(some: Iterable[Atoms], size: int) -> Iterator[list[Atoms]]:
-    """Yield some sets, so many at a time."""
+def in_parts(some: Iterable[One], size: int) -> Iterator[list[One]]:
+    """Yield some sets or bugs, so many at a time."""
     waiting = iter(some)
     while part := list(islice(waiting, size)):
         yield part

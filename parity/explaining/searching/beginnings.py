@@ -13,7 +13,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.look import over
 from lockstep.parity.explaining.searching.settling import Settling
 
-FIRST = 8  # tokens that are looked at before the others
+EARLY = 8  # tokens that are looked at before the others
 FEWER = 4  # times as many tokens in a piece, for that to be less work
 
 
@@ -26,7 +26,7 @@ def speaks(search: Settling) -> bool:
     trial, target = search.trial, search.piece.target
     total = trial.graph.shapes[target][trial.graph.token_axes[target][0]]
     known = trial.finite(target) and target not in trial.unseen and not trial.blind(target)
-    return known and not search.routed and total >= FEWER * FIRST
+    return known and not search.routed and total >= FEWER * EARLY
 
 
 def may_be_alone(search: Settling, atoms: Sequence[Atom]) -> list[Atom]:
@@ -35,13 +35,13 @@ def may_be_alone(search: Settling, atoms: Sequence[Atom]) -> list[Atom]:
     One that lets a token see later ones has to be looked at whole.
     """
     sets = {atom: search.alone(atom) for atom in atoms}
-    search.look_at((some for some in sets.values() if not acausal(some)), FIRST)
+    search.look_at((some for some in sets.values() if not acausal(some)), EARLY)
     return [atom for atom, some in sets.items() if acausal(some) or begins(search, some)]
 
 
 def begins(search: Settling, atoms: Atoms) -> bool:
     """Say whether a set leaves no more of the first tokens than it may leave of all."""
-    first, whole = search.look(atoms, FIRST), search.look(frozenset(), None)
+    first, whole = search.look(atoms, EARLY), search.look(frozenset(), None)
     if first is None or whole is None:
         return False
     return over(first.port.sum(), whole.size.sum(), whole.noise) <= search.may_leave(atoms)

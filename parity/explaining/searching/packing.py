@@ -13,7 +13,6 @@ def packing(some: Iterable[Hypothesis], known: Collection[Hypothesis]) -> set[Hy
     """Return the ways to pack that no piece was explained by.
 
     Whoever packs one matrix packs its like: what shows a matrix alone says so, where the dump has
-    such. Then a set of several bugs elsewhere need not try it, nor a piece like those searched in
-    vain.
+    such. Then a set of several bugs elsewhere need not try it.
     """
     return {one for one in some if one.fault.family == FAMILY and one not in known}

@@ -8,6 +8,7 @@ from lockstep.parity.graph.graph import Piece
 
 BUDGET = 8000  # computations of a piece, until it is left unexplained
 WORK = 1.6e11  # products, of all of them: of a large piece fewer are made
+FEWEST = 50  # but no fewer, however large it is
 ROUTED = 10.0  # times as many that a state costs behind a router
 
 
@@ -31,4 +32,4 @@ def price(trial: Trial, piece: Piece) -> float:
 
 def most_computations(trial: Trial, piece: Piece) -> int:
     """Return how often a piece may be computed: less often, the more work it is."""
-    return round(min(BUDGET, WORK / max(price(trial, piece), 1.0)))
+    return max(FEWEST, round(min(BUDGET, WORK / max(price(trial, piece), 1.0))))

@@ -44,7 +44,7 @@ class Search(ByFewTokens):
     """The search over one piece."""
 
     narrow: Sequence[Atom] = ()  # more of them, each in one module of one layer of a large piece
-    lone: Collection[Hypothesis] = ()  # bugs that are not tried beside others that are unknown
+    unpaired: Collection[Hypothesis] = ()  # bugs that are not tried beside others
     start: int = 0
     budget: int = BUDGET
     most: int = BUDGET  # of a search that has all of its work
@@ -74,7 +74,7 @@ class Search(ByFewTokens):
         if found and all(atom.hypothesis in settled for atom in found[0]):
             return self.told(found)
         early = not deep and speaks(self)
-        visible = self.visible(may_be_alone(self, self.atoms) if early else self.atoms)
+        visible = self.visible(self.early(self.atoms) if early else self.atoms)
         blind = self.trial.blind(self.piece.target)
         found = found or self.singles(visible) or self.in_one_module(visible, early=early)
         found = found or beside_what_is_brought(self)
@@ -84,8 +84,8 @@ class Search(ByFewTokens):
         found = found or (self.sets(self.beside_others(visible), known, begun) if deep else [])
         if self.cleared is not None:
             return []
-        visible = self.visible(self.atoms) if found else []
-        return self.told(self.with_siblings(found, visible), complete=not self.spent)
+        others = self.visible(self.atoms) if found else []
+        return self.told(self.with_siblings(found, others), complete=not self.spent)
 
     def visible(self, atoms: Sequence[Atom]) -> list[Atom]:
         """Return the bugs that show alone; each is looked at once, however many they are."""
@@ -94,16 +94,18 @@ class Search(ByFewTokens):
         self.start += self.trial.count - before
         return [atom for atom in atoms if self.possible(atom)]
 
-    def leave_out(self, some: Collection[Hypothesis]) -> None:
-        """Think of some bugs no more."""
-        self.atoms = [atom for atom in self.atoms if atom.hypothesis not in some]
-        self.narrow = [atom for atom in self.narrow if atom.hypothesis not in some]
+    def early(self, atoms: Sequence[Atom]) -> list[Atom]:
+        """Return those that the first tokens allow; each is looked at once for it."""
+        before = self.trial.count
+        found = may_be_alone(self, atoms)
+        self.start += self.trial.count - before
+        return found
 
     def beside_others(self, visible: Sequence[Atom]) -> list[Atom]:
         """Return the bugs of which sets are made; of few bugs those that hardly show alone too."""
         few = len(self.atoms) <= PAIRS
         moving = filter(self.moves, self.atoms) if few else visible
-        return [atom for atom in moving if atom.hypothesis not in self.lone]
+        return [atom for atom in moving if atom.hypothesis not in self.unpaired]
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}
@@ -161,16 +163,16 @@ class Search(ByFewTokens):
         Where few are looked at whole, by one that `early` tokens allow.
         """
         shown = {atom.hypothesis for atom in visible}
-        some = may_be_alone(self, self.narrow) if early else self.narrow
-        some = [atom for atom in some if early or atom.hypothesis in shown]
+        some = (atom for atom in self.narrow if early or atom.hypothesis in shown)
         found: list[Atoms] = []
-        before = self.trial.count
-        for part in in_parts(map(self.alone, some), TOGETHER):
+        before, began = self.trial.count, self.start
+        for part in in_parts(some, TOGETHER):
             if self.cleared is not None or self.trial.count - before > self.most:
                 break
-            self.look_at(part, None)
-            found += [atoms for atoms in part if self.settles(atoms)]
-        self.start += self.trial.count - before  # its work has a limit of its own
+            alone = [*map(self.alone, self.early(part) if early else part)]
+            self.look_at(alone, None)
+            found += [atoms for atoms in alone if self.settles(atoms)]
+        self.start = began + self.trial.count - before  # its work has a limit of its own
         return found
 
     def sets(

@@ -21,12 +21,12 @@ def test_a_dump_of_noughts_alone_is_doubted():
     assert line in found.conventions
 
 
-@pytest.mark.parametrize("ends", [["mlp.act_fn"], ["q_proj", "q_norm"], ["layers.0", "layers.1"]])
+@pytest.mark.parametrize("ends", [["mlp.act_fn"], ["q_proj", "q_norm"], ["layers.0"]])
 def test_taps_that_were_copied_early_are_no_bugs(ends):
     found = explained(PLAIN, blank(port(PLAIN, []), *ends))
     assert found.verdict == "clean"
     (line,) = (one for one in found.conventions if "nought everywhere" in one)
-    assert all(end.rpartition("layers.")[2].strip("01") in line for end in ends)
+    assert all(end in line for end in ends)
 
 
 def test_bugs_beside_such_a_tap_are_named():

@@ -26,10 +26,10 @@ def test_what_is_known_is_none_of_them():
 @pytest.mark.parametrize(("level", "alone"), [("modules", True), ("layers", False)])
 def test_it_is_tried_beside_others_where_no_value_shows_a_matrix_alone(level, alone, monkeypatch):
     """By hand: a dump of modules shows q_proj by itself, one of layers the head alone."""
-    lone: list[bool] = []
+    unpaired: list[bool] = []
 
     def explanations(search: Search, *words, **options):
-        lone.append({one.fault.family for one in search.lone} == {FAMILY})
+        unpaired.append({one.fault.family for one in search.unpaired} == {FAMILY})
         return []
 
     monkeypatch.setattr(Search, "explanations", explanations)
@@ -37,4 +37,4 @@ def test_it_is_tried_beside_others_where_no_value_shows_a_matrix_alone(level, al
     taps = port(NAME, level=level)
     taps["model.layers.1"] = taps["model.layers.1"] + np.float32(1)
     explained(NAME, taps)
-    assert lone and {*lone} == {alone}
+    assert unpaired and {*unpaired} == {alone}

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.searching import price as price_module
-from lockstep.parity.explaining.searching.price import BUDGET, WORK, most_computations, price
+from lockstep.parity.explaining.searching.price import (
+    BUDGET,
+    FEWEST,
+    WORK,
+    most_computations,
+    price,
+)
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Graph, record
@@ -49,3 +55,5 @@ def test_a_small_piece_is_computed_as_often_as_any_and_a_large_one_less(monkeypa
     assert most_computations(trial, piece) == BUDGET < WORK / price(trial, piece)
     monkeypatch.setattr(price_module, "WORK", 100 * price(trial, piece))
     assert most_computations(trial, piece) == 100
+    monkeypatch.setattr(price_module, "WORK", 1.0)
+    assert most_computations(trial, piece) == FEWEST
