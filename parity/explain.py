@@ -19,7 +19,7 @@ from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
-from lockstep.parity.explaining.copied_early import all_but_copied_early, nothing_else
+from lockstep.parity.explaining.copied_early import all_but_copied_early, left_out, nothing_else
 from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
 from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
@@ -139,8 +139,10 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     for line in [] if wide or (said and mixed) else doubts:
         asked.doubt(line)
     case = roomy(case, asked)
-    case, otherwise = read_by_values(case, asked)
+    whole = case
+    case, otherwise = read_by_values(whole, asked)
     diagnose(case, result, asked.progress)
+    result.unexplained += left_out(whole, case)
     strange = other_weights(case)
     for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)

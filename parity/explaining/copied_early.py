@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.readings import takers_of
+from lockstep.parity.explaining.said.diagnosis import Unexplained
+from lockstep.parity.explaining.said.error_shape import NOUGHT
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.naming.grouping import grouped
 
 NEARER = 1 / 2  # of the distance from what noughts give, that is left without them
 COPIED = (
-    "{taps}: nought everywhere, but what follows is not computed from that: not judged. Was it "
-    "copied before it was computed?"
+    "{taps}: nought everywhere, but what follows is not computed from that, and is judged without "
+    "it. Was it copied before it was computed?"
 )
 ALL = (
     "each of the {count} taps that are compared is nought everywhere: if they were copied before "
@@ -33,9 +35,9 @@ def noughts(case: Case) -> frozenset[int]:
 
 
 def nothing_else(case: Case) -> list[str]:
-    """Return a doubt if every value of a dump is nought."""
+    """Return a doubt if every value of a dump is nought, and there are several."""
     count = len(noughts(case))
-    return [ALL.format(count=count)] if 0 < count == len(case.dumped) else []
+    return [ALL.format(count=count)] if 1 < count == len(case.dumped) else []
 
 
 def all_but_copied_early(case: Case) -> tuple[Joined, list[str]]:
@@ -47,6 +49,13 @@ def all_but_copied_early(case: Case) -> tuple[Joined, list[str]]:
     kept = {tap: name for tap, name in case.sides.names.items() if tap not in gone}
     taps = grouped([tap for tap in case.sides.names if tap in gone])
     return replace(case.sides, names=kept, moved=Counter()), [COPIED.format(taps=taps)]
+
+
+def left_out(before: Case, after: Case) -> list[Unexplained]:
+    """Return the taps that were left out: what the port had there nobody knows."""
+    kept = {*after.sides.names.values()}
+    gone = [name for name in before.sides.names.values() if name not in kept]
+    return [Unexplained(name, 1.0, 0.0, NOUGHT) for name in gone]
 
 
 def copied_early(case: Case, empty: frozenset[int]) -> frozenset[int]:

@@ -22,7 +22,7 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     if np.isnan(port).all():
         return "no number anywhere: NaN in every place"
     if not port.any():
-        return "nought everywhere"
+        return NOUGHT
     if not np.isfinite(port).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(port))[0])
         return f"not finite, first at {list(first)}"
@@ -43,6 +43,9 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
         if said:
             return said
     return "no simple shape: no constant factor, offset, order, position or feature accounts for it"
+
+
+NOUGHT = "nought everywhere"
 
 
 def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
