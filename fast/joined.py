@@ -35,6 +35,23 @@ class Joined:
         return all(adapters.get(path) is None for path in self.paths)
 
 
+@dataclass(frozen=True)
+class Serving:
+    """The joined matrices that may stand for what a model multiplies by now.
+
+    Each is looked at when it is asked for, which no token does that goes through layers in one go.
+    """
+
+    joined: Mapping[Paths, Joined]
+    weights: Mapping[str, Any]
+    adapters: Mapping[str, Any]
+
+    def get(self, paths: Paths) -> Joined | None:
+        """Return the matrix of some modules; None if there is none, or it does not serve."""
+        one = self.joined.get(paths)
+        return one if one is not None and one.serves(self.weights, self.adapters) else None
+
+
 def join_all(weights: dict[str, Any], fits: Callable[[Any], bool]) -> dict[Paths, Joined]:
     """Join what models ask for together; `weights` then holds views of what was joined.
 

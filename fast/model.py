@@ -1,6 +1,6 @@
 """A model that is ready to run fast: the interface of `reference.model`, weights on the device."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
@@ -12,7 +12,7 @@ import numpy as np
 from lockstep.fast.backends import backend_named
 from lockstep.fast.caches.make import make_cache
 from lockstep.fast.chosen import Chosen
-from lockstep.fast.joined import Joined, Paths
+from lockstep.fast.joined import Serving
 from lockstep.fast.run import Run, Trace
 from lockstep.fast.shapes import Array, Positions, RowIndex
 from lockstep.fast.streaming.experts import StreamedExperts
@@ -202,17 +202,12 @@ class Model:
             wanted=batch.wanted,
             trace=trace,
             adapters=self.adapters.modules,
-            joined=self.serving(),
+            joined=Serving(self.joined, self.weights, self.adapters.modules),
             streamed=self.streamed,
             **self.unheard,
         )
         ids = tokens.ids if isinstance(tokens, Chosen) else batch.tokens
         yield from self.architecture.stages(run, ids)
-
-    def serving(self) -> Mapping[Paths, Joined]:
-        """Return the joined matrices that stand for what this model multiplies by."""
-        weights, adapters = self.weights, self.adapters.modules
-        return {paths: one for paths, one in self.joined.items() if one.serves(weights, adapters)}
 
     def run(self, **facts: Any) -> Run:
         """Return the forward pass that a model's file is given; ranks have one of their own."""

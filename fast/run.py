@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.fast.joined import Joined, Paths
+from lockstep.fast.joined import Serving
 from lockstep.fast.shapes import Array, Frequencies, KeyPositions, Positions, RowIndex, Tokens
 from lockstep.fast.streaming.experts import StreamedExperts
 from lockstep.reference.checkpoint.adapters import Adapted
@@ -31,7 +31,7 @@ class Run:
     wanted: np.ndarray | None  # (B,) or (B, N): tokens that get logits; None means all
     trace: Trace | None
     adapters: Mapping[str, Any]  # what is added to the matrix of a module, by its path
-    joined: Mapping[Paths, Joined]  # one matrix for several modules, none of them adapted
+    joined: Serving  # one matrix for several modules, none of them adapted
     streamed: StreamedExperts | None  # experts that are read as they are visited
     heads_at_once: Callable[..., Any] | None  # a backend's way to norm and turn heads in one go
     layers: Any | None  # a backend's way to run layers with no Python between their kernels

@@ -1,6 +1,7 @@
 import numpy as np
 
 from lockstep.fast import kernels
+from lockstep.fast.kernels.again import empty
 from lockstep.fast.shapes import Hidden
 
 
@@ -13,4 +14,4 @@ def add(x: Hidden, y: Hidden) -> Hidden:
         if found is not None:
             return found
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.add(x, y.astype(x.dtype, copy=False))
+        return np.add(x, y.astype(x.dtype, copy=False), out=empty(x.shape, x.dtype))

@@ -51,10 +51,12 @@ def normalized_and_turned(
 def normalize_and_turn(place, queries, keys, first, second, eps, turns, out, other):
     """Write a head of queries (B, L, H, D) to `out` (B, H, L, D), or one of keys to `other`.
 
+    A head's tokens are neighbouring places, as they lie in what is written: a core that wrote to
+    all heads in turn, half a megabyte apart, would wait for memory at each.
     `first` and `second` are their gains; the last axis of all arrays is contiguous.
     """
-    heads = queries.shape[2]
-    token, head = place // (heads + keys.shape[2]), place % (heads + keys.shape[2])
+    heads, tokens = queries.shape[2], queries.shape[0] * queries.shape[1]
+    head, token = place // tokens, place % tokens
     if head < heads:
         write_head(token, head, queries, first, eps, turns, out)
     else:

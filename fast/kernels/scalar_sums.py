@@ -1,8 +1,9 @@
 """Sums of lanes times scalars: what a prompt's scores and its averages are both made of.
 
 Lanes come from memory once for some sums, which stay in the registers. A processor begins a product
-long before the one before is done: so it takes eight sums to keep AVX-512 busy. Registers half as
-wide hold those of four. How many are made together changes no bit.
+long before the one before is done: so it takes eight sums at least to keep AVX-512 busy, and half
+of its registers hold sixteen. Registers half as wide hold those of four. How many are made together
+changes no bit.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from numba.core import cgutils
 from lockstep.fast.kernels.lanes import FLOAT, WIDTH, called, instruction, vector
 from lockstep.fast.kernels.tile import I64, Place, has_feature
 
-MANY = 8 if has_feature("avx512f") else 4
+MANY = 16 if has_feature("avx512f") else 4
 
 
 def summing(many: int, *, fresh: bool) -> Callable[..., Any]:

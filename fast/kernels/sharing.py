@@ -137,13 +137,16 @@ def clock(_: Any) -> Any:
 def job(_: Any, work: Any, arguments: Any) -> Any:
     """Return the addresses of a kernel's code for places `first` to `last`, and of its arguments.
 
-    The arguments lie in the frame of the caller, which must not return before all is done.
+    The arguments lie in the frame of the caller, which must not return before all is done. It holds
+    on to the arrays, so what Numba counts of these is left out: each call of a kernel would count,
+    and cores that count the same array wait for each other.
     """
     given = [kind for kind in arguments.types if kind != types.none]
     signature = types.void(types.intp, *given)
 
     def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        packed = cgutils.alloca_once_value(builder, values[1])
+        borrowed = uncounted(context, builder, arguments, values[1])
+        packed = cgutils.alloca_once_value(builder, borrowed)
         code = piece(context, builder, BODIES[work.format], signature, values[1].type)
         pair = [builder.ptrtoint(code, I64), builder.ptrtoint(packed, I64)]
         return context.make_tuple(builder, result, pair)

@@ -8,12 +8,16 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
+from numba import types
+from numba.np.arrayobj import make_array
 
 from lockstep.fast import kernels
 from lockstep.fast.cpu import linear
 from lockstep.fast.kernels import kernel
 from lockstep.fast.kernels.kernel import cache_folder
+from lockstep.fast.kernels.lanes import instruction
 from lockstep.fast.kernels.product import product
+from lockstep.fast.kernels.tile import I64
 from tests.draws import normal, packed_matrix
 from tests.sampled import sampled
 from tests.tolerances import assert_close
@@ -50,6 +54,31 @@ def test_what_is_done_before_is_done_once(small, monkeypatch):
     counts, out = np.array([6]), np.empty(1000, np.int64)
     copy_counts(1, 1000, counts, out)
     assert counts.tolist() == [7] and (out == 7).all()
+
+
+@instruction
+def counted(_, array):
+    """Return the address of what counts who uses an array; 0 if nothing does."""
+
+    def generate(context, builder, signature, arguments):
+        given = make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.ptrtoint(given.meminfo, I64)
+
+    return types.int64(array), generate
+
+
+@kernel.kernel
+def tell_counted(place, parts, out):
+    out[place] = counted(out) + counted(parts[0])
+
+
+@pytest.mark.parametrize("small", [0, 2**62])
+def test_no_place_counts_who_uses_an_array(small, monkeypatch):
+    """By hand: cores that count the same array wait for each other."""
+    monkeypatch.setattr(kernel, "SMALL", small)
+    out = np.full(100, 7)
+    tell_counted(1, 100, (np.ones(3),), out)
+    assert (out == 0).all()
 
 
 def test_machine_code_is_kept_under_all_its_sources(tmp_path, monkeypatch):
