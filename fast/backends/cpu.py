@@ -10,6 +10,7 @@ from lockstep.fast import cpu, kernels
 from lockstep.fast.backends.activations import operations
 from lockstep.fast.caches import affine_cpu, int8_cpu, turbo_cpu
 from lockstep.fast.joined import Joined, Paths, join_all
+from lockstep.fast.kernels.again import zeros
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -23,7 +24,7 @@ class CpuBackend:
     int8 = int8_cpu
     affine = affine_cpu
     turbo = turbo_cpu
-    zeros = staticmethod(np.zeros)
+    zeros = staticmethod(zeros)
     runs_ahead = False  # what it computes is there
 
     def __init__(self, dtype: str, activations: str = "float32"):

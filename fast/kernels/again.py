@@ -1,4 +1,4 @@
-"""Memory for what kernels write to, which is used again once nobody looks at it.
+"""Memory for what kernels and caches write to, which is used again once nobody looks at it.
 
 The system hands memory out page by page as it is first written, and what is freed goes back to it:
 so each page costs about as much as what a norm or a gate does with it.

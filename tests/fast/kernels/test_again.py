@@ -4,8 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lockstep.fast import cpu
+from lockstep.fast.backends.cpu import CpuBackend
 from lockstep.fast.kernels import again
 from lockstep.fast.kernels.again import LEAST, LINE, MOST, ROOMS, empty, taken, zeros
+from lockstep.reference.stores.growing import Growing
 
 LARGE = (4, LEAST)
 
@@ -132,3 +135,18 @@ def test_an_array_that_is_too_large_alone_leaves_the_others_idle():
     del small
     empty((MOST + 1,), np.uint8)
     assert idle() == [place]
+
+
+def test_a_cache_leaves_its_memory_to_the_next():
+    """By hand: what the next one has not written there is 0."""
+    make, new = CpuBackend("float32").zeros, np.ones((1, 4, 200, 128), np.float32)
+    places = []
+    for _ in range(2):
+        store = Growing(make)
+        store.append(cpu, new, 0)
+        (buffer,) = store.arrays()
+        assert (buffer[:, :, :200] == 1).all() and not buffer[:, :, 200:].any()
+        places.append(address(buffer))
+        del store, buffer
+        assert idle() == places[-1:]
+    assert places[0] == places[1]
