@@ -21,6 +21,7 @@ from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
+from lockstep.parity.explaining.fitting.beside import fit_beside
 from lockstep.parity.explaining.fitting.fitted import fit_numbers
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.said.filed import file
@@ -71,7 +72,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
     case.search(progress)
-    fit_numbers(case, progress)
+    fit_beside(case, fit_numbers(case, progress), progress)
     give_up_rules(case, [one.piece for one in random])
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)

@@ -29,9 +29,14 @@ def worst(probs: np.ndarray, per_token: int) -> np.ndarray:
 
 
 def next_best(lost: int) -> Choice:
-    """Take the one that just misses in the place of one that makes it, `lost` from the last."""
+    """Take the one that just misses in the place of one that makes it, `lost` from the last.
+
+    Raises: ValueError if none misses, or too few make it.
+    """
 
     def chosen(probs: np.ndarray, per_token: int) -> np.ndarray:
+        if not lost < per_token < probs.shape[-1]:
+            raise ValueError(f"{per_token} of {probs.shape[-1]} experts, and {lost} from the last")
         return np.delete(best(probs, per_token + 1), per_token - 1 - lost, axis=-1)
 
     return chosen

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.number import Number
-from lockstep.parity.graph import Call
+from lockstep.parity.faults.rewrites import only
+from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import EPSILONS
 
@@ -42,7 +45,7 @@ class Fit:
         to that in few tokens, or where it is large.
         """
         found = self.nearest()
-        if found is None or not self.distance(found) <= NEARER * self.distance(self.right):
+        if self.spent or found is None or not self.is_nearer(found):
             return None
         if math.isinf(self.right) and not (self.number.is_within(found) and self.is_shared(found)):
             return None
@@ -50,26 +53,39 @@ class Fit:
             return None
         value = self.shortest(found)
         calls = self.rewritten(value)
-        return value if calls and self.trial.judge(self.piece, calls).passed else None
+        if self.spent or not calls:
+            return None
+        return value if self.trial.judge(self.piece, calls).passed else None
+
+    def is_nearer(self, value: float) -> bool:
+        """Say whether the port is nearer to a value than to the right one, if both are known."""
+        return self.distance(value) < NEARER * self.distance(self.right)
 
     def is_shared(self, bound: float) -> bool:
         """Say whether a bound changes more than one number: it would do what any error of one is.
 
         Two are proof, since both have to end at the same value.
         """
-        run, calls = self.trial.centre(None), self.rewritten(bound) or {}
-        pairs = ((run.target(one), run.target(one, {one: calls[one]})) for one in calls)
+        run, calls, without = self.trial.centre(None), self.rewritten(bound), self.without
+        own = {one: {one: without[one]} if one in without else {} for one in calls}
+        pairs = ((run.target(one, own[one]), run.target(one, {one: calls[one]})) for one in calls)
         return bool(sum(np.count_nonzero(right != bent) for right, bent in pairs) > 1)
 
     def is_a_gain(self) -> bool:
-        """Say whether what is right, times one factor, is what the port has."""
-        target, run = self.piece.target, self.trial.centre(None)
-        values = self.trial.port(target), run.target(target)
+        """Say whether what is there without the number, times one factor, is what the port has."""
+        target, run, calls = self.piece.target, self.trial.centre(None), self.without
+        values = self.trial.port(target), run.target(target, calls)
         port, right = (self.trial.proving(value, target) for value in values)
         told = np.isfinite(port) & np.isfinite(right)
         gain = float(np.sum(port * right, where=told) / (np.sum(right**2, where=told) or 1.0))
-        times = self.trial.graph.calls[target].followed(lambda ops, x: ops.scale(x, by=gain))
-        return self.trial.judge(self.piece, {target: times}).passed
+        last = calls.get(target, self.trial.graph.calls[target])
+        times = last.followed(lambda ops, x: ops.scale(x, by=gain))
+        return self.trial.judge(self.piece, {**calls, target: times}).passed
+
+    @property
+    def without(self) -> dict[int, Call]:
+        """The calls that are not right even where the number is."""
+        return {}
 
     @property
     def spent(self) -> bool:
@@ -90,30 +106,35 @@ class Fit:
         if self.number.among is not None:
             return min(values, key=self.distance, default=None)
         rows = EARLY if not self.acausal and self.shows(values, EARLY) else None
+        begun = self.newton(self.begun(values, rows), rows)
+        return begun if rows is None else self.newton(begun, None)
+
+    def begun(self, values: Sequence[float], rows: int | None) -> float:
+        """Return the nearest of some values, one that is felt if any is."""
         right = self.distance(self.right, rows)
         felt = [value for value in values if self.distance(value, rows) != right]
-        begun = min(felt or values, key=lambda value: self.distance(value, rows))
-        for some in dict.fromkeys((rows, None)):
-            begun = self.newton(begun, some)
-        return begun
+        return min(felt or values, key=lambda value: self.distance(value, rows))
 
-    def shows(self, values: list[float], rows: int) -> bool:
+    def shows(self, values: Sequence[float], rows: int) -> bool:
         """Say whether the first tokens depend on the number."""
-        length = self.trial.port(self.piece.target).shape[self.axis]
-        if rows >= length:
+        if rows >= self.length:
             return False
         ends = {self.distance(values[0], rows), self.distance(values[-1], rows)}
         return len(ends) > 1
 
     @property
-    def axis(self) -> int:
-        return self.trial.graph.token_axes[self.piece.target][0]
+    def length(self) -> int:
+        """The tokens of the piece."""
+        axis = self.trial.graph.token_axes[self.piece.target][0]
+        return self.trial.port(self.piece.target).shape[axis]
 
     def newton(self, value: float, rows: int | None) -> float:
         """Go from a value to the nearest one of its decade, by Gauss and Newton, in logarithms."""
         best = value
         nearby = max(NEARBY, ROUNDINGS * EPSILONS[self.trial.dtype.name])
-        for _ in range(0 if self.spent else STEPS):
+        for _ in range(STEPS):
+            if self.spent:
+                break
             error, moved = self.error(value, rows), self.error(value * (1 + nearby), rows)
             slope = (error - moved) / math.log1p(nearby)
             length = float(np.sum(slope * slope))
@@ -150,6 +171,14 @@ class Fit:
             look = self.trial.look(self.piece, self.rewritten(value), rows)
             self.known[value, rows] = look.raw(0, None)
         return self.known[value, rows]
+
+    def becomes(self, value: float) -> Rewrite:
+        """Return the rewrite that gives the number a value wherever the right one is the same."""
+
+        def same(call: Call, graph: Graph) -> bool:
+            return self.number.right(call, graph) == self.right
+
+        return only(same, self.number.becomes(value))
 
     def rewritten(self, value: float) -> dict[int, Call]:
         """Return the calls that another value changes."""

@@ -15,8 +15,6 @@ from lockstep.parity.explaining.searching.price import most_computations
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS
-from lockstep.parity.faults.rewrites import only
-from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
@@ -28,15 +26,15 @@ MOST_VALUES = 2  # of one number
 Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its right value
 
 
-def fit_numbers(case: Case, progress: Callable[[str], None]) -> None:
+def fit_numbers(case: Case, progress: Callable[[str], None]) -> Values:
     """Fit the numbers of each piece that is open, and explain all such pieces by what fits.
 
-    Of like pieces in which nothing was fitted some are enough.
+    Of like pieces in which nothing was fitted some are enough. Return the values that were found.
     """
-    if case.of_other_weights():
-        return
     in_vain: Counter[tuple[str, ...]] = Counter()
     values: Values = defaultdict(set)
+    if case.of_other_weights():
+        return values
     for piece in [*case.open]:
         kind = case.graph.kind(piece)
         if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
@@ -46,6 +44,7 @@ def fit_numbers(case: Case, progress: Callable[[str], None]) -> None:
         if found:
             explain_again(case, found)
         progress(case.tap(piece))
+    return values
 
 
 def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
@@ -53,9 +52,8 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
 
     A number has few `values` in all pieces: no port has one of its own in each layer.
     """
-    known = [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
     last = case.trial.count + round(SHARE * most_computations(case.trial, piece))
-    for fault, number in known:
+    for fault, number in numbers_of(case):
         for calls in groups(case, piece, fault, number):
             fit = Fit(case.trial, piece, number, calls, last, fault.acausal)
             value, others = fit.value(), values[number.form, fit.right]
@@ -65,6 +63,11 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
                 others.add(value)
                 yield from of_value(case, fault, number, fit, value)
             break
+
+
+def numbers_of(case: Case) -> list[tuple[Fault, Number]]:
+    """Return the numbers that may have another value, each with the bug that this is."""
+    return [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
 
 
 def is_right_elsewhere(case: Case, fit: Fit, value: float) -> bool:
@@ -101,12 +104,7 @@ def groups(case: Case, piece: Piece, fault: Fault, number: Number) -> list[froze
 
 def of_value(case: Case, fault: Fault, number: Number, fit: Fit, value: float) -> list[Hypothesis]:
     """Return the bug that has this value wherever the right one is the same."""
-
-    def same(call: Call, graph: Graph) -> bool:
-        return number.right(call, graph) == fit.right
-
-    rewrite = only(same, number.becomes(value))
-    wrong = replace(fault, variants={number.said(value, fit.right): rewrite})
+    wrong = replace(fault, variants={number.said(value, fit.right): fit.becomes(value)})
     order = [*case.faults].index(fault.id)
     return [replace(one, order=order) for one in hypotheses([wrong], case.graph)]
 
@@ -115,9 +113,14 @@ def explain_again(case: Case, more: list[Hypothesis]) -> None:
     """Explain what is open once more, with some bugs besides; forget them if they do not."""
     case.hypotheses = [*case.hypotheses, *more]
     case.atoms.clear()
+    ask_again(case)
+    if {*more}.isdisjoint(case.bugs()):
+        case.forget(more)
+
+
+def ask_again(case: Case) -> None:
+    """Explain what is open by what is known by now."""
     known = Counter(case.bugs())
     waiting, case.open = case.open, []
     for piece in waiting:
         case.explain(piece, known, deep=False)
-    if {*more}.isdisjoint(case.bugs()):
-        case.forget(more)

@@ -7,7 +7,7 @@ sigmoid of ln p is p / (1 + p).
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.routers import Routing
+from lockstep.parity.faults.routers import Routing, next_best
 from lockstep.parity.graph import Conflict
 from lockstep.parity.noise import namespace
 from lockstep.parity.noise.conventions import ROUTING, SUMS
@@ -42,6 +42,13 @@ def test_a_wrong_routing_is_what_it_says(case):
     id, name, normalize = case
     found = one_call(id, name, "top_k_routing", LOGITS, per_token=2, normalize=normalize)
     np.testing.assert_allclose(found[0, 0], CASES[case], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("lost", "per_token"), [(0, 4), (0, 5), (2, 2), (3, 1)])
+def test_the_next_best_needs_one_that_misses_and_one_that_makes_it(lost, per_token):
+    """Of four experts: with all chosen none is next, and of two none is the last but two."""
+    with pytest.raises(ValueError, match="of 4 experts"):
+        next_best(lost)(np.exp(LOGITS) / 10, per_token)
 
 
 def test_a_wrong_choice_and_wrong_weights_are_both_there():
