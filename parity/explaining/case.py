@@ -138,7 +138,8 @@ class Case:
         """Take pieces out of those that are open, if they prove nothing about a port."""
 
     def search(self, progress: Progress) -> None:
-        """Explain the wrong pieces, those of few candidates first: they teach what to try next.
+        """Explain the wrong pieces that are open, those of few candidates first: they teach what to
+        try next.
 
         Where a search found nothing, that over like pieces of other layers stays shallow, until all
         others taught what they could. Of small pieces it is where two searches found nothing: one
@@ -147,10 +148,11 @@ class Case:
         what has weights one alone is, where most are not the checkpoint's. Then like pieces try
         each other's explanations.
         """
-        known: Counter[Hypothesis] = Counter()
+        known: Counter[Hypothesis] = Counter(self.bugs())
         in_vain: Counter[tuple[tuple[str, ...], int]] = Counter()  # a kind, and how much was known
         spent: Counter[int] = Counter()  # computations in vain, by how much was known
-        waiting = self.by_ease()
+        done = {piece.target for piece, _ in self.explained}
+        waiting, self.open = [one for one in self.by_ease() if one.target not in done], []
         while waiting:
             taught = len(known)
             for piece in waiting:
@@ -161,8 +163,8 @@ class Case:
                 effort *= STRANGE if self.strange(piece) else 1
                 if not self.explain(piece, known, deep=deep, brief=brief, effort=effort):
                     in_vain[now] += 1
-                    done = (self.trial.count - before) / self.work(piece)
-                    spent[now[1]] += round(BUDGET * done)
+                    share = (self.trial.count - before) / self.work(piece)
+                    spent[now[1]] += round(BUDGET * share)
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open

@@ -24,7 +24,7 @@ from lockstep.parity.faults.activations import (
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import either, rewrite
 from lockstep.parity.faults.tensors import dense, renamed
-from lockstep.parity.graph import Call, Derived, Graph
+from lockstep.parity.graph import Call, Derived, Graph, Value
 from lockstep.reference.checkpoint.stack import Stack
 
 GATE, UP = 2, 3  # the experts' stacks among their inputs
@@ -77,8 +77,40 @@ def every_other(first: int):
     return change
 
 
+def halves_of(call: Call, graph: Graph) -> list[Value] | None:
+    """Return gate and up of the module of a call, where a port makes both at once."""
+    module = f"model.layers.{call.layer}.mlp"
+    if module not in graph.fused:
+        return None
+    parts = (graph.value(f"{module}.{part}") for part in ("gate_proj", "up_proj"))
+    found = [one for one in parts if one is not None]
+    return found if len(found) == 2 else None
+
+
+@rewrite(("multiply", *ANY))
+def columns_in_turns(call: Call, graph: Graph) -> Call | None:
+    """Take every other column of what a port made at once, for the gate and for what it scales."""
+    halves = halves_of(call, graph)
+    if halves is None or outputs_exchanged(call, graph) is None:
+        return None
+    mine = int(call.op == "multiply")
+
+    def change(ops, gate, up):
+        return np.concatenate([gate, up], axis=-1)[..., mine::2]
+
+    return call.with_input(mine, Derived(change, tuple(halves)))
+
+
+@rewrite(("multiply", *ANY))
+def halves_exchanged(call: Call, graph: Graph) -> Call | None:
+    """Exchange what a port made at once."""
+    return None if halves_of(call, graph) is None else outputs_exchanged(call, graph)
+
+
 @rewrite("linear", r"mlp\.(gate|up)_proj")
 def rows_in_turns(call: Call, graph: Graph) -> Call | None:
+    if halves_of(call, graph) is not None:
+        return None
     mine, other = call.inputs[1], renamed(call.inputs[1], partner(call))
     first = "gate_proj" in (call.tensor(1) or "")
     pair = (mine, other) if first else (other, mine)
@@ -191,7 +223,7 @@ FAULTS = (
         where="mlp.gate_proj",
         fix="split a fused gate_up_proj in two halves; only gpt-oss interleaves them",
         evidence=("vllm-project/vllm#29273",),
-        variants={"": either(rows_in_turns, experts_rows_in_turns)},
+        variants={"": either(rows_in_turns, columns_in_turns, experts_rows_in_turns)},
     ),
     Fault(
         id="act-name-from-wrong-field",

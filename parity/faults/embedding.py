@@ -48,6 +48,15 @@ def held_in(name):
     return lambda by: float(np.asarray(by).astype(dtype_named(name)))
 
 
+@rewrite("embedding", *TABLES)
+def scaled_anyway(call: Call, graph: Graph) -> Call | None:
+    """Multiply rows by the root of their width, in a model that does not."""
+    if any(one.op == "scale" for one in graph.at(call.place, call.layer)):
+        return None
+    by = graph.shapes[call.number][-1] ** 0.5
+    return call.followed(lambda ops, rows: ops.scale(rows, by=by))
+
+
 def head_of_scaled_table() -> Rewrite:
     """Multiply the logits by what the embedding is multiplied by, where both are one table."""
 
@@ -161,15 +170,16 @@ FAULTS = (
     ),
     Fault(
         id="embed-scale-twice",
-        wrong="h = hidden_size E[t]",
-        right="h = sqrt(hidden_size) E[t]",
+        wrong="h = hidden_size E[t], or sqrt(hidden_size) E[t] in a model without a scale",
+        right="h = sqrt(hidden_size) E[t], or E[t]",
         symptom="garbage, or only where embeddings are handed in that were scaled already",
         where="model.embed_tokens",
-        fix="apply the scale once: in the embedding or in the model, not in both",
+        fix="scale once, in the embedding or in the model; and not where the model has no scale",
         evidence=("Blaizzy/mlx-vlm#906",),
         variants={
             "": option("scale", "by", lambda by: by * by, EMBEDDING),
             "one after the other": instead("scale", scaled_again, EMBEDDING),
+            "once, where there is none": scaled_anyway,
         },
     ),
     Fault(

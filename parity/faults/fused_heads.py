@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
-from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.rewrites import either, rewrite
 from lockstep.parity.faults.tensors import BIAS, MOVED, dense, named, renamed, turn_of
-from lockstep.parity.graph import Call, Conflict, Derived, Graph
+from lockstep.parity.graph import Call, Conflict, Derived, Graph, Value
 
 PARTS = ("q_proj", "k_proj", "v_proj")
 COUNTS = ("num_attention_heads", "num_key_value_heads")
@@ -46,14 +46,57 @@ def cut(rows: np.ndarray, heads: int, groups: int) -> list[np.ndarray]:
 
 
 def cut_otherwise(order: Order) -> Rewrite:
-    """Let each of the three projections have the rows that it gets by another order.
+    """Let each of the three projections have what it gets by another order.
 
-    Not where one of them is missing, or is not of whole heads. Raises: Conflict if rows or columns
-    of the matrix have been moved already.
+    These are rows of a matrix; where a port is known to make all three at once, columns of what it
+    made. Not where one of them is missing, or is not of whole heads. Raises: Conflict if rows or
+    columns of the matrix have been moved already.
     """
+    return either(rows_cut_otherwise(order), columns_cut_otherwise(order))
+
+
+def columns_cut_otherwise(order: Order) -> Rewrite:
+    """Take what goes into the heads of each from another place of the fused product."""
+
+    @rewrite("split_heads")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if not graph.fused:
+            return None
+        module, _, part = (graph.source(call, 0).taps or ("",))[0].rpartition(".")
+        parts = [graph.value(f"{module}.{one}") for one in PARTS]
+        values = [one for one in parts if one is not None]
+        if module not in graph.fused or part not in PARTS or len(values) < len(PARTS):
+            return None
+        heads, groups = (getattr(graph.config, name) for name in COUNTS)
+        widths = [graph.shapes[one.number][-1] for one in values]
+        if heads % groups or not of_heads(widths, heads, groups):
+            return None
+        places, mine = np.arange(sum(widths)), PARTS.index(part)
+        some = cut(order(places, heads, groups), heads, groups)[mine]
+        if np.array_equal(some, cut(places, heads, groups)[mine]):
+            return None
+        return columns_taken(call, values, mine, some)
+
+    return rewritten
+
+
+def columns_taken(call: Call, parts: Sequence[Value], mine: int, some: Any) -> Call:
+    """Let a call take some columns of a fused product in the place of its part, number `mine`."""
+
+    def change(ops: Any, own: Any, *others: Any) -> np.ndarray:
+        every = [*others[:mine], own, *others[mine:]]
+        return np.concatenate(every, axis=-1)[..., some]
+
+    return call.with_changed(0, change, *parts[:mine], *parts[mine + 1 :])
+
+
+def rows_cut_otherwise(order: Order) -> Rewrite:
+    """Let each of the three matrices have other rows of all."""
 
     @rewrite("linear", r"self_attn\.[qkv]_proj")
     def rewritten(call: Call, graph: Graph) -> Call | None:
+        if (call.taps or ("",))[0].rpartition(".")[0] in graph.fused:
+            return None
         heads, groups = (getattr(graph.config, name) for name in COUNTS)
         mine = next((n for n, one in enumerate(PARTS) if one in (call.tensor(1) or "")), None)
         if mine is None or heads % groups:
@@ -83,10 +126,15 @@ def together(call: Call, index: int, graph: Graph) -> tuple[list[str], int] | No
     names = [name.replace(mine, one) for one in PARTS]
     if not all(one in graph.stored for one in names):
         return None
-    queries, keys, values = (graph.stored[one].shape[0] for one in names)
+    rows = [graph.stored[one].shape[0] for one in names]
     heads, groups = (getattr(graph.config, one) for one in COUNTS)
-    fits = keys == values and keys % groups == 0 and queries == heads * (keys // groups)
-    return (names, queries + keys + values) if fits else None
+    return (names, sum(rows)) if of_heads(rows, heads, groups) else None
+
+
+def of_heads(rows: Sequence[int], heads: int, groups: int) -> bool:
+    """Say whether queries, keys and values are of whole heads, all of one width."""
+    queries, keys, values = rows
+    return keys == values and keys % groups == 0 and queries == heads * (keys // groups)
 
 
 def rows_of(some: np.ndarray) -> Callable[..., np.ndarray]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.activation import halves_exchanged, halves_of
 from lockstep.parity.faults.adapter_layers import brought_along
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.fused_heads import as_blocks, by_groups, cut_otherwise, values_first
-from lockstep.parity.faults.rewrites import changed_input, either, rewrite
+from lockstep.parity.faults.rewrites import changed_input, either, only, rewrite
 from lockstep.parity.faults.tensors import dense, named, reading, renamed, reweighted, same_shape
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.block_tensor import Packed
@@ -110,6 +111,11 @@ def gate_and_up(name: str, graph: Graph) -> str:
     return name.replace(".up_proj.", ".gate_proj.")
 
 
+def apart(call: Call, graph: Graph) -> bool:
+    """Say whether nothing shows that a port makes gate and up at once."""
+    return halves_of(call, graph) is None
+
+
 def head_by_head(columns: np.ndarray, heads: int) -> np.ndarray:
     """Return the columns of all queries, of all keys, of all values, if each head has its own."""
     return columns.reshape(heads, 3, -1).swapaxes(0, 1)
@@ -193,7 +199,7 @@ FAULTS = (
         symptom="garbage",
         where="mlp.gate_proj",
         fix="exchange the halves when gate_up_proj is cut",
-        variants={"": reading(gate_and_up)},
+        variants={"": either(halves_exchanged, only(apart, reading(gate_and_up)))},
     ),
     Fault(
         id="tied-head-mishandled",

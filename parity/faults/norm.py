@@ -307,12 +307,15 @@ FAULTS = (
     ),
     Fault(
         id="l2norm-vs-rmsnorm",
-        wrong="q / sqrt(sum(q^2) + eps)",
+        wrong="q / sqrt(sum(q^2) + eps), or x by its sum",
         right="q / sqrt(mean(q^2) + eps)",
-        symptom="scores too small by head_dim, attention nearly flat",
+        symptom="scores too small by head_dim, attention flat; or layers that read little",
         where="self_attn.q_norm",
         fix="divide by the root of the mean of the squares, not of their sum",
-        variants={"": rooted(summed, RMS, *QK)},
+        variants={
+            "": rooted(summed, RMS, *QK),
+            "of the stream": rooted(summed, RMS, r"(?!self_attn\.).*"),
+        },
     ),
     Fault(
         id="norm-applied-twice",

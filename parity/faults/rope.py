@@ -40,6 +40,11 @@ def of_base(theta: float) -> Rewrite:
     return turning(change)
 
 
+def by_power(power: float) -> Rewrite:
+    """Take a power of the right base, as other exponents have it."""
+    return turning(lambda turns, config: turns.other(theta=turns.options["theta"] ** power))
+
+
 def of_other_kind(*, full: bool, sliding: bool) -> Rewrite:
     """Give layers of these kinds the base of the other kind."""
 
@@ -256,7 +261,8 @@ FAULTS = (
         right="base rope_theta of the config",
         symptom="short prompts are fine, quality falls with length",
         where="self_attn.q_rope",
-        fix="read rope_theta from the config (newer files have it in rope_parameters)",
+        fix="read rope_theta from the config (newer files: in rope_parameters); pair j has the "
+        "exponent 2j / D",
         evidence=(
             "deepspeedai/DeepSpeed#8345",
             "huggingface/candle#2723",
@@ -266,6 +272,8 @@ FAULTS = (
             "base 10000": of_base(10_000.0),
             "base 500000": of_base(500_000.0),
             "base 1000000": of_base(1_000_000.0),
+            "exponents j / D for 2j / D: the root of the base": by_power(0.5),
+            "exponents 4j / D for 2j / D: the square of the base": by_power(2.0),
         },
     ),
     Fault(

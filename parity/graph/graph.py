@@ -37,7 +37,8 @@ class Graph:
     them, for whoever rewrites the same ones again. `steps` are the tokens that a later call of the
     port begins with, which went on from its cache; none if it read the whole text at once. `pads`
     (B, L) are the tokens that only fill up a row of a batch; None if there are none. `targets` are
-    the values that may be judged, None if all are: of some tokens alone, not all can be.
+    the values that may be judged, None if all are: of some tokens alone, not all can be. `fused`
+    are the modules of which a port is known to make several projections at once.
     """
 
     calls: tuple[Call, ...]
@@ -51,6 +52,7 @@ class Graph:
     steps: tuple[int, ...] = ()
     pads: np.ndarray | None = field(default=None, repr=False, compare=False)
     targets: frozenset[int] | None = None
+    fused: frozenset[str] = frozenset()
 
     @cached_property
     def taps(self) -> dict[str, int]:

@@ -12,9 +12,11 @@ from lockstep.parity.explaining.fitting.fit import Fit
 from lockstep.parity.explaining.other_weights import has_weights
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
 from lockstep.parity.explaining.searching.price import most_computations
+from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS
+from lockstep.parity.graph import Graph
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
@@ -29,13 +31,16 @@ Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its ri
 def fit_numbers(case: Case, progress: Callable[[str], None]) -> Values:
     """Fit the numbers of each piece that is open, and explain all such pieces by what fits.
 
-    Of like pieces in which nothing was fitted some are enough. Return the values that were found.
+    Of like pieces in which nothing was fitted some are enough. Where most matrices seem to be none
+    of the checkpoint's, adapters may do that: no others are looked at. What is open is searched
+    once more where that is settled, and where a fitted number may hide what else is wrong. Return
+    the values that were found.
     """
+    strange = case.of_other_weights()
     in_vain: Counter[tuple[str, ...]] = Counter()
     values: Values = defaultdict(set)
-    if case.of_other_weights():
-        return values
-    for piece in [*case.open]:
+    every: list[Hypothesis] = []
+    for piece in [one for one in case.open if not strange or is_adapted(one, case.graph)]:
         kind = case.graph.kind(piece)
         if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
             continue
@@ -43,7 +48,10 @@ def fit_numbers(case: Case, progress: Callable[[str], None]) -> Values:
         in_vain[kind] += not found
         if found:
             explain_again(case, found)
+            every += found
         progress(case.tap(piece))
+    if (strange and not case.of_other_weights()) or hides(every, case):
+        case.search(progress)
     return values
 
 
@@ -68,6 +76,17 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
 def numbers_of(case: Case) -> list[tuple[Fault, Number]]:
     """Return the numbers that may have another value, each with the bug that this is."""
     return [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
+
+
+def hides(more: list[Hypothesis], case: Case) -> bool:
+    """Say whether a number that explains some piece takes part in one that is open."""
+    named = {*more} & {*case.bugs()}
+    return any(not one.calls.isdisjoint(piece.calls) for one in named for piece in case.open)
+
+
+def is_adapted(piece: Piece, graph: Graph) -> bool:
+    """Say whether an adapter takes part in a piece."""
+    return any(graph.calls[number].op in FACTORS for number in piece.calls)
 
 
 def is_right_elsewhere(case: Case, fit: Fit, value: float) -> bool:

@@ -20,12 +20,14 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.fed import steps_in, told_apart
 from lockstep.parity.explaining.caches.taps import with_caches
+from lockstep.parity.explaining.fused import with_fused
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.batch import padded, positions_of, rows_of
 from lockstep.parity.explaining.unmerged import with_unmerged
 from lockstep.parity.graph import Graph, record
 from lockstep.parity.naming.align import MOVES, Alignment, Shape, move_between
 from lockstep.parity.naming.first_layer import first_layer
+from lockstep.parity.naming.fused import fused_taps
 from lockstep.parity.naming.names import CACHED, parted, step_of
 from lockstep.parity.naming.plan import aligned
 from lockstep.reference.checkpoint.errors import InputError, show
@@ -71,7 +73,8 @@ def read_passes(
     first = partial(first_layer, model, fed.tokens[:, : fed.lengths[0]])
     values = first if fed.pads is None else None
     wanted = shapes_in_prompt(graph, fed)
-    found = aligned(dump, wanted, names, values)
+    found = aligned(dump, wanted | fused_taps(wanted), names, values)
+    graph, found = with_fused(model, graph, found, wanted)
     graph = with_unmerged(graph, found, wanted)
     sides = joined(found, graph, fed)
     return with_caches(graph, sides.caches), sides

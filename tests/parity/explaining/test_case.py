@@ -68,6 +68,7 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
         explain=explain, patience=lambda piece: patience, exchange=lambda: None,
         work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
+        explained=[], bugs=list,
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert searched == deep
@@ -92,9 +93,31 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
         explain=explain, patience=lambda piece: 1, exchange=lambda: None,
         work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
+        explained=[], bugs=list,
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
     assert efforts == [1, 1 / 2, 1 / 3, 1]
+
+
+def test_a_second_search_is_over_what_is_open_and_knows_what_was_found():
+    """By hand: the second of three pieces is explained."""
+    searched: list[tuple[int, list[str]]] = []
+
+    def explain(piece: Piece, known: Counter[str], **how: Any) -> bool:
+        searched.append((piece.target, [*known]))
+        case.open.append(piece)
+        return False
+
+    pieces = [Piece(target, ()) for target in (1, 2, 3)]
+    case = SimpleNamespace(
+        by_ease=lambda: pieces, graph=SimpleNamespace(kind=lambda piece: ()),
+        explain=explain, patience=lambda piece: 1, exchange=lambda: None,
+        work=lambda piece: BUDGET, tap=lambda piece: "", strange=lambda piece: False,
+        open=[pieces[0], pieces[2]], explained=[(pieces[1], [])], bugs=lambda: ["bug"],
+        trial=SimpleNamespace(count=0),
+    )  # fmt: skip
+    Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
+    assert searched == [(1, ["bug"]), (3, ["bug"])] and case.open == [pieces[0], pieces[2]]
 
 
 @pytest.mark.parametrize(("taught", "effort"), [([], 1), ([frozenset()], 1 / 2)])

@@ -34,8 +34,8 @@ def on_the_first_layer(path, adapter, by=1.0):
     return path.replace(".layers.1.", ".layers.0."), replace(adapter, scale=adapter.scale * by)
 
 
-def found_of(model, *bugs, level="modules", faults=None):
-    """Explain what a port with such adapters, and bugs, dumps, as one of the right model."""
+def found_of(model, *bugs, level="modules", faults=None, right=None):
+    """Explain what a port with such adapters, and bugs, dumps, as one of the `right` model."""
     graph = record(model, TOKENS)
     calls = {call.number: call for call in graph.calls}
     for bug in bugs:
@@ -44,7 +44,8 @@ def found_of(model, *bugs, level="modules", faults=None):
     assert wrong or not bugs
     run = Evaluator(graph, ways(FLOAT32)[1][0], FLOAT32, {}, Tensors(model.checkpoint))
     taps = {tap: run.target(n, wrong) for tap, n in graph.taps.items() if is_of(level, tap)}
-    return explain(loaded(ADAPTED), dumped(taps), tokens=TOKENS[0].tolist(), faults=faults)
+    right = right or loaded(ADAPTED)
+    return explain(right, dumped(taps), tokens=TOKENS[0].tolist(), faults=faults)
 
 
 @long

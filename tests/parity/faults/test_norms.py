@@ -69,6 +69,15 @@ def test_a_wrong_rms_norm_is_its_formula(case):
     np.testing.assert_allclose(found[0, 0], RMS_CASES[case], rtol=1e-12)
 
 
+def test_sums_of_squares_in_norms_of_the_stream_and_of_heads_are_two_things():
+    """By loop."""
+    x, gain, name = np.array([[ROW]]), np.array(GAIN), "of the stream"
+    found = one_call("l2norm-vs-rmsnorm", name, "rms_norm", x, gain, place="model.norm", eps=EPS)
+    np.testing.assert_allclose(found[0, 0], by_root(power(ROW) * N + EPS), rtol=1e-12)
+    heads = graph_of(call(0, "rms_norm", x, gain, place=PLACE, eps=EPS))
+    assert variant("l2norm-vs-rmsnorm", name)(heads.calls[0], heads) is None
+
+
 LAYER_CASES = {
     ("layernorm-unbiased-variance", ""): (VARIANCE * N / (N - 1) + EPS, MEAN, BIAS),
     ("norm-eps-outside-sqrt", ""): ((math.sqrt(VARIANCE) + EPS) ** 2, MEAN, BIAS),

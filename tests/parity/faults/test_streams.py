@@ -124,6 +124,25 @@ def test_a_branch_may_be_added_to_what_its_norm_gives():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_an_embedding_is_scaled_that_should_not_be():
+    """By hand: a table of one row; its numbers are two. One that is scaled already is left."""
+    lookup = call(0, "embedding", np.array([[0]]), STREAM[0], place="model.embed_tokens",
+                  dtype=np.dtype(np.float64))  # fmt: skip
+    rewrite = variant("embed-scale-twice", "once, where there is none")
+    found = wrong(graph_of(lookup), rewrite)
+    np.testing.assert_allclose(found, STREAM * math.sqrt(2), rtol=1e-12)
+    scaled = call(1, "scale", Value(0), place="model.embed_tokens", by=2.0)
+    assert rewrite(lookup, graph_of(lookup, scaled)) is None
+
+
+def test_a_branch_may_be_all_that_goes_on():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="residual", layer=0),
+    )
+    np.testing.assert_array_equal(wrong(graph, variant("residual-missing")), ATTENDED)
+
+
 def test_the_number_of_a_layer_may_go_to_the_branch_alone():
     graph = graph_of(
         call(0, "scale", STREAM, by=1.0),

@@ -210,6 +210,30 @@ def test_the_scale_of_an_adapter(by):
     assert told(found) == [("lora-scale-wrong", f"times {5 * by:g} for 5", [1])]
 
 
+def in_both_layers(model):
+    """Give the first layer the adapters of the second."""
+    modules = model.adapters.modules
+    more = {path.replace(".layers.1.", ".layers.0."): one for path, one in modules.items()}
+    model.adapters = replace(model.adapters, modules=more | modules)
+    return model
+
+
+@pytest.mark.parametrize("beside", [(), ("gqa-tile-vs-repeat",)])
+@pytest.mark.parametrize("by", [1.7, 0.25])
+def test_the_scale_of_adapters_on_every_matrix(by, beside):
+    """By law. Then most matrices are wrong, and yet it is no other checkpoint: what attention makes
+    of them is searched as in any port."""
+    right = in_both_layers(with_adapters(lambda path, one: (path, one)))
+    wrong = in_both_layers(
+        with_adapters(lambda path, one: (path, replace(one, scale=by * one.scale)))
+    )
+    faults = [*KNOWN, *(one for one in catalogue() if one.id == "gqa-tile-vs-repeat")]
+    found = found_of(wrong, *beside, faults=faults, right=right)
+    assert told(found)[0] == ("lora-scale-wrong", f"times {5 * by:g} for 5", [0, 1])
+    assert [id for id, _, _ in told(found)[1:]] == [*beside]
+    assert not any("checkpoint" in line for line in found.conventions)
+
+
 def test_no_number_is_fitted_to_what_is_wrong_otherwise():
     """A norm that also takes the mean away from every other token has no number for that."""
     gain = model_of(QWEN).checkpoint.tensor("model.norm.weight")

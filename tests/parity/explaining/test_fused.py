@@ -1,0 +1,177 @@
+"""Ports that dump queries, keys and values as one product, or gate and up.
+
+What such a port dumps is put together here of what each part should be: the product of the port's
+own norm with the checkpoint's matrix. Where parts lie is by hand.
+"""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explain import explain
+from lockstep.parity.explaining.tensors import Tensors
+from lockstep.parity.graph import Evaluator
+from lockstep.parity.noise import ways
+from tests.parity.explaining.ports import dumped, explained, graph_of, ids, model_of, port, prompt
+
+NAME, BIASED = "models/untied_float32", "models/biased_float16"
+ATTENTION, MLP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+Lay = Callable[..., np.ndarray]
+
+
+def behind(*parts):
+    return np.concatenate(parts, axis=-1)
+
+
+def by_key_heads(q, k, v):
+    groups = model_of(NAME).config.num_key_value_heads
+    blocks = [one.reshape(*one.shape[:2], groups, -1) for one in (q, k, v)]
+    return behind(*blocks).reshape(*q.shape[:2], -1)
+
+
+def in_turns(gate, up):
+    return np.stack([gate, up], axis=-1).reshape(*gate.shape[:2], -1)
+
+
+def made(taps, tap, norm):
+    """Return what the port's norm gives by the checkpoint's matrix, rounded as the port rounds."""
+    graph, kind = graph_of(NAME), np.dtype(np.float32)
+    given = {graph.taps[norm]: taps[norm]}
+    read = Tensors(model_of(NAME).checkpoint)
+    return Evaluator(graph, ways(kind)[1][0], kind, given, read).target(graph.taps[tap])
+
+
+def fused(taps, heads: Lay | None = behind, halves: Lay | None = behind):
+    """Return the dump of a port that makes both products, and cuts them as it will."""
+    taps = dict(taps)
+    for number in range(model_of(NAME).config.num_hidden_layers):
+        layer = f"model.layers.{number}"
+        for lay, norm, module, names, whole in (
+            (heads, "input_layernorm", "self_attn", ATTENTION, "qkv_proj"),
+            (halves, "post_attention_layernorm", "mlp", MLP, "gate_up_proj"),
+        ):
+            if lay is not None:
+                paths = [f"{layer}.{module}.{part}" for part in names]
+                parts = [made(taps, path, f"{layer}.{norm}") for path in paths]
+                taps[f"{layer}.{module}.{whole}"] = lay(*parts)
+                for path in paths:
+                    del taps[path]
+    return taps
+
+
+HEADS = {
+    "q_proj, k_proj, v_proj": behind,
+    "k_proj, q_proj, v_proj": lambda q, k, v: behind(k, q, v),
+    "q_proj, k_proj, v_proj, key head by key head": by_key_heads,
+}
+HALVES = {
+    "gate_proj, up_proj": behind,
+    "up_proj, gate_proj": lambda gate, up: behind(up, gate),
+    "gate_proj, up_proj, taking turns": in_turns,
+}
+
+
+@pytest.mark.parametrize(("heads", "halves"), [*zip(HEADS, HALVES, strict=True)])
+def test_a_right_port_lays_parts_as_it_likes(heads, halves):
+    taps = port(NAME)
+    found = explained(NAME, fused(taps, HEADS[heads], HALVES[halves]))
+    assert found.verdict == "clean" and found.unmatched == []
+    assert found.compared == explained(NAME, taps).compared
+    for how in (heads, halves):
+        assert sum(line.endswith(f"cut up, as its values say: {how}") for line in found.conventions)
+
+
+@pytest.mark.parametrize(
+    ("bug", "lay"),
+    [
+        ("fused-qkv-layout[queries, values, keys]", behind),
+        ("fused-qkv-layout[all, cut group by group]", behind),
+        ("fused-qkv-layout[group by group, cut as all]", by_key_heads),
+        ("rope-sign-flipped", by_key_heads),
+        ("gate-up-interleaved-split", behind),
+        ("swiglu-gate-up-swapped", behind),
+    ],
+)
+def test_what_is_done_to_a_right_product_is_named_behind_it(bug, lay):
+    found = explained(NAME, fused(port(NAME, [bug]), lay))
+    assert found.unexplained == [] and found.unmatched == []
+    assert [one.id for one in found.faults] == [bug.partition("[")[0]]
+    if "[" in bug:
+        assert found.faults[0].variant == bug.partition("[")[2].removesuffix("]")
+
+
+def test_exchanged_halves_may_also_have_been_stored_so():
+    """Whoever lays gate and up has both in hand: what is exchanged is said both ways."""
+    [found] = explained(NAME, fused(port(NAME, ["swiglu-gate-up-swapped"]))).faults
+    assert [*found.also_fits] == ["fused-gate-up-order"]
+
+
+def test_several_at_once():
+    bugs = ["fused-qkv-layout[queries, values, keys]", "rope-sign-flipped", "rms-eps-wrong"]
+    found = explained(NAME, fused(port(NAME, bugs)))
+    assert ids(found) == {bug.partition("[")[0] for bug in bugs} and found.unexplained == []
+
+
+def test_a_wrong_product_of_one_layer_is_seen_there():
+    """Layer 0 says how parts lie. That of layer 1 is half as large again."""
+    taps, whole = fused(port(NAME)), "model.layers.1.self_attn.qkv_proj"
+    taps[whole] = taps[whole] * np.float32(1.5)
+    found = explained(NAME, taps, faults=[])
+    wrong = {one.tap for one in found.unexplained if "qkv_proj" in one.tap}
+    assert wrong == {f"{whole} ({part})" for part in ATTENTION}
+
+
+def test_keys_that_were_turned_in_place_are_compared_with_nothing():
+    """An engine may turn queries and keys where they lie, and hand out the product after that."""
+    whole = port(NAME, level="taps")
+    taps = fused(port(NAME), heads=None)
+    for number in range(model_of(NAME).config.num_hidden_layers):
+        module = f"model.layers.{number}.self_attn"
+        q, k = (np.swapaxes(whole[f"{module}.{one}_rope"], 1, 2).reshape(1, 20, -1) for one in "qk")
+        taps[f"{module}.qkv_proj"] = behind(q, k, taps[f"{module}.v_proj"])
+        for part in (*ATTENTION, "q_norm", "k_norm"):
+            taps.pop(f"{module}.{part}", None)
+    found = explained(NAME, taps)
+    assert found.verdict == "clean" and len(found.unmatched) == 2
+    assert any("self_attn.qkv_proj left: " in line for line in found.conventions)
+
+
+def test_beside_a_part_alone_the_product_is_compared_with_nothing():
+    taps = port(NAME)
+    found = explained(NAME, fused(taps) | {name: taps[name] for name in taps if "q_proj" in name})
+    assert found.verdict == "clean" and len(found.unmatched) == 2
+
+
+def test_a_product_without_its_biases_stays_whole_and_is_named():
+    """No layer has it right, so nothing says how it lies, and the bug is found behind it."""
+    taps = port(BIASED, ["qkv-bias-dropped"])
+    for number in range(model_of(BIASED).config.num_hidden_layers):
+        module = f"model.layers.{number}.self_attn"
+        parts = [taps.pop(f"{module}.{part}") for part in ATTENTION]
+        taps[f"{module}.qkv_proj"] = behind(*parts)
+    found = explained(BIASED, taps)
+    assert ids(found) == {"qkv-bias-dropped"} and found.unexplained == []
+
+
+def test_in_steps_too():
+    """A step has the columns of its own token."""
+    taps, tokens = fused(port(NAME)), prompt(model_of(NAME))[0].tolist()
+    passes = {tap: value[:, :-1] for tap, value in taps.items()}
+    passes |= {f"step.1/{tap}": value[:, -1:] for tap, value in taps.items()}
+    first, last = json.dumps(tokens[:-1]), json.dumps(tokens[-1:])
+    found = explain(model_of(NAME), dumped(passes, tokens=first, decoded=last))
+    assert found.verdict == "clean" and found.unmatched == [] and found.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("qkv", "gate_up"), [("attn.wqkv", "ffn.w13"), ("attention.query_key_value", "ffn.gate_up")]
+)
+def test_names_of_others(qkv, gate_up):
+    spelled = {"self_attn.qkv_proj": qkv, "mlp.gate_up_proj": gate_up}
+    taps = fused(port(NAME))
+    for ours, theirs in spelled.items():
+        taps = {tap.replace(ours, theirs): value for tap, value in taps.items()}
+    found = explained(NAME, taps)
+    assert found.verdict == "clean" and found.unmatched == []
