@@ -20,9 +20,10 @@ from lockstep.parity.faults.mask import MASK, barred, lowered, set_to, sight_of,
 from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
-from lockstep.parity.faults.routers import EXPERTS, ROUTING
+from lockstep.parity.faults.routers import ROUTING
 from lockstep.parity.faults.turns import FREQUENCIES, Turns, turning, turns_of
 from lockstep.parity.graph import Call, Graph
+from lockstep.parity.graph.call import EXPERTS
 
 LENGTHENED = ("rope_frequencies_yarn", "rope_frequencies_longrope")  # with a factor of their own
 

@@ -11,9 +11,9 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
+from lockstep.parity.graph.call import EXPERTS
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
-EXPERTS = ("experts", "geglu_experts")
 ROUTING = "top_k_routing"
 
 Choice = Callable[[np.ndarray, int], np.ndarray]  # of probabilities: the ids of so many experts

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+EXPERTS = ("experts", "geglu_experts")  # operations that multiply by the experts of each token
+
 
 @dataclass(frozen=True)
 class Value:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.graph.by_queries import AVERAGE, as_a_whole, by_queries, whole
-from lockstep.parity.graph.call import Call, Constant, Derived, Ref, Tensor, Value
+from lockstep.parity.graph.call import EXPERTS, Call, Constant, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
 Rewritten = Mapping[int, Call]  # the calls that a fault changes, by number
@@ -156,12 +156,19 @@ class Evaluator:
         Raises: ValueError if that would be too large.
         """
         inputs = [self.resolved(ref, values) for ref in self.read_sparingly(call)]
-        options = dict(call.options) | ({"dtype": self.dtype} if "dtype" in call.options else {})
-        called = partial(self.called, call, **options)
+        called = partial(self.called, call, **self.options(call, inputs))
         if call.instead or call.after:
             return as_a_whole(call.op, called, inputs)
         seen = self.seen if call.op == AVERAGE and self.is_last(call.number) else None
         return by_queries(call.op, called, inputs, seen=seen)
+
+    def options(self, call: Call, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Return an operation's options in this dtype.
+
+        Experts may be as many a token as a port's router chose: that is no bug of theirs.
+        """
+        options = dict(call.options) | ({"dtype": self.dtype} if "dtype" in call.options else {})
+        return options | ({"per_token": inputs[1].shape[-1]} if call.op in EXPERTS else {})
 
     def is_last(self, number: int) -> bool:
         """Say whether tokens do not meet again behind a call, before the next dumped values."""

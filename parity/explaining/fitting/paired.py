@@ -15,8 +15,9 @@ from lockstep.parity.explaining.fitting.fit import AS_NEAR, EARLY, NEARER, Fit
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.routers import EXPERTS, ROUTING
+from lockstep.parity.faults.routers import ROUTING
 from lockstep.parity.graph import Call, Conflict
+from lockstep.parity.graph.call import EXPERTS
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from lockstep.parity.explaining.fitting import beside
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
 from lockstep.parity.faults.rewrites import option
-from lockstep.parity.faults.routers import EXPERTS
+from lockstep.parity.graph.call import EXPERTS
 from tests.parity.explaining.ports import explained, ids, port
 from tests.sampled import sampled
 
