@@ -207,18 +207,18 @@ class Case:
         return most_computations(self.trial, piece)
 
     def by_ease(self) -> list[Piece]:
-        """Return the wrong pieces: those of few candidates first; of like pieces the least wrong.
+        """Return the pieces judged wrong: of few candidates first; of like ones the least wrong.
 
         Where the error is small, each bug adds its own part to it: one shows beside the others.
         """
         least: dict[tuple[str, ...], int] = {}
         errors: dict[int, float] = {}
-        for piece in self.wrong:
+        for piece in (wrong := [one for one in self.wrong if one.target in self.judged]):
             kind, error = self.graph.kind(piece), self.judged[piece.target].own_error
             count = len(self.candidates(piece))
             least[kind] = min(least.get(kind, count), count)
             errors[piece.target] = error if error < FAR else FAR  # it may be no number
-        return sorted(self.wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
+        return sorted(wrong, key=lambda one: (least[self.graph.kind(one)], errors[one.target]))
 
     def explain(
         self,

@@ -22,7 +22,6 @@ ADDED = frozenset({
     "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
     "block-step-as-bfloat16", "lora-scale-missing", "mask-behind-softmax",
     "head-split-axes-swapped", "residual-from-normed-stream", "activation-clamped",
-    "residual-missing",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -30,14 +30,6 @@ def normed_stream(call: Call, graph: Graph) -> Call | None:
     return None if norm is None else call.with_changed(0, as_wide, Value(norm))
 
 
-@rewrite("add", "residual", SCALED)
-def branch_alone(call: Call, graph: Graph) -> Call | None:
-    """Hand on what attention or the MLP gives, without the stream that it should be added to."""
-    if call.layer is None:
-        return None
-    return call.replaced(lambda ops, stream, branch: branch)
-
-
 @rewrite("gain", SCALED)
 def scaled_branch(call: Call, graph: Graph) -> Call:
     """Multiply what is added last by the layer's number, and not the stream."""
@@ -68,15 +60,6 @@ FAULTS = (
         where="residual",
         fix="keep the stream from before the norm, and add to that",
         variants={"": normed_stream},
-    ),
-    Fault(
-        id="residual-missing",
-        wrong="attn(norm(x)), or mlp(norm(x)) behind the MLP",
-        right="x + attn(norm(x))",
-        symptom="garbage: no layer sees what those before it made",
-        where="residual",
-        fix="add what attention and the MLP give to the stream",
-        variants={"": branch_alone},
     ),
     Fault(
         id="layer-scalar-missing",

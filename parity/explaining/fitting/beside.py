@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.rules import uses
+from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.fitting.fit import EARLY, Fit
 from lockstep.parity.explaining.fitting.fitted import (
     MOST_VALUES,
@@ -83,6 +84,7 @@ def told(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
 
     All of it is forgotten if like pieces speak against the number.
     """
+    before = [(other, [*some]) for other, some in case.explained]
     fault, one, value = found[0]
     number = next(iter(of_value(case, fault, one.number, one, value)), None)
     if number is None or is_contradicted(case, one, number, value):
@@ -92,7 +94,7 @@ def told(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
     case.atoms.clear()
     sets = [frozenset([fit.bug, Atom(number, fit.calls)]) for _, fit, _ in found]
     if not explained_by_both(case, piece, sets) or not is_agreed(case, piece, number):
-        withdraw(case, number)
+        withdraw(case, before)
         case.forget(new)
         return False
     values[one.number.form, one.right].add(value)
@@ -145,10 +147,11 @@ def is_agreed(case: Case, piece: Piece, number: Hypothesis) -> bool:
     return bool(having) or case.trial.dtype.itemsize > HALF
 
 
-def withdraw(case: Case, number: Hypothesis) -> None:
-    """Open again what a number explains."""
-    kept = [
-        (piece, [one for one in some if not uses(one, {number})]) for piece, some in case.explained
-    ]
-    case.open += [piece for piece, some in kept if not some]
-    case.explained = [(piece, some) for piece, some in kept if some]
+def withdraw(case: Case, before: list[tuple[Piece, list[Explanation]]]) -> None:
+    """Open again what was not explained before; what turned out to be right stays so."""
+    right = {piece.target for piece in case.right}
+    kept = [(piece, some) for piece, some in before if piece.target not in right]
+    known = {piece.target for piece, _ in kept}
+    every = [*case.open, *(piece for piece, _ in case.explained)]
+    case.open = [piece for piece in every if piece.target not in known]
+    case.explained = kept

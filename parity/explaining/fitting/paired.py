@@ -77,9 +77,10 @@ class Paired(Fit):
     def early(self, values: Sequence[float], rows: int | None) -> float:
         """Return the value that the first tokens are nearest to; so few are so much less work."""
         before = self.trial.count
-        value = self.begun(values, rows)
         if self.number.among is None:
-            value = self.newton(value, rows)
+            value = self.newton(self.begun(values, rows), rows)
+        else:  # a window that is longer than these tokens is one of them, though none feels it
+            value = min(values, key=lambda one: self.distance(one, rows))
         self.distance(value, rows)
         share = 1.0 if rows is None else rows / self.length
         self.trial.count = before + math.ceil(share * (self.trial.count - before))
@@ -115,14 +116,15 @@ class Paired(Fit):
         return call
 
 
-def bugs_beside(search: Search, case: Case, fault: Fault, calls: frozenset[int]) -> list[Atom]:
-    """Return the known bugs of some calls, or of what belongs to them.
+def bugs_beside(search: Search, case: Case, fault: Fault, fit: Fit) -> list[Atom]:
+    """Return the known bugs of some calls, or of what belongs to them, as many as may be looked at.
 
     Of those that do the same alone a few are enough. What makes noise, or is said of all layers, is
     not thought of; nor is another value of the same number.
     """
-    near = belonging(search.piece, calls, case)
+    near = belonging(search.piece, fit.calls, case)
     some = [atom for atom in search.atoms if atom.calls & near and may_be(atom, fault, case)]
+    some = some[: max(fit.last - fit.trial.count, 0)]
     search.look_at(map(search.alone, some), None)
     seen = [one for one in some if search.moves(one) and search.alone(one) == frozenset([one])]
     return search.distinct(seen, 0, None)
@@ -164,7 +166,7 @@ def in_turn(
     search, places = case.search_over(piece), {id: place for place, id in enumerate(case.faults)}
     found: list[tuple[tuple[float, ...], Fault, Paired]] = []
     for fault, fit in some:
-        for bug in bugs_beside(search, case, fault, fit.calls):
+        for bug in bugs_beside(search, case, fault, fit):
             other = bug.hypothesis
             one = Paired(
                 fit.trial, piece, fit.number, fit.calls, fit.last,

@@ -37,8 +37,6 @@ def times(by):
 
 
 NEAR = {
-    "half of the stream": (at("add", "residual", times(0.5)), "residual-missing"),
-    "the stream's other sign": (at("add", "residual", times(-1)), "residual-missing"),
     "an embedding eight times as large": (
         behind("embedding", "model.embed_tokens", times(8)), "embed-scale-twice",
     ),

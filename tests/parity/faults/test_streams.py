@@ -135,14 +135,6 @@ def test_an_embedding_is_scaled_that_should_not_be():
     assert rewrite(lookup, graph_of(lookup, scaled)) is None
 
 
-def test_a_branch_may_be_all_that_goes_on():
-    graph = graph_of(
-        call(0, "scale", STREAM, by=1.0),
-        call(1, "add", Value(0), ATTENDED, place="residual", layer=0),
-    )
-    np.testing.assert_array_equal(wrong(graph, variant("residual-missing")), ATTENDED)
-
-
 def test_the_number_of_a_layer_may_go_to_the_branch_alone():
     graph = graph_of(
         call(0, "scale", STREAM, by=1.0),

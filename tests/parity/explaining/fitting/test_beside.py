@@ -4,6 +4,8 @@ Each port computes all of its layers by such a formula, in the place of the righ
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
 from lockstep.parity.faults.rewrites import option
 from lockstep.parity.graph.call import EXPERTS
+from lockstep.parity.graph.graph import Piece
 from tests.parity.explaining.ports import explained, ids, port
 from tests.sampled import sampled
 
@@ -251,3 +254,23 @@ def test_without_work_nothing_is_fitted(monkeypatch):
     monkeypatch.setattr(beside, "SHARE", 0.0)
     found = explained(QWEN, port(QWEN, [norm(0.004, plus_one)]), faults=KNOWN)
     assert (found.verdict, found.faults) == ("unknown", [])
+
+
+def test_a_pair_that_is_refused_leaves_what_was_named():
+    """By hand: of four pieces the first had a name, the second got one, the third is right now."""
+    pieces = [Piece(target, ()) for target in range(4)]
+    case: Any = SimpleNamespace(
+        explained=[(pieces[0], ["other"]), (pieces[1], ["new"])], open=[pieces[3]],
+        right=[pieces[2]],
+    )  # fmt: skip
+    beside.withdraw(case, [(pieces[0], ["had"]), (pieces[2], ["had"])])  # pyright: ignore[reportArgumentType]
+    assert case.explained == [(pieces[0], ["had"])]
+    assert case.open == [pieces[3], pieces[1]]
+
+
+def test_a_window_that_the_first_tokens_do_not_feel():
+    """By hand: scores that are not scaled, and a window of 5 keys."""
+    window = NUMBERS["mask-window-wrong"][0].becomes(5)
+    every = [one for one in catalogue() if one in KNOWN or one.family == "attention"]
+    found = explained(MISTRAL, port(MISTRAL, ["attn-scale-missing", window]), faults=every)
+    assert ids(found) == {"attn-scale-missing", "mask-window-wrong"}
