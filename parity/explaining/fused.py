@@ -1,15 +1,17 @@
 """Ports that make queries, keys and values at once, or gate and up, and dump that one product.
 
 Each part is then compared by itself, as if it had been dumped alone. Where it lies in the product
-is the port's own affair, and no name says it: the values do, in the first layer where all parts are
-right. Where there is none, the product is compared with nothing: it may be of queries and keys that
-were turned in place, or anything else.
+is the port's own affair, and no name says it: the values do, in each layer where all parts are
+right. Any other layer's product is compared with nothing: it may be of queries and keys that were
+turned in place, or of rows that were loaded wrong, which is found in what lies behind it. And so is
+each, if two layers say different things: one of them has its rows elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -18,15 +20,24 @@ from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.naming.align import Alignment, Shape, move_between
-from lockstep.parity.naming.fused import Cut, fused_taps, layouts, parts_of, with_parts
+from lockstep.parity.naming.fused import (
+    Cut,
+    every_layout,
+    fused_taps,
+    layouts,
+    parts_of,
+    with_parts,
+)
 from lockstep.parity.naming.names import parted
 from lockstep.parity.naming.streams import ALONE, SAME, compared
 from lockstep.reference.model import Model
+from lockstep.reference.stores.kinds import heads_of
 
 TOKENS = 8  # that are looked at
-LAYERS = 4  # that may say how parts lie
+CALLS = 48  # that a part may be behind what was dumped: those of a layer or two
 CUT = "{whole} of {count} cut up, as its values say: {how}"
 LEFT = "{whole} left: its values do not say how {parts} lie in it"
+SOME = "{whole} of {count} left: its values there do not say so"
 
 
 def with_fused(
@@ -41,20 +52,27 @@ def with_fused(
     every = [] if graph.pads is not None else [*filter(fused.has, fused_taps(wanted))]
     cuts: dict[str, tuple[str, Cut]] = {}
     told: list[str] = []
-    for whole, several in groupby(sorted(every, key=path_of), key=path_of):
+    for _, several in groupby(sorted(every, key=path_of), key=path_of):
         taps = [*several]
-        how, columns = fused.layout(taps)
-        found = [fused.cut_up(tap, columns) for tap in taps if how]
-        parts = ", ".join(part.rpartition(".")[2] for part in parts_of(taps[0]))
-        said = {"whole": whole, "parts": parts, "how": how}
-        layers = counted([some for some in found if some], "layer")
-        told.append((CUT if any(found) else LEFT).format(**said, count=layers))
+        how, right = fused.layout(taps)
+        found = [some for tap in right if (some := fused.cut_up(tap, how))]
+        told += lines(taps, how, len(found))
         for some in found:
             cuts |= some
     if not told:
         return graph, sides
     at_once = frozenset(tap.rpartition(".")[0] for tap in cuts if not parted(tap)[0])
     return replace(graph, fused=at_once, rewritten={}), in_parts(sides, cuts, told)
+
+
+def lines(taps: Sequence[str], how: str, count: int) -> list[str]:
+    """Say of how many of these products the parts are known, and how they lie."""
+    whole, some = path_of(taps[0]), counted(taps[:count], "layer")
+    if not count:
+        parts = ", ".join(part.rpartition(".")[2] for part in parts_of(taps[0]))
+        return [LEFT.format(whole=whole, parts=parts)]
+    left = [SOME.format(whole=whole, count=counted(taps[count:], "layer"))]
+    return [CUT.format(whole=whole, count=some, how=how), *left * (count < len(taps))]
 
 
 def in_parts(
@@ -65,7 +83,7 @@ def in_parts(
     names = {tap: name for tap, name in sides.names.items() if name not in gone}
     names |= {tap: name for tap, (name, _) in cuts.items()}
     dump = with_parts(sides.dump, dict(cuts.values()))
-    return replace(sides, dump=dump, names=names, told=(*sides.told, *told))
+    return replace(sides, dump=dump, names=names, made_up=len(cuts), told=(*sides.told, *told))
 
 
 def path_of(tap: str) -> str:
@@ -92,29 +110,58 @@ class Fused:
     def shape(self, tap: str) -> Shape:
         return (*self.wanted[parts_of(tap)[0]][:-1], sum(self.widths(tap)))
 
-    def layout(self, taps: Sequence[str]) -> tuple[str, np.ndarray]:
-        """Return how the parts lie, and their columns; nothing if no layer says it."""
-        for tap in taps[:LAYERS]:
-            whole = self.sides.read(tap, self.shape(tap))
-            if whole.shape != self.shape(tap) or whole.dtype.kind in "iubc":
-                continue
-            names = [part.rpartition(".")[2] for part in parts_of(tap)]
-            several = layouts(names, self.widths(tap), self.blocks(tap))
-            truths = [self.right(part) for part in parts_of(tap)]
-            far = {how: farthest(whole[..., at], truths) for how, at in several.items()}
-            best, *others = sorted(far, key=far.__getitem__)
-            if far[best] < SAME and all(far[one] > ALONE * far[best] for one in others):
-                return best, several[best]
-        return "", np.array([], int)
+    def layout(self, taps: Sequence[str]) -> tuple[str, list[str]]:
+        """Return how the parts lie, and where they are right; nothing if layers differ in it."""
+        said = {tap: some for tap in taps if (some := self.columns_said(tap)) is not None}
+        if not said:
+            return "", []
+        several = {tap: self.columns(tap) for tap in said}
+        for how in next(iter(several.values())):
+            if all(np.array_equal(several[tap].get(how, ()), some) for tap, some in said.items()):
+                return how, [*said]
+        return "", []
 
-    def blocks(self, tap: str) -> int:
-        """Return how many blocks of each part there are, if parts take turns."""
-        by_heads = tap.endswith("kv_proj")
-        return self.model.config.num_key_value_heads if by_heads else self.widths(tap)[0]
+    def columns_said(self, tap: str) -> np.ndarray | None:
+        """Return in which columns all parts are right, None if it is no layout's or several'.
+
+        The first token of a prompt says nothing of heads: keys that are turned in place are there
+        as if they were not.
+        """
+        if not all(map(self.is_near, parts_of(tap))):
+            return None
+        whole, first = self.sides.read(tap, self.shape(tap)), int(self.by_heads(tap))
+        if whole.shape != self.shape(tap) or whole.dtype.kind in "iubc" or whole.shape[1] <= first:
+            return None
+        truths = [self.right(part)[:, first:] for part in parts_of(tap)]
+        several = layouts(*self.of_parts(tap))
+        far = {how: farthest(whole[:, first:, at], truths) for how, at in several.items()}
+        best, *others = sorted(far, key=far.__getitem__)
+        alone = far[best] < SAME and all(far[one] > ALONE * far[best] for one in others)
+        return several[best] if alone else None
+
+    def columns(self, tap: str) -> dict[str, np.ndarray]:
+        """Return where the parts are, by each name of a layout: these may be of other widths."""
+        return every_layout(*self.of_parts(tap))
+
+    def of_parts(self, tap: str) -> tuple[list[str], list[int], int]:
+        """Return the parts' names, their widths, and how many blocks of each may take turns."""
+        names = [part.rpartition(".")[2] for part in parts_of(tap)]
+        widths = self.widths(tap)
+        layer = self.graph.calls[self.graph.taps[parts_of(tap)[0]]].layer
+        if layer is None or not self.by_heads(tap):
+            return names, widths, widths[0]
+        return names, widths, heads_of(self.model.config, layer)[0]
+
+    def by_heads(self, tap: str) -> bool:
+        return tap.endswith("kv_proj")
+
+    def is_near(self, part: str) -> bool:
+        """Say whether it is soon made of the port's own values: all layers are looked at."""
+        return len(self.graph.piece(self.graph.taps[part], self.before).calls) <= CALLS
 
     def right(self, part: str) -> np.ndarray:
         """Return what MODEL makes of a part for the first tokens, from the port's own values."""
-        number, before = self.graph.taps[part], dict(self.before())
+        number, before = self.graph.taps[part], self.before
         calls = self.graph.piece(number, before).calls
         taken = {source for call in calls for source in self.graph.sources(call)} & before.keys()
         given = {one: self.sides.read(before[one], self.wanted[before[one]]) for one in taken}
@@ -125,23 +172,29 @@ class Fused:
         )  # fmt: skip
         return run.right(number)
 
-    def before(self) -> Iterable[tuple[int, str]]:
-        """Yield the number and the tap of each value that the dump has of all tokens."""
+    @cached_property
+    def before(self) -> dict[int, str]:
+        """The number and the tap of each value that the dump has of all tokens."""
         shapes = self.sides.dump.shapes
-        for tap, name in self.sides.names.items():
-            if tap in self.wanted and move_between(shapes[name], self.wanted[tap]) is not None:
-                yield self.graph.taps[tap], tap
+        return {
+            self.graph.taps[tap]: tap
+            for tap, name in self.sides.names.items()
+            if tap in self.wanted and move_between(shapes[name], self.wanted[tap]) is not None
+        }
 
-    def cut_up(self, tap: str, columns: np.ndarray) -> dict[str, tuple[str, Cut]]:
-        """Return of each part, in every step, its tap, a name, and where it is; or nothing."""
-        several = np.split(columns, np.cumsum(self.widths(tap))[:-1])
+    def cut_up(self, tap: str, how: str) -> dict[str, tuple[str, Cut]]:
+        """Return of each part, in every step, its tap, a name, and where it is; or nothing.
+
+        Nothing where a shape does not fit, or a step has a part alone.
+        """
+        several = np.split(self.columns(tap)[how], np.cumsum(self.widths(tap))[:-1])
         batch, *_, width = self.shape(tap)
         found: dict[str, tuple[str, Cut]] = {}
         for whole, name in self.sides.names.items():
             step, path = parted(whole)
             for part, some in zip(parts_of(tap), several, strict=True) if path == tap else ():
                 cut = Cut(name, some, batch, width)
-                if not cut.fits(self.sides.dump.shapes[name]):
+                if step + part in self.sides.names or not cut.fits(self.sides.dump.shapes[name]):
                     return {}
                 found[step + part] = f"{name} ({part.rpartition('.')[2]})", cut
         return found

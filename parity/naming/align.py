@@ -28,6 +28,7 @@ class Alignment:
     renamed: int
     moved: Counter[str] = field(default_factory=Counter)
     told: tuple[str, ...] = ()  # lines on where names came from, before those of this plan
+    made_up: int = 0  # how many of the dump's names nobody wrote: they are parts of others
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
         """Return the tensor of a tap in `shape`, or as it was dumped if no move leads there."""
@@ -63,7 +64,7 @@ class Alignment:
     def plan(self) -> list[str]:
         """Return what was done to make the two sides comparable, a line each."""
         lines = [f"{name} in {count} tensors" for name, count in self.moved.items() if count]
-        total = len(self.dump.shapes)
+        total = len(self.dump.shapes) - self.made_up
         mapped = [f"{self.renamed} of {total} names mapped to taps"] * bool(self.renamed)
         return [*self.told, *mapped, *lines]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, permutations
 from math import prod
 
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.naming.align import MOVES, Shape, move_between
 
 # By its path in a layer, what one product holds, in the order in which most ports lay it.
@@ -44,8 +46,18 @@ def parts_of(whole: str) -> list[str]:
 def layouts(names: Sequence[str], widths: Sequence[int], blocks: int) -> dict[str, np.ndarray]:
     """Return how parts may lie: the columns in which the first, the next ... are found.
 
-    They lie one behind the other in any order, or each is in so many `blocks`: the first block of
-    each, then the second of each ... Of layouts that are the same the first is returned.
+    Of layouts that are the same the first is returned.
+    """
+    found = every_layout(names, widths, blocks)
+    first = {columns.tobytes(): said for said, columns in reversed(found.items())}
+    return {said: columns for said, columns in found.items() if said in first.values()}
+
+
+def every_layout(names: Sequence[str], widths: Sequence[int], blocks: int) -> dict[str, np.ndarray]:
+    """Return the columns of each layout, some of which may be the same.
+
+    Parts lie one behind the other in any order, or each is in so many `blocks`: the first block of
+    each, then the second of each ...
     """
     found: dict[str, np.ndarray] = {}
     for order in permutations(range(len(names))):
@@ -57,8 +69,7 @@ def layouts(names: Sequence[str], widths: Sequence[int], blocks: int) -> dict[st
         rows = np.concatenate([part.reshape(blocks, -1) for part in parts], axis=1)
         said = IN_TURNS if blocks == widths[0] else BY_HEADS
         found[f"{', '.join(names)}, {said}"] = np.argsort(rows.ravel())
-    first = {columns.tobytes(): said for said, columns in reversed(found.items())}
-    return {said: columns for said, columns in found.items() if said in first.values()}
+    return found
 
 
 @dataclass(frozen=True)
@@ -89,8 +100,15 @@ def with_parts(dump: Dump, cuts: Mapping[str, Cut]) -> Dump:
     def read(name: str) -> np.ndarray:
         return cuts[name].of(dump.read(cuts[name].name)) if name in cuts else dump.read(name)
 
+    def parted(name: str) -> Parts:
+        if name not in cuts:
+            return dump.parts(name)
+        numbers = cache(lambda: read(name).reshape(-1))  # its type alone may be asked for
+        kind = dump.parts(cuts[name].name).dtype
+        return Parts(shapes[name], kind, lambda start, stop, room: numbers()[start:stop], False)
+
     shapes = {
         name: (*cut.whole(dump.shapes[cut.name])[:2], len(cut.columns))
         for name, cut in cuts.items()
     }
-    return replace(dump, shapes={**dump.shapes, **shapes}, read=read, parted=None)
+    return replace(dump, shapes={**dump.shapes, **shapes}, read=read, parted=parted)

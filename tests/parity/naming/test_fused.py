@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.naming.fused import Cut, fused_taps, layouts, with_parts
 
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
@@ -62,6 +63,26 @@ def test_columns_are_read_from_any_shape_of_the_product(shape):
     np.testing.assert_array_equal(found.read("qkv (k)"), [[[3, 1], [7, 5]]])
     np.testing.assert_array_equal(found.parts("qkv (k)").whole(), [[[3, 1], [7, 5]]])
     np.testing.assert_array_equal(found.read("qkv"), x)
+
+
+def test_a_file_is_read_no_sooner_and_no_more_at_once_than_before():
+    """The type of a part is known before its product is read, and others are read by parts."""
+    x, read = np.arange(8.0).reshape(1, 2, 4), []
+
+    def parts(name):
+        return Parts(x.shape, x.dtype, lambda start, stop, room: x.ravel()[start:stop])
+
+    def whole(name):
+        read.append(name)
+        return x
+
+    dump = Dump(Path("port"), {"qkv": x.shape, "other": x.shape}, whole, parted=parts)
+    found = with_parts(dump, {"qkv (k)": Cut("qkv", np.array([3, 1]), 1, 4)})
+    assert found.parts("other").in_file and found.parts("qkv").in_file
+    part = found.parts("qkv (k)")
+    assert (part.shape, part.dtype, read) == ((1, 2, 2), x.dtype, [])
+    assert [part.read(0, 1, None), part.read(1, 4, None).tolist()] == [3, [1, 7, 5]]
+    assert read == ["qkv"]
 
 
 def test_a_shape_that_no_move_leads_to_does_not_fit():
