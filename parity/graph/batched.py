@@ -130,7 +130,7 @@ class Batch:
         inputs = tuple(self.placed(ref, members) for ref in call.inputs)
         try:
             stack = self.run.compute(replace(call, inputs=inputs), {})
-        except ValueError:  # such as a router's choice of more experts than there may be
+        except ValueError:  # shapes that this model does not have
             return None
         ends = (0, len(members) - 1) if wrong is not None else ()
         same = (self.agrees(number, stack, place, members) for place in ends)
