@@ -30,12 +30,16 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     size = prod(shape) * kind.itemsize
     if size < LEAST:
         return np.empty(shape, kind)
-    block = taken(size)
+    return lent(taken(size), size, kind).reshape(shape)
+
+
+def lent(block: Array, size: int, kind: np.dtype) -> Array:
+    """Return so many bytes of a room as an array, and have it given back behind the last view."""
     begin = -block.ctypes.data % LINE
     # All views have this one as their base, since what it looks at is no array.
-    lent = np.frombuffer(memoryview(block)[begin : begin + size], np.uint8)
-    _lent[id(block)] = ref(lent, lambda _: give_back(block))
-    return lent.view(kind).reshape(shape)
+    octets = np.frombuffer(memoryview(block)[begin : begin + size], np.uint8)
+    _lent[id(block)] = ref(octets, lambda _: give_back(block))
+    return octets.view(kind)
 
 
 def empty_on_a_line(rows: int, columns: int, dtype: Any) -> Array:
@@ -49,14 +53,29 @@ def empty_on_a_line(rows: int, columns: int, dtype: Any) -> Array:
 
 
 def zeros(shape: Sequence[int], dtype: Any) -> Array:
-    """Return an array as `np.zeros` does, in the same memory."""
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
+    """Return an array as `np.zeros` does, in the same memory.
+
+    A new room is 0 already, and takes no memory where nobody writes: caches may have much of it.
+    """
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    if size < LEAST:
+        return np.zeros(shape, kind)
+    room = idle(size)
+    array = lent(np.zeros(size + LINE, np.uint8) if room is None else room, size, kind)
+    if room is not None:
+        array.fill(0)
+    return array.reshape(shape)
 
 
 def taken(size: int) -> Array:
-    """Return the smallest idle room, if there is one that fits; else a new one.
+    """Return an idle room that fits, or a new one."""
+    room = idle(size)
+    return np.empty(size + LINE, np.uint8) if room is None else room
+
+
+def idle(size: int) -> Array | None:
+    """Return the smallest idle room that fits; None if none does.
 
     Another thread may take it meanwhile, and then has it alone.
     """
@@ -65,7 +84,7 @@ def taken(size: int) -> Array:
     for block in sorted(fits, key=len):
         if _idle.pop(id(block), None) is not None:
             return block
-    return np.empty(size + LINE, np.uint8)
+    return None
 
 
 def give_back(block: Array) -> None:

@@ -9,6 +9,7 @@ each, if two layers say different things: one of them has its rows elsewhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ import numpy as np
 from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Evaluator, Graph
+from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.naming.align import Alignment, Shape, move_between
 from lockstep.parity.naming.fused import (
     Cut,
@@ -29,11 +31,14 @@ from lockstep.parity.naming.fused import (
     with_parts,
 )
 from lockstep.parity.naming.names import parted
-from lockstep.parity.naming.streams import ALONE, SAME, compared
+from lockstep.parity.naming.streams import ALONE, compared
 from lockstep.reference.model import Model
 from lockstep.reference.stores.kinds import heads_of
 
 TOKENS = 8  # that are looked at
+# How far the right parts are at most, over their size: a bias that comes later is as small. In a
+# coarse dtype it is so many of its epsilons.
+NEAR, EACH = 5e-3, 2
 CALLS = 48  # that a part may be behind what was dumped: those of a layer or two
 CUT = "{whole} of {count} cut up, as its values say: {how}"
 LEFT = "{whole} left: its values do not say how {parts} lie in it"
@@ -48,7 +53,7 @@ def with_fused(
     `wanted` says which shape each tap has in the pass of the prompt. Of a batch that is filled up
     nothing is said, nor of a layer of which the dump has a part alone too.
     """
-    fused = Fused(model, graph, sides, wanted)
+    fused = Fused(model, graph, replace(sides, moved=Counter()), wanted)  # these reads count not
     every = [] if graph.pads is not None else [*filter(fused.has, fused_taps(wanted))]
     cuts: dict[str, tuple[str, Cut]] = {}
     told: list[str] = []
@@ -136,7 +141,8 @@ class Fused:
         several = layouts(*self.of_parts(tap))
         far = {how: farthest(whole[:, first:, at], truths) for how, at in several.items()}
         best, *others = sorted(far, key=far.__getitem__)
-        alone = far[best] < SAME and all(far[one] > ALONE * far[best] for one in others)
+        near = max(NEAR, EACH * EPSILONS.get(whole.dtype.name, 0.0))
+        alone = far[best] < near and all(far[one] > ALONE * far[best] for one in others)
         return several[best] if alone else None
 
     def columns(self, tap: str) -> dict[str, np.ndarray]:
@@ -200,6 +206,7 @@ class Fused:
         return found
 
 
+@np.errstate(all="ignore")
 def farthest(whole: np.ndarray, truths: Sequence[np.ndarray]) -> float:
     """Return how far a part is at most from the right one, over its size."""
     ends = np.cumsum([truth.shape[-1] for truth in truths])[:-1]

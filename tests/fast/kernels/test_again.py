@@ -150,3 +150,10 @@ def test_a_cache_leaves_its_memory_to_the_next():
         del store, buffer
         assert idle() == places[-1:]
     assert places[0] == places[1]
+
+
+def test_room_that_nobody_writes_to_takes_no_memory(monkeypatch):
+    """By hand: a cache may be made for many more tokens than come."""
+    made = []
+    monkeypatch.setattr(np, "zeros", lambda *given: made.append(given) or np.ones(*given))
+    assert zeros(LARGE, np.uint8).all() and len(made) == 1

@@ -168,6 +168,19 @@ def test_a_product_that_is_wrong_in_one_layer_is_left_there():
     ]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_product_before_its_small_bias_is_left(dtype):
+    """A tenth of what a number is as a rule, or less, is missing: that is no right part."""
+    taps = port(NAME, dtype=dtype)
+    whole = fused(taps)
+    for tap in [tap for tap in whole if tap.endswith("qkv_proj")]:
+        some = whole[tap].astype(np.float32)
+        bias = 0.03 * some.std() * np.random.default_rng(0).standard_normal(some.shape[-1])
+        whole[tap] = (some - bias).astype(whole[tap].dtype)
+    found = explained(NAME, whole, faults=[])
+    assert found.verdict == "clean" and len(found.unmatched) == 2
+
+
 @pytest.mark.parametrize(
     ("heads", "halves", "layers"), [(behind, None, 2), (None, behind, 4), (None, in_turns, 4)]
 )
