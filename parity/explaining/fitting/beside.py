@@ -6,8 +6,6 @@ another pair with another value must not do as well, and like pieces must not sp
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import Beside
@@ -17,11 +15,13 @@ from lockstep.parity.explaining.fitting.fit import EARLY, Fit
 from lockstep.parity.explaining.fitting.fitted import (
     MOST_VALUES,
     SHARE,
+    Progress,
     Values,
     ask_again,
     groups,
     numbers_of,
     of_value,
+    try_each,
 )
 from lockstep.parity.explaining.fitting.paired import Paired, paired
 from lockstep.parity.explaining.searching.atom_sets import Atoms
@@ -37,21 +37,15 @@ Found = tuple[Fault, Paired, float]
 HALF = 2  # bytes of a dtype whose few digits many pairs may give
 
 
-def fit_beside(case: Case, values: Values, progress: Callable[[str], None]) -> None:
-    """Fit the numbers of each piece that is still open beside known bugs of their operations.
+def fit_beside(case: Case, values: Values, progress: Progress) -> None:
+    """Fit the numbers of each piece that is still open beside known bugs of their operations."""
 
-    Of like pieces in which nothing was fitted some are enough.
-    """
-    if case.of_other_weights():
-        return
-    in_vain: Counter[tuple[str, ...]] = Counter()
-    for piece in [*case.open]:
-        kind = case.graph.kind(piece)
-        if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
-            continue
+    def fit(piece: Piece) -> bool:
         found = fitted_beside(case, piece, values)
-        in_vain[kind] += not (found and told(case, piece, found, values))
-        progress(case.tap(piece))
+        return bool(found) and told(case, piece, found, values)
+
+    if not case.of_other_weights():
+        try_each(case, case.open, fit, progress)
 
 
 def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:

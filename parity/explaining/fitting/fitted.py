@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,34 +25,46 @@ if TYPE_CHECKING:
 GROUPS = 12  # of calls, of which each may have a value of its own
 SHARE = 1 / 8  # of the computations of a search, for all numbers of a piece
 MOST_VALUES = 2  # of one number
+Progress = Callable[[str], None]
 Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its right value
 
 
-def fit_numbers(case: Case, progress: Callable[[str], None]) -> Values:
+def fit_numbers(case: Case, progress: Progress) -> Values:
     """Fit the numbers of each piece that is open, and explain all such pieces by what fits.
 
-    Of like pieces in which nothing was fitted some are enough. Where most matrices seem to be none
-    of the checkpoint's, adapters may do that: no others are looked at. What is open is searched
-    once more where that is settled, and where a fitted number may hide what else is wrong. Return
-    the values that were found.
+    Where most matrices seem to be none of the checkpoint's, adapters may do that: no others are
+    looked at. What is open is searched once more where that is settled, and where a fitted number
+    may hide what else is wrong. Return the values that were found.
     """
     strange = case.of_other_weights()
-    in_vain: Counter[tuple[str, ...]] = Counter()
     values: Values = defaultdict(set)
     every: list[Hypothesis] = []
-    for piece in [one for one in case.open if not strange or is_adapted(one, case.graph)]:
-        kind = case.graph.kind(piece)
-        if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
-            continue
+
+    def fit(piece: Piece) -> bool:
         found = [*fitted(case, piece, values)]
-        in_vain[kind] += not found
         if found:
             explain_again(case, found)
-            every += found
-        progress(case.tap(piece))
+            every.extend(found)
+        return bool(found)
+
+    some = [one for one in case.open if not strange or is_adapted(one, case.graph)]
+    try_each(case, some, fit, progress)
     if (strange and not case.of_other_weights()) or hides(every, case):
         case.search(progress)
     return values
+
+
+def try_each(
+    case: Case, pieces: Sequence[Piece], fit: Callable[[Piece], bool], progress: Progress
+) -> None:
+    """Fit something to each piece that is open by then; of like pieces in vain some are enough."""
+    in_vain: Counter[tuple[str, ...]] = Counter()
+    for piece in [*pieces]:
+        kind = case.graph.kind(piece)
+        if all(piece is not one for one in case.open) or in_vain[kind] > case.patience(piece):
+            continue
+        in_vain[kind] += not fit(piece)
+        progress(case.tap(piece))
 
 
 def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
