@@ -27,7 +27,12 @@ from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.said.filed import file
 from lockstep.parity.explaining.said.left_open import left_open
 from lockstep.parity.explaining.said.naming import named, named_by_vote
-from lockstep.parity.explaining.searching.untrained import Random, untrained, untrained_beside
+from lockstep.parity.explaining.searching.untrained import (
+    Random,
+    doubtful,
+    untrained,
+    untrained_beside,
+)
 from lockstep.parity.explaining.searching.untrained_and_more import untrained_and_more
 from lockstep.parity.explaining.whole_runs import whole_runs
 from lockstep.parity.graph.graph import Piece
@@ -80,7 +85,9 @@ def search(case: Case, progress: Progress) -> list[Random]:
     for more in (untrained_beside, untrained_and_more):
         random += more(case)
         case.open = but_for(random, case.open)
-    return random
+    doubted = doubtful(random, case)
+    case.open += [one.piece for one in doubted]
+    return [one for one in random if one not in doubted]
 
 
 def choose(case: Case) -> dict[Key, Chosen]:

@@ -191,6 +191,7 @@ FAULTS = (
             "all, cut group by group": cut_otherwise(by_groups),
             "group by group, cut as all": cut_otherwise(as_blocks),
         },
+        whole=("queries, values, keys", "all, cut group by group", "group by group, cut as all"),
     ),
     Fault(
         id="fused-gate-up-order",

@@ -118,6 +118,15 @@ def untrained_beside(case: Case) -> Iterator[Random]:
             yield Random(piece, one, seen=True)
 
 
+def doubtful(found: list[Random], case: Case) -> list[Random]:
+    """Return those whose projection is inside a piece, where nothing explains a like piece.
+
+    What nobody knows, and all layers have, may look like random numbers in one of them.
+    """
+    unknown = {case.graph.kind(piece) for piece in case.open}
+    return [one for one in found if not one.seen and case.graph.kind(one.piece) in unknown]
+
+
 def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
     """Yield the projections of a piece whose output the port shows, and what their inputs show."""
     target = case.graph.calls[piece.target]

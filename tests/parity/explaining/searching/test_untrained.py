@@ -165,6 +165,26 @@ def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
     assert ids(random) == {"strict-false-drops-tensors"} and not random.unexplained
 
 
+@pytest.mark.parametrize(("seen", "names"), [(False, set()), (True, {DROPPED})])
+def test_random_numbers_inside_a_layer_are_doubted_where_nothing_explains_the_others(
+    monkeypatch, seen, names
+):
+    """By hand: all layers have a bug that nobody knows, and one of them is read as random."""
+
+    def read_wrongly(case):
+        for piece in case.wrong:
+            if case.tap(piece) == "model.layers.1":
+                call = case.graph.calls[piece.target]
+                named = told(call, case, SimpleNamespace(size=0.02), piece)
+                yield Random(piece, named, seen)
+
+    monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
+    known = [one for one in catalogue() if one.id == DROPPED]
+    found = explained(NAME, port(NAME, ["norm-applied-twice"], level="layers"), known)
+    assert ids(found) == names
+    assert ("model.layers.1" in {one.tap for one in found.unexplained}) == (not seen)
+
+
 @pytest.mark.parametrize(("seen", "name"), [(False, "norm-applied-twice"), (True, DROPPED)])
 def test_the_head_is_shown_by_a_stack_of_layers_only_if_it_was_read(monkeypatch, seen, name):
     """By hand: logits are the head's output, and it is not said that another one lacks weights."""
