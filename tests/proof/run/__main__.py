@@ -44,6 +44,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--kinds", choices=KINDS, default=KINDS, **several)
     parser.add_argument("--weights", type=int, default=10, help="draws for each clean port")
+    parser.add_argument(
+        "--once", action="store_true", help="each bug in each build, its dtype and attention drawn"
+    )
     parser.add_argument("--minutes", type=float, help="stop after so long: a fair sample")
     parser.add_argument("--limit", type=int, default=240, help="seconds of a processor for a call")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
@@ -83,7 +86,7 @@ def begun(options: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
         outcomes = [json.loads(line) for line in rest]
         return json.loads(first), {Case.of(one["case"]).key for one in outcomes if "case" in one}
     seeds = options.seeds or [FIRST_SEED + secrets.randbelow(2**31 - FIRST_SEED)]
-    names = ("builds", "dtypes", "granularities", "kinds", "weights")
+    names = ("builds", "dtypes", "granularities", "kinds", "weights", "once")
     header = {
         "asked": {"seeds": seeds} | {name: getattr(options, name) for name in names},
         "date": time.strftime("%Y-%m-%d"),

@@ -34,6 +34,7 @@ class Asked:
     kinds: Sequence[str] = KINDS
     weights: int = 10  # draws of weights for each clean port
     combinations: int = 2  # for each size, build, dtype and seed
+    once: bool = False  # each bug in each build, its dtype and attention drawn
 
 
 def every_case(asked: Asked, places: Places) -> list[Case]:
@@ -86,13 +87,24 @@ def patched(
     granularities = fine(asked) if granularities is None else granularities
     if not granularities:
         return
+    found: list[Case] = []
     for build, seed, dtype in ports_of(asked):
         for one in exist(build, seed, dtype, places):
             if one.name in names:
                 length = builds.SHORT if one.prompt == "short" else builds.LONG
                 for attention in ATTENTIONS:
                     port = (kind, build, seed, dtype, attention)
-                    yield Case(*port, (one.name,), granularities, length)
+                    found.append(Case(*port, (one.name,), granularities, length))
+    yield from each_once(found) if asked.once else found
+
+
+def each_once(cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield one of the cases of each bug in each build, drawn by the first one's seed."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Case]] = {}
+    for case in cases:
+        alike.setdefault((case.build, case.bugs), []).append(case)
+    for (build, bugs), some in alike.items():
+        yield random.Random(f"{some[0].seed} {build} {bugs}").choice(some)
 
 
 def nameable() -> list[Bug]:
@@ -146,6 +158,7 @@ def own(asked: Asked, places: Places) -> Iterator[Case]:
     """Yield what no patch of torch enacts, as rewrites of our own graph."""
     patchable = {one.id for one in every_bug()} | conventions()
     rest = [fault for fault in catalogue() if fault.id not in patchable]
+    found: list[Case] = []
     for build in asked.builds:
         for seed in asked.seeds:
             graph = places.graph(build, seed, builds.LONG)
@@ -153,7 +166,8 @@ def own(asked: Asked, places: Places) -> Iterator[Case]:
                 name = f"{one.id} ({one.variant})" if one.variant else one.id
                 for dtype in asked.dtypes:
                     port = ("own", build, seed, dtype, "eager")
-                    yield Case(*port, (name,), fine(asked))
+                    found.append(Case(*port, (name,), fine(asked)))
+    yield from each_once(found) if asked.once else found
 
 
 def clean(asked: Asked, places: Places) -> Iterator[Case]:
