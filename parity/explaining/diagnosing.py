@@ -7,6 +7,7 @@ from collections.abc import Callable
 from lockstep.parity.capture.ways import ways_of
 from lockstep.parity.explaining.caches.compared import read_caches
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.before_the_sum import read_added
 from lockstep.parity.explaining.conventions.codes import settle_codes
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
@@ -20,6 +21,7 @@ from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
+from lockstep.parity.explaining.deciding.taken_on import keep_taken_on
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
 from lockstep.parity.explaining.fitting.beside import fit_beside
 from lockstep.parity.explaining.fitting.fitted import fit_numbers
@@ -65,6 +67,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
     result.conventions += read_turned(case.trial)
+    result.conventions += read_added(case.trial)
     case.sort(progress)
     result.conventions += sort_as_stored(case, progress)
 
@@ -82,6 +85,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)
     keep_ended(case)
+    keep_taken_on(case)
     for more in (untrained_beside, untrained_and_more):
         random += more(case)
         case.open = but_for(random, case.open)

@@ -21,7 +21,8 @@ ADDED = frozenset({
     "rope-stretch-wrong", "moe-top-k-wrong", "lora-scale-wrong",
     "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
     "block-step-as-bfloat16", "lora-scale-missing", "mask-behind-softmax",
-    "head-split-axes-swapped", "residual-from-normed-stream", "activation-clamped",
+    "head-split-axes-swapped", "residual-from-normed-stream", "residual-missing",
+    "activation-clamped",
 })  # fmt: skip
 
 # The same before and behind the model.

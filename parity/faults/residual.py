@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.norms import as_wide
-from lockstep.parity.faults.rewrites import NORMS, rewrite, skipped
+from lockstep.parity.faults.rewrites import NORMS, instead, rewrite, skipped
 from lockstep.parity.graph import Call, Graph, Value
 
 SCALED = ""  # the place of a layer's own result
+SUMS = ("residual", "per_layer_input_gate", SCALED)
 
 
 @rewrite(NORMS)
@@ -18,6 +19,16 @@ def read_before_attention(call: Call, graph: Graph) -> Call | None:
     if added is None or added.op != "add" or added.place != "residual":
         return None
     return call.with_input(0, added.inputs[0])
+
+
+@rewrite(NORMS)
+def branch_alone_into_norm(call: Call, graph: Graph) -> Call | None:
+    """Normalise what attention gave, and not the stream that it is added to."""
+    source = graph.calls[call.number].inputs[0]
+    added = graph.calls[source.number] if isinstance(source, Value) else None
+    if added is None or added.op != "add" or added.place not in SUMS:
+        return None
+    return call.with_input(0, added.inputs[1])
 
 
 @rewrite("add", "residual", SCALED)
@@ -51,6 +62,18 @@ FAULTS = (
         fix="let the MLP read the stream after attention was added",
         evidence=("elixir-nx/bumblebee#204", "antonellof/ferrox#232"),
         variants={"parallel for sequential": read_before_attention},
+    ),
+    Fault(
+        id="residual-missing",
+        wrong="attn(norm(x)), or mlp(norm(h))",
+        right="x + attn(norm(x)), h + mlp(norm(h))",
+        symptom="garbage: each layer forgets what all before it said",
+        where="residual, or the layer's output",
+        fix="add what attention and the MLP return to the stream that went into their norm",
+        variants={
+            "": instead("add", lambda ops, stream, branch: branch, *SUMS),
+            "into the next norm alone": branch_alone_into_norm,
+        },
     ),
     Fault(
         id="residual-from-normed-stream",

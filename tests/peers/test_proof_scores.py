@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.proof.run import __main__ as runner
+from tests.proof.run.case import Case
+from tests.proof.run.draw import each_once
 from tests.proof.run.score import Scored, count_shared_names, score
 from tests.proof.run.table import goals, misses
 from tests.proof.run.tally import counts, read, rows
@@ -113,7 +115,8 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     path = tmp_path / "run.jsonl"
     options = SimpleNamespace(
         json=path, seeds=None, builds=["qwen3"], dtypes=["float32"], granularities=["modules"],
-        kinds=["clean"], weights=1, workers=1, minutes=None, limit=9,
+        kinds=["clean"], weights=1, once=False, ids=[], workers=1, minutes=None,
+        limit=9,
     )  # fmt: skip
     header, done = runner.begun(options)
     assert done == set() and header["asked"]["seeds"][0] >= runner.FIRST_SEED
@@ -122,3 +125,18 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     again, done = runner.begun(options)
     assert again == json.loads(json.dumps(header))
     assert len(done) == 1
+
+
+def test_each_bug_is_planted_once_in_each_build_in_ports_of_every_kind():
+    """By law: as many cases as bugs in builds, the same ones each time, of every dtype."""
+    ports = [(dtype, how) for dtype in ("float32", "bfloat16") for how in ("eager", "sdpa")]
+    cases = [
+        Case("single", build, 10_000, *port, bugs=(f"bug {number}",))
+        for build in ("llama", "gpt2")
+        for port in ports
+        for number in range(40)
+    ]
+    found = list(each_once(cases))
+    assert len(found) == len({(one.build, one.bugs) for one in found}) == 80
+    assert {(one.dtype, one.attention) for one in found} == {*ports}
+    assert found == list(each_once(cases))

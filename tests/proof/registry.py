@@ -7,7 +7,7 @@ from typing import Any
 
 FAMILIES = (
     "embedding", "norm", "rope", "attention", "mask", "activation", "moe", "loading",
-    "quantisation", "dtype", "lora", "logits",
+    "quantisation", "dtype", "lora", "logits", "residual",
 )  # fmt: skip
 # The order in which bugs are planted: in what a port reads, in what it builds, in parts of its
 # modules, around these, and at last around what is around them.

@@ -112,6 +112,24 @@ def test_a_parallel_mlp_reads_the_stream_before_attention():
     np.testing.assert_allclose(found, STREAM / math.sqrt(12.5), rtol=1e-12)
 
 
+def test_the_stream_may_be_forgotten():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="residual"),
+    )
+    np.testing.assert_array_equal(wrong(graph, variant("residual-missing")), ATTENDED)
+
+
+def test_the_stream_may_be_forgotten_on_the_way_to_a_norm():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), 2 * ATTENDED, place="residual"),
+        call(2, "unit_norm", Value(1), place="post_attention_layernorm", eps=0.0),
+    )
+    found = wrong(graph, variant("residual-missing", "into the next norm alone"))
+    np.testing.assert_allclose(found, ATTENDED, rtol=1e-12)
+
+
 def test_a_branch_may_be_added_to_what_its_norm_gives():
     gain = np.array([1.0, 2.0])
     graph = graph_of(

@@ -43,6 +43,7 @@ def arguments() -> argparse.Namespace:
         "--granularities", choices=ports.GRANULARITIES, default=ports.GRANULARITIES, **several
     )
     parser.add_argument("--kinds", choices=KINDS, default=KINDS, **several)
+    parser.add_argument("--ids", default=[], help="bugs of these classes, if alone", **several)
     parser.add_argument("--weights", type=int, default=10, help="draws for each clean port")
     parser.add_argument(
         "--once", action="store_true", help="each bug in each build, its dtype and attention drawn"
@@ -86,7 +87,7 @@ def begun(options: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
         outcomes = [json.loads(line) for line in rest]
         return json.loads(first), {Case.of(one["case"]).key for one in outcomes if "case" in one}
     seeds = options.seeds or [FIRST_SEED + secrets.randbelow(2**31 - FIRST_SEED)]
-    names = ("builds", "dtypes", "granularities", "kinds", "weights", "once")
+    names = ("builds", "dtypes", "granularities", "kinds", "weights", "once", "ids")
     header = {
         "asked": {"seeds": seeds} | {name: getattr(options, name) for name in names},
         "date": time.strftime("%Y-%m-%d"),

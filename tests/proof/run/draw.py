@@ -35,6 +35,7 @@ class Asked:
     weights: int = 10  # draws of weights for each clean port
     combinations: int = 2  # for each size, build, dtype and seed
     once: bool = False  # each bug in each build, its dtype and attention drawn
+    ids: Sequence[str] = ()  # bugs of these classes alone, where they are alone; none means all
 
 
 def every_case(asked: Asked, places: Places) -> list[Case]:
@@ -83,7 +84,7 @@ def patched(
     granularities: tuple[str, ...] | None = None,
 ) -> Iterator[Case]:
     """Yield a case for each bug alone, where it exists."""
-    names = {one.name for one in wanted}
+    names = {one.name for one in wanted if one.id in (asked.ids or (one.id,))}
     granularities = fine(asked) if granularities is None else granularities
     if not granularities:
         return
