@@ -21,10 +21,19 @@ from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import ROUTING
-from lockstep.parity.faults.turns import FREQUENCIES, Turns, turning, turns_of
+from lockstep.parity.faults.turns import (
+    FREQUENCIES,
+    PLAIN,
+    PROPORTIONAL,
+    Turns,
+    times,
+    turning,
+    turns_of,
+)
 from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.call import EXPERTS
 
+UNSTRETCHED = (PLAIN, PROPORTIONAL)
 LENGTHENED = ("rope_frequencies_yarn", "rope_frequencies_longrope")  # with a factor of their own
 
 
@@ -61,6 +70,21 @@ def yarn_factor() -> Number:
         return other
 
     return replace(blend, right=right, becomes=becomes)
+
+
+def stretch_of_none() -> Number:
+    """Return what positions are divided by where the model does not stretch them."""
+
+    def right(call: Call, graph: Graph) -> float | None:
+        return 1.0 if call.op == "rope" and turns_of(call, graph).op in UNSTRETCHED else None
+
+    def becomes(value: float) -> Rewrite:
+        def other(turns: Turns, config: Any) -> Turns | None:
+            return turns.then(times(1 / value)) if turns.op in UNSTRETCHED else None
+
+        return turning(other)
+
+    return Number("positions divided by {}", right, becomes, (1 / 16, 256.0))
 
 
 def part_that_turns() -> Number:
@@ -128,6 +152,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "rope-theta-default": (of_turns("theta", "base {}", (10.0, 1e9)),),
     "rope-stretch-wrong": (
         of_turns("factor", "factor {}", (0.5, 256.0)),
+        stretch_of_none(),
         yarn_factor(),
         of_turns("low_freq_factor", "low_freq_factor {}", (0.1, 100.0)),
         of_turns("high_freq_factor", "high_freq_factor {}", (0.1, 100.0)),
@@ -223,7 +248,7 @@ FAULTS = (
     Fault(
         id="rope-stretch-wrong",
         wrong="positions are stretched by another number than the config's",
-        right="each number of rope_parameters (rope_scaling) as the config has it",
+        right="each number of rope_parameters (rope_scaling) as the config has it, or none",
         symptom="worse with distance, or beyond the original length",
         where="self_attn.q_rope",
         fix="read all of rope_parameters from the config",

@@ -19,6 +19,7 @@ from lockstep.parity.faults.turns import (
     in_half,
     rearranged,
     shifted,
+    times,
     turning,
 )
 from lockstep.parity.graph import Call, Graph
@@ -43,6 +44,17 @@ def of_base(theta: float) -> Rewrite:
 def by_power(power: float) -> Rewrite:
     """Take a power of the right base, as other exponents have it."""
     return turning(lambda turns, config: turns.other(theta=turns.options["theta"] ** power))
+
+
+def counted_to_one(turns: Turns, config: Any) -> Turns | None:
+    """Let the exponents end at 1, as of a `linspace` from 0 to 1: 2j / (D - 2)."""
+    dims, theta = turns.options["dims"], turns.options["theta"]
+    return turns.other(theta=theta ** (dims / (dims - 2))) if dims > 2 else None
+
+
+def counted_from_one(turns: Turns, config: Any) -> Turns:
+    """Give pair j the exponent of the next one."""
+    return turns.then(times(turns.options["theta"] ** (-2 / turns.options["dims"])))
 
 
 def of_other_kind(*, full: bool, sliding: bool) -> Rewrite:
@@ -274,6 +286,8 @@ FAULTS = (
             "base 1000000": of_base(1_000_000.0),
             "exponents j / D for 2j / D: the root of the base": by_power(0.5),
             "exponents 4j / D for 2j / D: the square of the base": by_power(2.0),
+            "exponents 2j / (D - 2): counted to 1": turning(counted_to_one),
+            "exponents 2(j + 1) / D: counted from pair 1": turning(counted_from_one),
         },
     ),
     Fault(

@@ -19,6 +19,7 @@ WRONG: list[tuple[str, str, Any, str, str]] = [
     ("llama", "rms_norm_eps", 0.002, "rms-eps-wrong", "eps = 0.002"),
     ("mistral", "sliding_window", 6, "mask-window-wrong", "a window of 6 keys"),
     ("qwen3", "rope_theta", 34567.0, "rope-theta-default", "base 34567"),
+    ("qwen3", "stretch", 2.0, "rope-stretch-wrong", "positions divided by 2"),
     ("llama_llama3", "factor", 5.0, "rope-stretch-wrong", "factor 5"),
     ("llama_yarn", "factor", 3.0, "rope-stretch-wrong", "factor 3, in cosines and sines too"),
     ("gpt2", "layer_norm_epsilon", 0.004, "rms-eps-wrong", "eps = 0.004"),
@@ -53,7 +54,15 @@ def rescaled(port: Any, *, scale: float) -> None:
         attention.scaling = scale
 
 
+def stretched(port: Any, *, by: float) -> None:
+    """Divide the positions of a model that does not stretch them, as `rope_freq_scale` does."""
+    for kind, frequencies in [*port.frequencies()]:
+        port.set_frequencies(kind, frequencies / by)
+
+
 def constant(key: str, value: Any) -> Bug:
+    if key == "stretch":
+        return Bug("", "", "", "modules", lambda subject: True, partial(stretched, by=value))
     if key == "scaling":  # no key of a config
         return Bug("", "", "", "modules", lambda subject: True, partial(rescaled, scale=value))
     return Bug("", "", "", "config", lambda subject: True, partial(put, key=key, value=value))
