@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from lockstep.parity.explaining.said.dropped_out import dropped_out
 from lockstep.parity.explaining.said.other_rows import other_rows
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
@@ -36,8 +37,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     size = max(np.abs(right).max(initial=0), np.abs(port).max(initial=0))
     right, port = right / size, port / size  # whose squares are numbers, however large they are
     error = port - right
-    rows = partial(other_rows_of, trial, piece)
-    kinds = (gain, offset, order, rows, positions, features) if error.any() else ()
+    rows, fallen = (partial(one, trial, piece) for one in (other_rows_of, dropped_out_of))
+    kinds = (fallen, gain, offset, order, rows, positions, features) if error.any() else ()
     for describe in kinds:
         said = describe(right, port, error)
         if said:
@@ -50,6 +51,10 @@ NOUGHT = "nought everywhere"
 
 def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
     return other_rows(trial, piece)
+
+
+def dropped_out_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
+    return dropped_out(trial, piece)
 
 
 def share(left: np.ndarray, error: np.ndarray) -> float:
