@@ -31,7 +31,7 @@ def dropped_out(trial: Trial, piece: Piece) -> str | None:
     stream, branches = parts(run, piece, trial)
     if any(one.shape != port.shape for one in branches):
         return None
-    size = sum(np.abs(one) for one in (stream, *branches))
+    size = np.abs(stream) + np.abs(np.stack(branches)).sum(axis=0)
     near = ROUNDINGS * EPSILONS[trial.dtype.name] * size
     for rate in USUAL:
         fallen = share_fallen(port - stream, branches, 1 - rate, near)
