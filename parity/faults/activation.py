@@ -22,12 +22,20 @@ from lockstep.parity.faults.activations import (
     tanh_share,
 )
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import either, rewrite
+from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.tensors import dense, renamed
 from lockstep.parity.graph import Call, Derived, Graph, Value
 from lockstep.reference.checkpoint.stack import Stack
 
 GATE, UP = 2, 3  # the experts' stacks among their inputs
+MLP = r"mlp\..*"
+
+
+@rewrite("multiply", MLP)
+def both_activated(call: Call, graph: Graph) -> Call | None:
+    """Activate what the gate is multiplied by, as the gate is."""
+    name = graph.source(call, 0).op
+    return call.with_changed(1, lambda ops, up: getattr(ops, name)(up)) if name in ANY else None
 
 
 @rewrite(EXPERTS)
@@ -213,6 +221,20 @@ FAULTS = (
         variants={
             "in the product": either(outputs_exchanged, experts_exchanged),
             "in the weights": either(weights_exchanged, experts_exchanged),
+        },
+    ),
+    Fault(
+        id="gated-product-wrong",
+        wrong="act(gate), up, act(gate) + up, or act(gate) * act(up)",
+        right="act(gate) * up",
+        symptom="garbage",
+        where="mlp.down_proj",
+        fix="activate the gate alone, and multiply it by up, number by number",
+        variants={
+            "the gate alone": instead("multiply", lambda ops, gate, up: gate, MLP),
+            "up alone": instead("multiply", lambda ops, gate, up: up, MLP),
+            "added": instead("multiply", lambda ops, gate, up: ops.add(gate, up), MLP),
+            "both activated": both_activated,
         },
     ),
     Fault(

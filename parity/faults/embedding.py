@@ -230,6 +230,15 @@ FAULTS = (
         },
     ),
     Fault(
+        id="learned-pos-missing",
+        wrong="h = E[t]",
+        right="h = E[t] + P[i]",
+        symptom="words in any order read alike",
+        where="transformer.drop",
+        fix="add the rows of the table of positions, wpe, to those of the words",
+        variants={"": skipped("add", r"transformer\.drop")},
+    ),
+    Fault(
         id="per-layer-input-misaligned",
         wrong="layer l reads the per-layer inputs of other tokens, or of another layer",
         right="layer l reads columns l P to (l + 1) P of each token's own inputs",

@@ -22,7 +22,8 @@ ADDED = frozenset({
     "gelu-from-a-table", "keys-and-values-in-half", "block-minimum-misread",
     "block-step-as-bfloat16", "lora-scale-missing", "mask-behind-softmax",
     "head-split-axes-swapped", "residual-from-normed-stream", "residual-missing",
-    "activation-clamped",
+    "residual-counted-twice", "branch-not-added", "layer-left-out", "learned-pos-missing",
+    "norm-root-missing", "gated-product-wrong", "activation-clamped",
 })  # fmt: skip
 
 # The same before and behind the model.

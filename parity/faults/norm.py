@@ -318,6 +318,15 @@ FAULTS = (
         },
     ),
     Fault(
+        id="norm-root-missing",
+        wrong="x / (mean(x^2) + eps)",
+        right="x / sqrt(mean(x^2) + eps)",
+        symptom="garbage; where the mean square is near 1, nothing to see",
+        where="input_layernorm",
+        fix="divide by the root of the mean square: rsqrt, not a reciprocal",
+        variants={"": rooted(lambda rows, power, eps: np.square(power + eps))},
+    ),
+    Fault(
         id="norm-applied-twice",
         wrong="norm(norm(x))",
         right="norm(x)",

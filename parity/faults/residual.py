@@ -31,6 +31,22 @@ def branch_alone_into_norm(call: Call, graph: Graph) -> Call | None:
     return call.with_input(0, added.inputs[1])
 
 
+def is_layer(call: Call) -> bool:
+    """Say whether a call gives a layer's own result."""
+    return call.place == SCALED and call.layer is not None
+
+
+def layer_left_out(call: Call, graph: Graph) -> Call | None:
+    """Take what went into the layer before, and not what came out of it."""
+    new = call
+    for index, ref in enumerate(graph.calls[call.number].inputs):
+        source = graph.calls[ref.number] if isinstance(ref, Value) else None
+        if source is not None and is_layer(source) and source.layer != call.layer:
+            first = next(one for one in graph.at("residual", source.layer) if one.op == "add")
+            new = new.with_input(index, first.inputs[0])
+    return None if new is call else new
+
+
 @rewrite("add", "residual", SCALED)
 def normed_stream(call: Call, graph: Graph) -> Call | None:
     """Add to what the branch's norm makes of the stream, and not to the stream."""
@@ -74,6 +90,34 @@ FAULTS = (
             "": instead("add", lambda ops, stream, branch: branch, *SUMS),
             "into the next norm alone": branch_alone_into_norm,
         },
+    ),
+    Fault(
+        id="residual-counted-twice",
+        wrong="2 x + attn(norm(x)), or so behind the MLP",
+        right="x + attn(norm(x))",
+        symptom="the stream grows, and what later layers add is lost in it",
+        where="residual",
+        fix="add the stream once: inside of the module, or behind it",
+        variants={"": instead("add", lambda ops, x, branch: ops.add(x, ops.add(x, branch)), *SUMS)},
+    ),
+    Fault(
+        id="branch-not-added",
+        wrong="x, where attention or the MLP was computed for nothing",
+        right="x + attn(norm(x)), h + mlp(norm(h))",
+        symptom="a model that sees no other token, or knows nothing",
+        where="residual, or the layer's output",
+        fix="add what the module returns to the stream",
+        variants={"": skipped("add", *SUMS)},
+    ),
+    Fault(
+        id="layer-left-out",
+        wrong="the stream goes past a layer",
+        right="each of num_hidden_layers layers, one after the other",
+        symptom="text a little worse: most layers change little",
+        where="what takes the layer's output",
+        fix="count the loop over the layers: from 0, and to the last one",
+        variants={"": layer_left_out},
+        whole=("",),
     ),
     Fault(
         id="residual-from-normed-stream",

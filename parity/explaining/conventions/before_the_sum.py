@@ -6,11 +6,12 @@ missing, or only comes later, is told by what the port computes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from lockstep.parity.explaining.conventions.readings import Values, takers_of
+from lockstep.parity.explaining.dumped import Beside, on_disk
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator, Value
 from lockstep.parity.graph.graph import Piece
@@ -40,35 +41,51 @@ def sums(trial: Trial) -> Iterator[Call]:
 def meant(trial: Trial, call: Call) -> bool:
     """Read a value as the branch of its sum, if it is nearer to that, and what follows agrees."""
     number = call.number
-    if trial.judge(trial.graph.piece(number, trial.dumped)).passed or not is_branch(trial, call):
+    if not is_branch(trial, call):  # which costs less than to judge it
+        return False
+    if trial.judge(trial.graph.piece(number, trial.dumped)).passed:
         return False
     whole = with_stream(trial.centre(None), call, trial)
     if not follows(trial, {number: whole}, number):
         return False
-    own = [with_stream(run, call, trial) for run in trial.ways(None)]
-    trial.own = trial.own or [trial.dumped | {} for _ in ways(trial.dtype)]
-    for values, value in zip((trial.dumped, *trial.own), (whole, *own), strict=False):
-        values[number] = value
-    trial.forget()
+    put(trial, number, [whole, *(with_stream(run, call, trial) for run in trial.ways(None))])
     return True
+
+
+def put(trial: Trial, number: int, wholes: Sequence[np.ndarray]) -> None:
+    """Put a sum in its branch's place, as the centre has it and as each way of rounding does."""
+    trial.own = trial.own or [Beside(trial.dumped) for _ in ways(trial.dtype)]
+    for values, whole in zip((trial.dumped, *trial.own), wholes, strict=False):
+        values[number] = on_disk(whole)
+    trial.remade.add(number)
+    trial.forget()
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
 def is_branch(trial: Trial, call: Call) -> bool:
     """Say whether a value is nearer to the branch alone than to the sum."""
-    run, value = trial.centre(None), trial.dumped[call.number]
-    branch, right = (run.target(call.number, one) for one in ({call.number: bare(call)}, None))
-    return value.shape == right.shape and far(value, branch) < far(value, right)
+    run, value, number = trial.centre(None), trial.dumped[call.number], call.number
+    branch, right = (run.target(number, one) for one in ({number: bare(call)}, None))
+    if value.shape != right.shape:
+        return False
+    value, branch, right = (trial.proving(one, number) for one in (value, branch, right))
+    return far(value, branch) < far(value, right)
 
 
 @np.errstate(all="ignore")
 def with_stream(run: Evaluator, call: Call, trial: Trial) -> np.ndarray:
-    """Return the port's branch with the stream, as one way of rounding has it, in its dtype."""
-    ref, value = call.inputs[0], run.dumped[call.number]
+    """Return the port's branch with the stream, as one way of rounding has it, in its dtype.
+
+    Of tokens that are not the port's the value is a sum already.
+    """
+    ref, number = call.inputs[0], call.number
     assert isinstance(ref, Value)
+    value = run.dumped[number]
     stream = run.port(ref.number) if ref.number in run.dumped else run.target(ref.number)
-    total = value.astype(np.float64) + stream
-    return rounded(total, trial.dtype).astype(value.dtype)
+    total = rounded(value.astype(np.float64) + stream, trial.dtype).astype(value.dtype)
+    if number not in trial.unseen:
+        return total
+    return np.where(trial.marked(number, total), value, total)
 
 
 def far(one: np.ndarray, other: np.ndarray) -> float:

@@ -33,7 +33,7 @@ def sort_as_stored(case: Case, progress: Progress) -> Iterator[str]:
     What was rounded off then counts as noise, and weights are taken as float32 holds them.
     """
     trial = case.trial
-    if trial.own or not sums_of_finer_numbers(trial, case.right):
+    if (trial.own and not trial.remade) or not sums_of_finer_numbers(trial, case.right):
         return
     trial.also = [partial(as_stored, draw=draw) for draw in range(DRAWS)]
     trial.held = WIDE
@@ -56,6 +56,10 @@ def sums_of_finer_numbers(trial: Trial, right: list[Piece]) -> bool:
 
 
 def sums_alone(trial: Trial, piece: Piece) -> bool:
+    """Say whether a piece is sums of what the port dumped, to the bit, and nothing else."""
+    known = {piece.target}.union(*map(trial.graph.sources, piece.calls))
+    if not known.isdisjoint(trial.remade):
+        return False
     return all(trial.graph.calls[number].op in SUMS for number in piece.calls)
 
 

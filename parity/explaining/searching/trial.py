@@ -76,6 +76,7 @@ class Trial:
     own: Sequence[Any] = ()  # `dumped`, as each way makes what a port lacks
     seen: Sequence[int] | None = None  # the tokens that are judged, None all
     also: Sequence[Callable[[Trial, int | None], Evaluator]] = ()  # legal ways of this dump alone
+    remade: set[int] = field(default_factory=set)  # values that are not the port's own bits
     held: np.dtype | None = None  # what the port keeps its weights in, None as it computes
 
     def centre(self, rows: int | None) -> Evaluator:
@@ -104,7 +105,7 @@ class Trial:
         return Trial(
             self.graph, self.ops, self.dtype, self.dumped | changed, self.read,
             unseen=self.unseen, own=[one | changed for one in self.own], seen=self.seen,
-            also=self.also, held=self.held,
+            also=self.also, remade=self.remade, held=self.held,
         )  # fmt: skip
 
     def forget(self) -> None:

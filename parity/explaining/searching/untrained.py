@@ -8,6 +8,7 @@ one, and how large its numbers are. Inside of a piece, what lies behind it is un
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -119,12 +120,16 @@ def untrained_beside(case: Case) -> Iterator[Random]:
 
 
 def doubtful(found: list[Random], case: Case) -> list[Random]:
-    """Return those whose projection is inside a piece, where nothing explains a like piece.
+    """Return those whose projection is inside a piece, where most like pieces have no explanation.
 
     What nobody knows, and all layers have, may look like random numbers in one of them.
     """
-    unknown = {case.graph.kind(piece) for piece in case.open}
-    return [one for one in found if not one.seen and case.graph.kind(one.piece) in unknown]
+    kind = case.graph.kind
+    known = [*case.right, *(piece for piece, _ in case.explained)]
+    unknown, told = (Counter(map(kind, some)) for some in (case.open, known))
+    return [
+        one for one in found if not one.seen and unknown[kind(one.piece)] > told[kind(one.piece)]
+    ]
 
 
 def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:

@@ -100,6 +100,27 @@ def test_the_other_half_is_activated(name):
     )
 
 
+PRODUCTS = {
+    "the gate alone": lambda gate, up: gate * sigmoid(gate),
+    "up alone": lambda gate, up: up,
+    "added": lambda gate, up: gate * sigmoid(gate) + up,
+    "both activated": lambda gate, up: gate * sigmoid(gate) * up * sigmoid(up),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_gate_and_up_are_put_together_otherwise(name):
+    """By loop."""
+    gates, ups = np.array([[POINTS]]), np.array([[POINTS[::-1]]])
+    graph = graph_of(
+        call(0, "silu", gates, place="mlp.act_fn"),
+        call(1, "multiply", Value(0), ups, place="mlp.down_proj"),
+    )
+    expected = [PRODUCTS[name](*pair) for pair in zip(POINTS, POINTS[::-1], strict=True)]
+    found = wrong(graph, variant("gated-product-wrong", name))
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
 def test_a_fused_matrix_is_split_into_even_and_odd_rows():
     """By loop."""
     fused = [*GATE, *UP]

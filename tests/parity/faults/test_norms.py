@@ -44,6 +44,7 @@ RMS_CASES = {
     ("norm-eps-inflated-by-rescale", ""): by_root(power(ROW) + EPS * 9),
     ("layernorm-unbiased-variance", "in an RMS norm"): by_root(power(ROW) * N / (N - 1) + EPS),
     ("l2norm-vs-rmsnorm", ""): by_root(power(ROW) * N + EPS),
+    ("norm-root-missing", ""): by_root((power(ROW) + EPS) ** 2),
     ("norm-parallel-merge-wrong", "of two halves"): by_root(merged() + EPS),
     ("norm-plus-one-twice", ""): [
         value / math.sqrt(power(ROW) + EPS) * (gain + 1)

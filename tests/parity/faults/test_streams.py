@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.graph import Constant, Value
+from lockstep.parity.graph import Constant, Evaluator, Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import FLOAT64, call, graph_of, one_call, variant, wrong
 
@@ -118,6 +118,47 @@ def test_the_stream_may_be_forgotten():
         call(1, "add", Value(0), ATTENDED, place="residual"),
     )
     np.testing.assert_array_equal(wrong(graph, variant("residual-missing")), ATTENDED)
+
+
+@pytest.mark.parametrize(
+    ("id", "expected"),
+    [("residual-counted-twice", 2 * STREAM + ATTENDED), ("branch-not-added", STREAM)],
+)
+def test_a_sum_may_have_another_share_of_its_sides(id, expected):
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="residual"),
+    )
+    np.testing.assert_array_equal(wrong(graph, variant(id)), expected)
+
+
+def test_positions_may_not_be_added():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="transformer.drop"),
+    )
+    np.testing.assert_array_equal(wrong(graph, variant("learned-pos-missing")), STREAM)
+
+
+def test_the_stream_may_go_past_a_layer():
+    """Of two layers that add 1 and -1, and then twice as much, the last is left out, or none."""
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="residual", layer=0),
+        call(2, "add", Value(1), ATTENDED, layer=0),
+        call(3, "add", Value(2), 2 * ATTENDED, place="residual", layer=1),
+        call(4, "add", Value(3), 2 * ATTENDED, layer=1),
+        call(5, "unit_norm", Value(4), place="model.norm", eps=0.0),
+    )
+    left_out = variant("layer-left-out")
+    changed = {number: left_out(graph.calls[number], graph) for number in range(6)}
+    assert [number for number, one in changed.items() if one is not None] == [3, 5]
+    run = Evaluator(graph, ops, FLOAT64, {}, None)  # pyright: ignore[reportArgumentType]
+    last = run.target(5, {5: changed[5]})
+    expected = STREAM + 2 * ATTENDED
+    np.testing.assert_allclose(last, expected / np.sqrt(np.mean(expected**2)), rtol=1e-12)
+    first = run.target(4, {3: changed[3]})
+    np.testing.assert_array_equal(first, STREAM + 4 * ATTENDED)
 
 
 def test_the_stream_may_be_forgotten_on_the_way_to_a_norm():

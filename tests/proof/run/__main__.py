@@ -20,8 +20,9 @@ import numpy as np
 import torch
 import transformers
 
+from lockstep.parity.faults import catalogue
 from tests.proof import ports
-from tests.proof.registry import EVERY_DTYPE
+from tests.proof.registry import EVERY_DTYPE, every_bug
 from tests.proof.run.case import KINDS, Case
 from tests.proof.run.draw import Asked, every_case
 from tests.proof.run.workers import PLACES, prepare, results
@@ -43,7 +44,8 @@ def arguments() -> argparse.Namespace:
         "--granularities", choices=ports.GRANULARITIES, default=ports.GRANULARITIES, **several
     )
     parser.add_argument("--kinds", choices=KINDS, default=KINDS, **several)
-    parser.add_argument("--ids", default=[], help="bugs of these classes, if alone", **several)
+    ids = sorted({one.id for one in (*every_bug(), *catalogue())})
+    parser.add_argument("--ids", choices=ids, default=[], help="classes, of bugs alone", **several)
     parser.add_argument("--weights", type=int, default=10, help="draws for each clean port")
     parser.add_argument(
         "--once", action="store_true", help="each bug in each build, its dtype and attention drawn"

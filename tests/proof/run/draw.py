@@ -76,6 +76,10 @@ def fine(asked: Asked) -> tuple[str, ...]:
     return tuple(one for one in asked.granularities if one in FINE)
 
 
+def is_asked(id: str, asked: Asked) -> bool:
+    return not asked.ids or id in asked.ids
+
+
 def patched(
     asked: Asked,
     places: Places,
@@ -84,7 +88,7 @@ def patched(
     granularities: tuple[str, ...] | None = None,
 ) -> Iterator[Case]:
     """Yield a case for each bug alone, where it exists."""
-    names = {one.name for one in wanted if one.id in (asked.ids or (one.id,))}
+    names = {one.name for one in wanted if is_asked(one.id, asked)}
     granularities = fine(asked) if granularities is None else granularities
     if not granularities:
         return
@@ -158,7 +162,9 @@ def combinations(asked: Asked, places: Places) -> Iterator[Case]:
 def own(asked: Asked, places: Places) -> Iterator[Case]:
     """Yield what no patch of torch enacts, as rewrites of our own graph."""
     patchable = {one.id for one in every_bug()} | conventions()
-    rest = [fault for fault in catalogue() if fault.id not in patchable]
+    rest = [
+        fault for fault in catalogue() if fault.id not in patchable and is_asked(fault.id, asked)
+    ]
     found: list[Case] = []
     for build in asked.builds:
         for seed in asked.seeds:
