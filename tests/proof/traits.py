@@ -66,6 +66,11 @@ def experts(subject: Subject, **_: Any) -> bool:
     return subject.config.model_type == "qwen3_moe" or gemma_experts(subject)
 
 
+def dense_mlp(subject: Subject, **_: Any) -> bool:
+    """Say whether layers have a gated MLP that is no expert; Gemma's sparse ones have both."""
+    return rope(subject) and (gemma(subject) or not experts(subject))
+
+
 def gemma_experts(subject: Subject, **_: Any) -> bool:
     return gemma(subject) and bool(subject.config.enable_moe_block)
 

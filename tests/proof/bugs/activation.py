@@ -1,5 +1,7 @@
 """Bugs of the activation, of the gate, and of the ends of a layer."""
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -7,7 +9,7 @@ from torch.nn import functional as F
 from tests.proof import traits
 from tests.proof.port import Port
 from tests.proof.registry import bug
-from tests.proof.seams import opened
+from tests.proof.seams import opened, wrap
 
 PLACES = {
     "everywhere": {"place": "all"},
@@ -110,3 +112,22 @@ def gate_up_swapped(port: Port, place: str) -> None:
 def layer_scalar_missing(port: Port, layers: str) -> None:
     for block in port.chosen(layers):
         block.layer_scalar.fill_(1)
+
+
+PRODUCTS = {
+    "the gate alone": {"product": lambda gate, up, act: gate},
+    "up alone": {"product": lambda gate, up, act: up},
+    "added": {"product": lambda gate, up, act: gate + up},
+    "both activated": {"product": lambda gate, up, act: gate * act(up)},
+}
+
+
+@bug("gated-product-wrong", site="gated product", when=traits.dense_mlp, variants=PRODUCTS)
+def product_wrong(port: Port, product) -> None:
+    for mlp in port.dense_mlps():
+        wrap(mlp, partial(put_together, mlp, product))
+
+
+def put_together(mlp, product, previous, x: torch.Tensor) -> torch.Tensor:
+    activated = mlp.act_fn(mlp.gate_proj(x))
+    return mlp.down_proj(product(activated, mlp.up_proj(x), mlp.act_fn))

@@ -64,6 +64,14 @@ def position_offset(port: Port, by: int) -> None:
     wrap(port.base.wpe, lambda embed, positions: embed(positions + by))
 
 
+@bug("learned-pos-missing", site="position embedding", when=traits.gpt2)
+def positions_missing(port: Port) -> None:
+    """Go on from the words' rows alone, whatever was added to them."""
+    rows = []
+    port.base.wte.register_forward_hook(lambda module, given, out: rows.append(out))
+    wrap(port.base.drop, lambda previous, x: previous(rows.pop()))
+
+
 @bug("ple-token-scale-missing", site="own input, token", when=traits.own_inputs)
 def own_token_scale_missing(port: Port) -> None:
     port.base.embed_tokens_per_layer.embed_scale.fill_(1)

@@ -62,6 +62,11 @@ def eps_outside(x: torch.Tensor, eps: float) -> torch.Tensor:
     return x / (mean_square(x).sqrt() + eps)
 
 
+@of_every_norm("norm-root-missing")
+def root_missing(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x / (mean_square(x) + eps)
+
+
 @of_every_norm("norm-eps-inflated-by-rescale")
 def eps_inflated(x: torch.Tensor, eps: float) -> torch.Tensor:
     """Divide by the largest value first, and forget that eps should shrink too."""
