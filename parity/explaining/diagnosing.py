@@ -17,6 +17,7 @@ from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
@@ -85,6 +86,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)
     keep_ended(case)
+    keep_helping(case)
     keep_taken_on(case)
     for more in (untrained_beside, untrained_and_more):
         random += more(case)

@@ -1,0 +1,72 @@
+"""A bug of several that takes nothing of the error away, but makes the noise wider.
+
+In half precision what other bugs leave may be a little over a limit in one token. A bug that rounds
+coarsely lets it pass beside them, though the port is no nearer to where both lead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lockstep.parity.explaining.explanation import Explanation
+from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.look import Look
+from lockstep.parity.judging.judge import LIMITS, Judgement
+
+if TYPE_CHECKING:
+    from lockstep.parity.explaining.case import Case
+    from lockstep.parity.graph.graph import Piece
+
+ALL, WORST = 0.8, 0.5  # of the squared error: what is left at most, over all or of the worst token
+OVER = 1.25  # times a limit, that what is left may be without such a bug
+
+
+def keep_helping(case: Case) -> None:
+    """Take bugs that help nothing out of explanations; open what is not explained without them."""
+    if case.trial.dtype.itemsize > 2:
+        return
+    kept = [(piece, [new for one in some for new in without_idle(piece, one, case)])
+            for piece, some in case.explained]  # fmt: skip
+    case.open += [piece for piece, some in kept if not some]
+    case.explained = [(piece, some) for piece, some in kept if some]
+
+
+def without_idle(piece: Piece, one: Explanation, case: Case) -> list[Explanation]:
+    """Return an explanation without the bugs that help nothing; none if too much is left then."""
+    atoms = one.atoms
+    for atom in sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant)):
+        if len(atoms) > 1 and is_idle(piece, atoms, atoms - {atom}, case):
+            atoms = atoms - {atom}
+    if atoms == one.atoms:
+        return [one]
+    judged = case.trial.judge(piece, rewritten(atoms, case.graph))
+    return [Explanation(atoms, judged, one.complete)] if is_near(judged, case) else []
+
+
+def is_idle(piece: Piece, atoms: Atoms, fewer: Atoms, case: Case) -> bool:
+    """Say whether the port is as far from what some bugs make as from what fewer of them do."""
+    together, without = (rewritten(some, case.graph) for some in (atoms, fewer))
+    if not together or not without:
+        return False
+    return not helps(*(case.trial.look(piece, calls) for calls in (together, without)))
+
+
+@np.errstate(all="ignore")  # a broken port may hold anything
+def helps(together: Look, without: Look) -> bool:
+    """Say whether a bug takes a clear part of the error away, of all tokens or of the worst one.
+
+    Behind a router, where some tokens were turned, that is not asked.
+    """
+    if not (together.careful and without.careful):
+        return True
+    left, before = together.port, without.port
+    worst = int(np.argmax(before / without.wrong))
+    return not (left.sum() >= ALL * before.sum() and left[worst] >= WORST * before[worst])
+
+
+def is_near(judged: Judgement, case: Case) -> bool:
+    limits = LIMITS[case.trial.dtype.name]
+    return judged.ratio <= OVER * limits.whole and judged.row_ratio <= OVER * limits.row
