@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.deciding.duel import Way, way
+from lockstep.parity.explaining.deciding.kept import keep_if
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
@@ -27,10 +28,7 @@ OFF = 0.3  # of the way that a bug leads, that the port may be off its end
 
 def keep_ended(case: Case) -> None:
     """Take out what explains a piece whose port is elsewhere on its way; open what has nothing."""
-    kept = [(piece, [one for one in some if ended(piece, one, case.trial)])
-            for piece, some in case.explained]  # fmt: skip
-    case.open += [piece for piece, some in kept if not some]
-    case.explained = [(piece, some) for piece, some in kept if some]
+    keep_if(case, lambda piece, one: ended(piece, one, case.trial))
 
 
 def ended(piece: Piece, one: Explanation, trial: Trial) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.deciding.kept import keep
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
@@ -28,10 +29,7 @@ def keep_helping(case: Case) -> None:
     """Take bugs that help nothing out of explanations; open what is not explained without them."""
     if case.trial.dtype.itemsize > 2:
         return
-    kept = [(piece, [new for one in some for new in without_idle(piece, one, case)])
-            for piece, some in case.explained]  # fmt: skip
-    case.open += [piece for piece, some in kept if not some]
-    case.explained = [(piece, some) for piece, some in kept if some]
+    keep(case, lambda piece, one: without_idle(piece, one, case))
 
 
 def without_idle(piece: Piece, one: Explanation, case: Case) -> list[Explanation]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import MOST_BESIDE, Beside, contradictions
+from lockstep.parity.explaining.deciding.kept import keep_if
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
@@ -82,7 +83,4 @@ def spoils(bug: Hypothesis, case: Case) -> int:
 def give_up(case: Case, rule: str, kept: set[Hypothesis]) -> None:
     """Think of a rule's other bugs no more, nor of what they explain."""
     case.forget({one for one in case.hypotheses if one.fault.rule == rule} - kept)
-    left = [(piece, [one for one in some if kept.issuperset(said(one, rule))])
-            for piece, some in case.explained]  # fmt: skip
-    case.open += [piece for piece, some in left if not some]
-    case.explained = [(piece, some) for piece, some in left if some]
+    keep_if(case, lambda piece, one: kept.issuperset(said(one, rule)))

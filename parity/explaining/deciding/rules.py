@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import contradictions
+from lockstep.parity.explaining.deciding.kept import keep_if
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.graph.graph import Piece
@@ -25,10 +26,7 @@ def give_up_rules(case: Case, random: Sequence[Piece] = ()) -> None:
     """
     given_up = {one for one in rules(case) if is_refuted(one, case, random)}
     case.forget(given_up)
-    kept = [(piece, [one for one in some if not uses(one, given_up)])
-            for piece, some in case.explained]  # fmt: skip
-    case.open += [piece for piece, some in kept if not some]
-    case.explained = [(piece, some) for piece, some in kept if some]
+    keep_if(case, lambda piece, one: not uses(one, given_up))
 
 
 def rules(case: Case) -> set[Hypothesis]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.conventions.readings import takers_of
+from lockstep.parity.explaining.deciding.kept import keep_if
 from lockstep.parity.explaining.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -29,14 +30,7 @@ def keep_taken_on(case: Case) -> None:
     ]
     shown = {kind(piece) for piece in bare if is_taken_on(piece, case)}
     doubted = {piece.target for piece in bare if kind(piece) not in shown}
-    kept = [
-        (piece, [
-            one for one in some if piece.target not in doubted or not is_bare(one, piece, case)
-        ])
-        for piece, some in case.explained
-    ]  # fmt: skip
-    case.open += [piece for piece, some in kept if not some]
-    case.explained = [(piece, some) for piece, some in kept if some]
+    keep_if(case, lambda piece, one: piece.target not in doubted or not is_bare(one, piece, case))
 
 
 def is_bare(one: Explanation, piece: Piece, case: Case) -> bool:
