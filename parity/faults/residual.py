@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.norms import as_wide
 from lockstep.parity.faults.rewrites import NORMS, instead, rewrite, skipped
 from lockstep.parity.graph import Call, Graph, Value
@@ -11,24 +11,18 @@ SCALED = ""  # the place of a layer's own result
 SUMS = ("residual", "per_layer_input_gate", SCALED)
 
 
-@rewrite(NORMS)
-def read_before_attention(call: Call, graph: Graph) -> Call | None:
-    """Normalise the stream as it was before attention, for what comes after it."""
-    source = graph.calls[call.number].inputs[0]
-    added = graph.calls[source.number] if isinstance(source, Value) else None
-    if added is None or added.op != "add" or added.place != "residual":
-        return None
-    return call.with_input(0, added.inputs[0])
+def side_into_norm(side: int, *places: str) -> Rewrite:
+    """Normalise one side of a sum alone: 0 is the stream as it was, 1 what is added to it."""
 
+    @rewrite(NORMS)
+    def change(call: Call, graph: Graph) -> Call | None:
+        source = graph.calls[call.number].inputs[0]
+        added = graph.calls[source.number] if isinstance(source, Value) else None
+        if added is None or added.op != "add" or added.place not in places:
+            return None
+        return call.with_input(0, added.inputs[side])
 
-@rewrite(NORMS)
-def branch_alone_into_norm(call: Call, graph: Graph) -> Call | None:
-    """Normalise what attention gave, and not the stream that it is added to."""
-    source = graph.calls[call.number].inputs[0]
-    added = graph.calls[source.number] if isinstance(source, Value) else None
-    if added is None or added.op != "add" or added.place not in SUMS:
-        return None
-    return call.with_input(0, added.inputs[1])
+    return change
 
 
 def is_layer(call: Call) -> bool:
@@ -77,7 +71,7 @@ FAULTS = (
         where="the input of the MLP's norm",
         fix="let the MLP read the stream after attention was added",
         evidence=("elixir-nx/bumblebee#204", "antonellof/ferrox#232"),
-        variants={"parallel for sequential": read_before_attention},
+        variants={"parallel for sequential": side_into_norm(0, "residual")},
     ),
     Fault(
         id="residual-missing",
@@ -88,7 +82,7 @@ FAULTS = (
         fix="add what attention and the MLP return to the stream that went into their norm",
         variants={
             "": instead("add", lambda ops, stream, branch: branch, *SUMS),
-            "into the next norm alone": branch_alone_into_norm,
+            "into the next norm alone": side_into_norm(1, *SUMS),
         },
     ),
     Fault(

@@ -6,7 +6,7 @@ missing, or only comes later, is told by what the port computes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -101,20 +101,16 @@ def follows(trial: Trial, whole: Values, number: int) -> bool:
     """Say whether the first value that the port computed next, and that tells, takes the sum."""
     other = trial.over(whole)
     for piece in takers_of(number, trial):
-        raw, added = (nearest(piece)(one) for one in (trial, other))
+        raw, added = (nearest(piece, one) for one in (trial, other))
         if max(raw, added) > CLEAR * min(raw, added):
             return added < raw
     return False
 
 
-def nearest(piece: Piece) -> Callable[[Trial], float]:
-    """Return a measure of how far a value is from what is right, or from its branch if it is a
-    sum, which may be dumped alone too.
+def nearest(piece: Piece, trial: Trial) -> float:
+    """Return how far a value is from what is right, or from its branch if it is a sum, which may be
+    dumped alone too.
     """
-
-    def distance(trial: Trial) -> float:
-        call = trial.graph.calls[piece.target]
-        some = [{}, {call.number: bare(call)}] if call.op == "add" else [{}]
-        return min(trial.look(piece, calls).raw(0, None) for calls in some)
-
-    return distance
+    call = trial.graph.calls[piece.target]
+    some = [{}, {call.number: bare(call)}] if call.op == "add" else [{}]
+    return min(trial.look(piece, calls).raw(0, None) for calls in some)
