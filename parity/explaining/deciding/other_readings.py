@@ -15,6 +15,7 @@ from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import FAITHFUL, Ballot
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.graph.graph import Piece
 
 MOST = 4  # readings that are asked beside the first
 
@@ -35,8 +36,14 @@ def variants(bug: Chosen, ballot: Ballot, case: Case) -> list[Hypothesis]:
 
 def read_as(bug: Chosen, variant: Hypothesis) -> Chosen:
     """Return a bug in another variant, in the same calls where that acts in these."""
-    atoms = [
-        Atom(variant, atom.calls & variant.calls or variant.calls & frozenset(piece.calls))
-        for piece, atom in zip(bug.pieces, bug.atoms, strict=True)
-    ]
+    pairs = zip(bug.pieces, bug.atoms, strict=True)
+    atoms = [Atom(variant, acting(variant, piece, atom)) for piece, atom in pairs]
     return replace(bug, hypothesis=variant, atoms=atoms)
+
+
+def acting(variant: Hypothesis, piece: Piece, atom: Atom) -> frozenset[int]:
+    """Return the calls of a piece in which a variant acts, those of another one first: all of them
+    if it is in all or in none.
+    """
+    every = variant.calls & frozenset(piece.calls)
+    return every if variant.whole else atom.calls & variant.calls or every
