@@ -19,6 +19,7 @@ from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
+from lockstep.parity.explaining.conventions.stream_in_half import stream_in_half
 from lockstep.parity.explaining.copied_early import all_but_copied_early, left_out, nothing_else
 from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
@@ -123,7 +124,7 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     wide = asked.of_other_model(sides, graph)
     result.dtype, found_out = asked.precision(sides, graph)
     case = Case(asked.model, graph, sides, result.dtype, asked.bugs())
-    if found_out and rounded_once(case):
+    if found_out and (rounded_once(case) or stream_in_half(case)):
         result.dtype, found_out = WIDE, []
         sides.moved.clear()
         case = Case(asked.model, graph, sides, WIDE, asked.bugs())

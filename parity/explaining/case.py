@@ -29,6 +29,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.moved import in_same_modules, moved
+from lockstep.parity.explaining.searching.no_numbers import tells
 from lockstep.parity.explaining.searching.packing import packing
 from lockstep.parity.explaining.searching.price import BUDGET, most_computations
 from lockstep.parity.explaining.searching.reach import shown_by_first_token
@@ -128,7 +129,7 @@ class Case:
 
     def decides(self, piece: Piece) -> bool:
         """Say whether a piece can be judged by what is known."""
-        return True
+        return tells(piece, self.trial)
 
     def doubt(self, piece: Piece) -> str:
         """Return what has to be said with a piece that is wrong and has no name."""
@@ -296,8 +297,8 @@ class Case:
         """Return the bugs without which some like piece cannot be explained."""
         kind = self.graph.kind(piece)
         like = (some for other, some in self.explained if self.graph.kind(other) == kind)
-        sets = ([{atom.hypothesis for atom in one.atoms} for one in some] for some in like)
-        return set().union(*(set.intersection(*some) for some in sets))
+        sets = ([one.bugs for one in some] for some in like)
+        return {bug for some in sets for bug in sure(some)}
 
     def taught(self, piece: Piece) -> list[frozenset[Atom]]:
         """Return what explains like pieces, as it would act in this one."""
@@ -326,7 +327,7 @@ class Case:
         does with a bug of other pieces in the place of one that this piece has alone.
         """
         found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
-        own = {piece.target: [bugs_of(one) for one in some] for piece, some in self.explained}
+        own = {piece.target: [one.bugs for one in some] for piece, some in self.explained}
         for piece, _ in self.explained:
             found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(own[piece.target]))
         must = {target: sure(sets) for target, sets in own.items()}
@@ -383,15 +384,11 @@ class Case:
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
 
 
-def bugs_of(one: Explanation) -> frozenset[Hypothesis]:
-    return frozenset(atom.hypothesis for atom in one.atoms)
-
-
 def offered(
     search: Search, had: Sequence[Explanation], sets: Sequence[frozenset[Hypothesis]]
 ) -> list[Explanation]:
     """Return what explains a piece beside what it has, of the bugs of like pieces."""
-    known = {*map(bugs_of, had)}
+    known = {one.bugs for one in had}
     found: list[Explanation] = []
     for some in dict.fromkeys(sets):
         atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)

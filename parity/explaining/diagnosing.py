@@ -23,6 +23,7 @@ from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.taken_on import keep_taken_on
+from lockstep.parity.explaining.deciding.under_the_gate import look_under_the_gate
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
 from lockstep.parity.explaining.fitting.beside import fit_beside
 from lockstep.parity.explaining.fitting.fitted import fit_numbers
@@ -91,6 +92,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     for more in (untrained_beside, untrained_and_more):
         random += more(case)
         case.open = but_for(random, case.open)
+    look_under_the_gate(case)
     doubted = doubtful(random, case)
     case.open += [one.piece for one in doubted]
     return [one for one in random if one not in doubted]

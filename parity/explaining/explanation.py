@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.judging.judge import Judgement
 
 
@@ -16,3 +17,7 @@ class Explanation:
     atoms: Atoms
     judgement: Judgement
     complete: bool = False
+
+    @property
+    def bugs(self) -> frozenset[Hypothesis]:
+        return frozenset(atom.hypothesis for atom in self.atoms)

@@ -61,7 +61,7 @@ def seen(case: Case) -> list[Known]:
     found: dict[Known, None] = {}
     for _, explanations in case.explained:
         for one in explanations:
-            known = frozenset(atom.hypothesis for atom in one.atoms)
+            known = one.bugs
             if all(one.fault.convention for one in known):
                 found[known] = None
     every = frozenset().union(*found)

@@ -40,7 +40,7 @@ def keep_one_rule(case: Case) -> None:
 
 def said(one: Explanation, rule: str) -> list[Hypothesis]:
     """Return the bugs of an explanation that say a rule."""
-    bugs = {atom.hypothesis for atom in one.atoms if atom.hypothesis.fault.rule == rule}
+    bugs = {bug for bug in one.bugs if bug.fault.rule == rule}
     return sorted(bugs, key=lambda bug: (bug.order, bug.variant))
 
 

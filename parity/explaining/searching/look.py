@@ -114,7 +114,9 @@ class Look:
     def ratio(self, error: np.ndarray, size: np.ndarray) -> float:
         if self.careful or len(error) <= 3:
             return over(error.sum(), size.sum(), self.noise)
-        share = error / size
+        share = np.where(
+            error == 0, 0.0, error / size
+        )  # nothing of nothing, where none is a number
         if not np.isfinite(share).all():
             return FAR
         kept = share <= np.quantile(share, 1 - TRIMMED)
@@ -125,15 +127,6 @@ def nowhere(tokens: int) -> Look:
     """Return the look of something of another shape: as far as can be."""
     far, one, none = np.full(tokens, np.inf), np.ones(tokens), np.zeros(tokens)
     return Look(far, one, none, far, one, one, none, none, none, 1.0, careful=True)
-
-
-def numbers_in(port: np.ndarray) -> np.ndarray | None:
-    """Return the tokens (T, 1) of (T, N) that are numbers; None if all are, or too few.
-
-    What is no number is as far from any hypothesis as from any other: the others tell them apart.
-    """
-    kept = np.isfinite(port).all(axis=-1, keepdims=True)
-    return None if kept.all() or kept.mean() < MOST_UNSURE else np.asarray(kept)
 
 
 def over(error: float, size: float, noise: float) -> float:

@@ -18,8 +18,8 @@ from lockstep.parity.explaining.searching.look import (
     MOST_UNSURE,
     Look,
     nowhere,
-    numbers_in,
 )
+from lockstep.parity.explaining.searching.no_numbers import lost_tokens, with_noughts
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
@@ -143,7 +143,9 @@ class Trial:
             return NOT_COMPARED
 
     def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
-        unsure = self.unsure(piece, calls)
+        unsure, lost = self.unsure(piece, calls), self.lost(piece, calls)
+        if unsure is not None and lost is not None:
+            unsure &= ~lost
         choosing = not coarse and piece.target not in self.unseen
         if choosing and unsure is not None and unsure.mean() > MOST_UNSURE:
             return self.judge_by_choices(piece, calls, unsure)
@@ -155,27 +157,25 @@ class Trial:
             axis, errors = self.graph.token_axes[piece.target][0], [way - centre for way in spread]
             other_side = turned(difference(port, centre), errors, axis)
             unsure = other_side if unsure is None else unsure | other_side
-        if (lost := self.no_numbers(piece, centre)) is not None:
-            unsure = lost if unsure is None else unsure | lost
+        if lost is not None:
+            unsure = lost if unsure is None or (unsure | lost).all() else unsure | lost
         judged = self.judge_sure(piece, centre, spread, unsure)
         if not calls:
             self.remember(piece, judged, centre)
         return judged
 
-    def no_numbers(self, piece: Piece, centre: np.ndarray) -> np.ndarray | None:
-        """Return the tokens (B, L) that are NaN in the port as in `centre`, and that a bug made so,
-        or another value of the dump; None if those are none, or most of all.
-        """
-        if not np.isnan(centre).any():
+    def lost(self, piece: Piece, calls: Rewritten) -> np.ndarray | None:
+        """Return the tokens (B, L) of a piece that are NaN just as they should be, if any are."""
+        port, target = self.port(piece.target), self.centre(None).target
+        if not np.isnan(port).any():
             return None
-        port, right = self.port(piece.target), self.centre(None).target(piece.target)
-        reason = np.isfinite(right) | (not all(map(self.finite, self.taken(piece))))
-        made = np.isnan(centre) & reason, np.isnan(centre) == np.isnan(port)
+        right = target(piece.target)
+        made = target(piece.target, calls) if calls else right
+        if made.shape != port.shape:
+            return None
         axis = self.graph.token_axes[piece.target][0]
-        tokens = (np.moveaxis(one, axis, 1) for one in made)
-        lost, same = (one.reshape(*one.shape[:2], -1) for one in tokens)
-        found = lost.any(axis=-1) & same.all(axis=-1)
-        return np.asarray(found) if 0 < found.mean() <= MOST_UNSURE else None
+        spoilt = not all(map(self.finite, self.taken(piece)))
+        return lost_tokens(port, right, made, axis=axis, spoilt=spoilt)
 
     def taken(self, piece: Piece) -> set[int]:
         """Return the dumped values that a piece is computed from."""
@@ -319,11 +319,13 @@ class Trial:
             mark = self.marked(piece.target, right)
             port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
-        if (numbers := numbers_in(port)) is not None:
-            port, wrong, right = (np.where(numbers, value, 0.0) for value in (port, wrong, right))
+        careful = not self.routers_of(piece)
+        if not self.finite(piece.target):
+            careful |= bool((np.isfinite(right) > np.isfinite(port)).any())  # which no router turns
+            port, wrong, right = with_noughts(port, wrong, right)
         if least := self.least_step(piece.target):
             port = np.where(np.abs(port - wrong) <= STEPS * least, wrong, port)
-        return Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
+        return Look.of(port, wrong, right, noise, careful=careful)
 
     @np.errstate(all="ignore")
     def in_line(self, piece: Piece, without: Rewritten, others: Rewritten) -> tuple[float, int]:

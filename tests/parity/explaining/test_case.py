@@ -141,8 +141,7 @@ def test_a_bug_is_proven_by_a_like_piece_that_nothing_else_explains():
     """By hand: two explanations share a bug, another layer has one; of another kind is the last."""
 
     def sets(*some: str) -> list[Any]:
-        return [SimpleNamespace(atoms=[SimpleNamespace(hypothesis=name) for name in names])
-                for names in some]  # fmt: skip
+        return [SimpleNamespace(bugs=frozenset(names)) for names in some]
 
     layers, other = [Piece(number, ()) for number in range(3)], Piece(9, ())
     found = [sets("ab", "ac"), sets("d"), sets("e", "f"), sets("g")]
