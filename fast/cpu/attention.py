@@ -45,14 +45,22 @@ def in_kernel(
         return None
     if isinstance(keys, HeldCodes):
         return over_codes(queries, keys, values, mask, scale)
-    many = queries.shape[2] > 1
-    if many and queries.dtype != np.float32:
+    if queries.shape[2] > 1:
+        return over_many(queries, keys, values, mask, scale)
+    found = kernels.module("attend").attended(queries, keys, values, mask, scale=scale)
+    return None if found is None else found.astype(queries.dtype, copy=False)
+
+
+def over_many(
+    queries: Queries, keys: Keys, values: Values, mask: Seen, scale: float
+) -> Queries | None:
+    """Attend with many queries: halves by a matrix unit, if there is one, else widened."""
+    if queries.dtype != np.float32:
         found = kernels.module("attend_tiles").attended(queries, keys, values, mask, scale=scale)
         if found is not None:
             return found
-    kernel = kernels.module("attend_prompt" if many else "attend")
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
-    found = kernel.attended(wide, held, kept, mask, scale=scale)
+    found = kernels.module("attend_prompt").attended(wide, held, kept, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)
 
 

@@ -1,36 +1,36 @@
 """One token's way along keys, and along values, with all heads that share them.
 
 Two heads go together: what is read serves both. Rows pass by one after another, as memory is read
-quickest so. A sum is that of a head alone: so what goes together changes no bit.
+quickest so. A sum is that of a head alone: so what goes together changes no bit. Keys and values in
+half precision are widened as they are read, which is exact.
 """
 
 import numpy as np
 
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total
-from lockstep.fast.kernels.memory import ask_for, floats, scalar, store
+from lockstep.fast.kernels.memory import LINE, ask_for, floats, scalar, store
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.rows import BYTES
 
 TWO = 2  # heads; where there is one alone, it takes both places
-NEAR = 512  # numbers, 2 kB: how far in front of itself memory is asked for
+NEAR = 2048  # bytes: how far in front of itself memory is asked for
 
 
 @inlined
 def start_of(array, row, group):
-    return (row * array.strides[0] + group * array.strides[1]) // BYTES
+    return (row * array.strides[0] + group * array.strides[1]) // array.itemsize
 
 
 @inlined
 def ask_ahead(array, at, width):
     """Ask for the lines of a row some rows in front of one; behind the array it does no harm."""
-    for index in range(0, width, WIDTH):
-        ask_for(array, at + NEAR + index)
+    for index in range(0, width, LINE // array.itemsize):
+        ask_for(array, at + NEAR // array.itemsize + index)
 
 
 @inlined
 def scored(queries, keys, row, group, seen, scores):
     """Write the products of queries with their keys; what is not seen, and the rest, is -inf."""
-    start, stride = start_of(keys, row, group), keys.strides[2] // BYTES
+    start, stride = start_of(keys, row, group), keys.strides[2] // keys.itemsize
     scores[:] = -np.inf
     for key in range(keys.shape[2]):
         if seen[row, key]:
@@ -55,7 +55,7 @@ def score(queries, keys, at, scores):
 @inlined
 def averaged(probs, values, row, group, seen, out, to):
     """Write the averages of the values that are seen, weighted by the `probs` of each head."""
-    start, stride = start_of(values, row, group), values.strides[2] // BYTES
+    start, stride = start_of(values, row, group), values.strides[2] // values.itemsize
     for index in range(0, len(probs) * values.shape[3], WIDTH):
         store(out, to + index, splat(np.float32(0)))
     for key in range(values.shape[2]):

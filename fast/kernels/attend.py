@@ -10,7 +10,7 @@ from lockstep.fast.kernels.exponential import exp
 from lockstep.fast.kernels.helpers import SETTINGS
 from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, added, larger, largest, splat, total
-from lockstep.fast.kernels.memory import floats, store
+from lockstep.fast.kernels.memory import FLOATS, floats, seen, store
 from lockstep.fast.kernels.parts import inlined
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
@@ -22,16 +22,21 @@ HELD, TOGETHER = 0, 1  # the numbers of `now`
 def attended(
     queries: Queries, keys: Keys, values: Values, mask: Seen, *, scale: float
 ) -> Queries | None:
-    """Attend with one query (B, H, 1, D); None if that is not what is here, or not in float32."""
+    """Attend with one query (B, H, 1, D), in float32; None if that is not what is here.
+
+    Keys and values are read as they lie, in float32 or in half precision.
+    """
     batch, heads, length, width = queries.shape
-    held = keys.shape[2]
-    rows = readable(queries, keys, values, mask, unit=WIDTH) if length == 1 else None
+    held, kind = keys.shape[2], keys.dtype
+    fits = length == 1 and kind in FLOATS
+    rows = readable(queries, keys, values, mask, unit=WIDTH, kind=kind) if fits else None
     if rows is None:
         return None
-    seen = in_full(mask.of_last, (batch, held))
+    shown = in_full(mask.of_last, (batch, held))
     out = np.empty((batch, heads, 1, width), np.float32)
     products, many = 2 * batch * heads * held * width, together(batch, heads, keys.shape[1])
-    given = many, queries[:, :, 0], *rows, seen, np.float32(scale)
+    asked = queries[:, :, 0].astype(WIDE, copy=False)
+    given = many, asked, *map(seen, rows), shown, np.float32(scale)
     attend(products, batch * heads // many, *given, out[:, :, 0])
     return out
 
@@ -49,8 +54,8 @@ def readable(
 ) -> tuple[Keys, Values] | None:
     """Return keys and values whose heads lie side by side; None if a kernel cannot attend to them.
 
-    That is so if they do not belong together, are not in float32, or have heads of no whole `unit`;
-    if there is none, or a query that sees none.
+    That is so if they do not belong together, are not of that `kind`, or have heads of no whole
+    `unit`; if there is none, or a query that sees none.
     """
     batch, heads, length, width = queries.shape
     held = keys.shape[2]

@@ -40,11 +40,24 @@ def product_of_pairs(x: Array, weight: Weight) -> Array | None:
     if by_tiles.fits(x.shape[1]):
         by_tiles.product_of_halves(halves(x), octets, halves(out))
         return out
-    padded = np.zeros((-(-len(x) // FOUR) * FOUR, x.shape[1]), BFLOAT16)
-    padded[: len(x)] = x
     blocks = -(-len(weight) // ROWS)
-    multiply_pairs(x.size * len(weight), blocks, padded.view(np.int32), octets, halves(out))
+    multiply_pairs(x.size * len(weight), blocks, side_by_side(x), octets, halves(out))
     return out
+
+
+def side_by_side(x: Array) -> Array:
+    """Return cells of tokens (M, K), made up to fours, as they are multiplied: tile by tile, and in
+    a tile those of all its tokens side by side. Rows apart would lie on the same few lines of the
+    first cache. The shape is (M, K / 2), which says no more than how many there are.
+    """
+    more = -len(x) % FOUR
+    whole = np.concatenate([x, np.zeros((more, x.shape[1]), x.dtype)]) if more else x
+    cells = np.ascontiguousarray(whole).view(np.int32)
+    laid, some = np.empty_like(cells), len(cells) // MANY * MANY
+    for tokens, part in ((MANY, slice(some)), (FOUR, slice(some, None))):
+        tiles = cells[part].reshape(-1, tokens, cells.shape[1])
+        laid[part].reshape(-1, cells.shape[1], tokens)[:] = tiles.swapaxes(1, 2)
+    return laid
 
 
 def halves(array: Array) -> Array:
@@ -53,9 +66,9 @@ def halves(array: Array) -> Array:
 
 @kernel
 def multiply_pairs(block, x, octets, y):
-    """Write the products of tokens (M, K / 2 cells) with a block of rows of a matrix to y (M, N).
+    """Write the products of tokens with a block of rows of a matrix to y (M, N).
 
-    M is made up to fours in x, but not in y.
+    Their cells, (M, K / 2), lie `side_by_side`; M is made up to fours there, but not in y.
     """
     first, cells = block * ROWS, x.shape[1]
     panel = on_a_line(octets.shape[1] * ROWS)

@@ -67,6 +67,7 @@ def from_bfloat16(builder: Any, bits: Any) -> Any:
 
 # Numba has no narrow floats. Their arrays are handed over as integers, a kind of them for each.
 SEEN_AS = {np.dtype(np.float16): np.int16, np.dtype(ml_dtypes.bfloat16): np.uint16}
+FLOATS = (np.dtype(np.float32), *SEEN_AS)
 STORED = {
     types.float32: (FLOAT, as_it_is),
     types.int16: (HALF, from_float16),

@@ -49,7 +49,8 @@ def multiplying(tokens: int) -> Callable[..., Any]:
     def multiply_tile(_: Any, x: Any, first: Any, cells: Any, panel: Any, out: Any) -> Any:
         """Write the products of tokens from `first` on, of `cells` each, with 32 rows to `out`.
 
-        The rows lie as `pair_rows.fill` leaves them. There is a whole number of `UNROLLED` cells.
+        The tokens lie as `side_by_side` leaves them, the rows as `pair_rows.fill` does. There is a
+        whole number of `UNROLLED` cells.
         """
         given = (x, types.intp, types.intp, panel, out)
         return types.void(*given), partial(of_a_tile, tokens)
@@ -66,20 +67,18 @@ def of_a_tile(tokens: int, context: Any, builder: Any, signature: Any, values: A
     def place(index: int, start: Any) -> Place:
         return Place(context, builder, signature.args[index], values[index], start)
 
-    start = builder.mul(first, cells)
-    each = [builder.mul(cells, ir.Constant(I64, token)) for token in range(tokens)]
-    rows_of = [place(0, builder.add(start, behind)) for behind in each]
+    tile = place(0, builder.mul(first, cells))
     panel, out = (place(index, ir.Constant(I64, 0)) for index in (3, 4))
     nothing = ir.Constant(vector(FLOAT), [0.0] * WIDTH)
     sums = [cgutils.alloca_once_value(builder, nothing) for _ in range(tokens * PAIR)]
     turns = builder.sdiv(cells, ir.Constant(I64, UNROLLED))
     with cgutils.for_range(builder, turns) as turn:
         some = panel.after(turn.index, UNROLLED * PAIR * WIDTH * 4)
-        others = [one.after(turn.index, UNROLLED) for one in rows_of]
+        others = tile.after(turn.index, UNROLLED * tokens)
         for cell in range(UNROLLED):
             both = [some.many(I32, (cell * PAIR + half) * 4) for half in range(PAIR)]
-            for token, one in enumerate(others):
-                number = one.one(I32, cell)
+            for token in range(tokens):
+                number = others.one(I32, cell * tokens + token)
                 for half, rows in enumerate(both):
                     total = sums[token * PAIR + half]
                     builder.store(summed(builder, builder.load(total), rows, number), total)

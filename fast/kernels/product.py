@@ -17,14 +17,13 @@ from lockstep.fast.kernels.formats import FORMATS, affine
 from lockstep.fast.kernels.kernel import usable
 from lockstep.fast.kernels.lanes import WIDTH
 from lockstep.fast.kernels.matmul import ROWS, multiply, multiply_alone
-from lockstep.fast.kernels.memory import LINE, SEEN_AS, seen
+from lockstep.fast.kernels.memory import FLOATS, LINE, seen
 from lockstep.fast.kernels.tile import adds_two, possible
 from lockstep.fast.shapes import Array, Weight
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor, Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 LYING = ("STRETCH", "VECTORS", "SHARED", "NEAR", "TURN")  # how 64 codes lie, see `formats`
-FLOATS = (np.dtype(np.float32), *SEEN_AS)
 Form = tuple[Constants, tuple[Array, ...]]
 _known: dict[int, tuple[Any, Form | None]] = {}
 

@@ -1,5 +1,6 @@
 """Attention of a single query in machine code."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -49,6 +50,29 @@ def test_one_query_over_a_cache(held, room, small, monkeypatch):
     mask = causal_mask(np.full((2, 1), held - 1), np.tile(np.arange(held), (2, 1)), window=None)
     found = in_kernel(queries, keys, values, mask)
     assert_close(found, attended_by_loop(queries, keys, values, np.ones((2, held))), kind="sum")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("held", "width"), [(1, 32), (40, 32), (40, 48)])
+def test_halves_are_read_as_they_lie(held, width, dtype):
+    """By law: they are floats of few bits, so all bits are those of the same numbers widened."""
+    halves = [one.astype(dtype) for one in drawn(held, width, room=3)]
+    mask = causal_mask(np.full((2, 1), held - 1), np.tile(np.arange(held), (2, 1)), window=9)
+    found = in_kernel(*halves, mask)
+    wide = in_kernel(*(one.astype(np.float32) for one in halves), mask)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, wide)
+    whole = attention(*halves, mask, scale=SCALE, masked_row="zero")
+    np.testing.assert_array_equal(whole, found.astype(dtype))
+
+
+@pytest.mark.parametrize("halves", [(0,), (1, 2), (1,)])
+def test_queries_keys_and_values_of_two_kinds_are_left_to_numpy(halves):
+    some = [
+        one.astype(np.float16) if at in halves else one for at, one in enumerate(drawn(16))
+    ]  # fmt: skip
+    mask = causal_mask(np.full((2, 1), 15), np.tile(np.arange(16), (2, 1)), window=None)
+    assert attend.attended(*some, mask, scale=SCALE) is None
 
 
 def test_heads_that_share_keys_have_the_same_bits_on_one_core_and_on_several(monkeypatch):
