@@ -82,7 +82,6 @@ def flash(dtype: np.dtype) -> dict[str, Any]:
 
 Choice = tuple[dict[str, Any], ...]
 SUMS: dict[str, Any] = {
-    "softcap": half.stepwise_softcap,
     "experts": rounded_terms(experts),
     "geglu_experts": rounded_terms(geglu_experts),
 }
@@ -93,6 +92,7 @@ SCALE: Choice = ({"scale": half.wide_scale}, {})
 OURS: dict[str, Any] = {"experts": experts, "geglu_experts": geglu_experts}
 ROUTING: Choice = ({"top_k_routing": wide_routing}, {}, OURS)
 BIAS: Choice = ({"linear": biased_linear}, {})
+SOFTCAP: Choice = ({"softcap": half.stepwise_softcap}, {})
 
 
 def choices(dtype: np.dtype) -> tuple[Choice, ...]:
@@ -101,4 +101,4 @@ def choices(dtype: np.dtype) -> tuple[Choice, ...]:
     A convention takes one way of each, and `SUMS`.
     """
     attention: Choice = (EAGER, flash(dtype), SDPA, WIDE, {}, MLX)
-    return attention, NORM, GELU, SCALE, ROUTING, BIAS
+    return attention, NORM, GELU, SCALE, ROUTING, BIAS, SOFTCAP

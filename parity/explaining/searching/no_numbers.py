@@ -1,7 +1,8 @@
-"""What is no number in a port, and would be none in a replay: tokens that tell where it was made.
+"""What is no number in a port, and would be none in a replay: what else there is tells the rest.
 
-A bug may make NaN, and whatever is computed from NaN is NaN. So a port that has NaN exactly where a
-replay of its own inputs has it is right there, or has that bug; its other tokens decide.
+A bug may make NaN or infinities, and so is whatever is computed from them. A port that has them
+exactly where a replay of its own inputs has them is right there, or has that bug: its numbers
+decide.
 """
 
 from __future__ import annotations
@@ -18,25 +19,33 @@ MOST_LOST = 0.9  # of the tokens, beside which the others still tell of a bug
 
 
 def tells(piece: Piece, trial: Trial) -> bool:
-    """Say whether a port has anything but NaN in a piece, or should have."""
-    port, right = trial.port(piece.target), trial.centre(None)
-    return not (np.isnan(port).all() and np.isnan(right.target(piece.target)).all())
+    """Say whether a port has a number anywhere in a piece, or should have one."""
+    if np.isfinite(trial.port(piece.target)).any():
+        return True
+    return bool(np.isfinite(trial.centre(None).target(piece.target)).any())
 
 
-def lost_tokens(
+def lost_cells(
     port: np.ndarray, right: np.ndarray, made: np.ndarray, *, axis: int, spoilt: bool
 ) -> np.ndarray | None:
-    """Return the tokens (B, L), along `axis`, that are NaN in a port just as in what is `made`,
-    with a bug or without: for the bug, or since another value of the dump is `spoilt`. None if none
-    are, or all; with a bug too if most are.
+    """Return what is no number in a port as in what is `made`, with a bug or without: for the bug,
+    or since another value of the dump is `spoilt`. None if nothing is, and with a bug if most
+    tokens, along `axis`, have some.
+
+    Of what is spoilt already the order of a sum decides whether it is infinite or NaN.
     """
-    reason = np.isfinite(right) | spoilt
-    marks = np.isnan(made) & reason, np.isnan(made) == np.isnan(port)
-    tokens = (np.moveaxis(one, axis, 1) for one in marks)
-    lost, same = (one.reshape(*one.shape[:2], -1) for one in tokens)
-    found = np.asarray(lost.any(axis=-1) & same.all(axis=-1))
+    if made.shape != port.shape:
+        return None
+    by_bug = np.isfinite(right) & alike(port, made)
+    lost = ~np.isfinite(port) & (by_bug | (spoilt & ~np.isfinite(made)))
     most = 1.0 if made is right else MOST_LOST
-    return found if 0 < found.mean() <= most and not found.all() else None
+    return lost if 0 < tokens_of(lost, axis).mean() <= most else None
+
+
+def tokens_of(lost: np.ndarray, axis: int) -> np.ndarray:
+    """Return the tokens (B, L), along an axis, that lost something."""
+    tokens = np.moveaxis(lost, axis, 1)
+    return np.asarray(tokens.reshape(*tokens.shape[:2], -1).any(axis=-1))
 
 
 def with_noughts(

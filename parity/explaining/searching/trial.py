@@ -19,7 +19,7 @@ from lockstep.parity.explaining.searching.look import (
     Look,
     nowhere,
 )
-from lockstep.parity.explaining.searching.no_numbers import lost_tokens, with_noughts
+from lockstep.parity.explaining.searching.no_numbers import lost_cells, tokens_of, with_noughts
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
@@ -145,7 +145,7 @@ class Trial:
     def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
         unsure, lost = self.unsure(piece, calls), self.lost(piece, calls)
         if unsure is not None and lost is not None:
-            unsure &= ~lost
+            unsure &= ~tokens_of(lost, self.graph.token_axes[piece.target][0])
         choosing = not coarse and piece.target not in self.unseen
         if choosing and unsure is not None and unsure.mean() > MOST_UNSURE:
             return self.judge_by_choices(piece, calls, unsure)
@@ -157,25 +157,23 @@ class Trial:
             axis, errors = self.graph.token_axes[piece.target][0], [way - centre for way in spread]
             other_side = turned(difference(port, centre), errors, axis)
             unsure = other_side if unsure is None else unsure | other_side
-        if lost is not None:
-            unsure = lost if unsure is None or (unsure | lost).all() else unsure | lost
-        judged = self.judge_sure(piece, centre, spread, unsure)
+        judged = self.judge_sure(piece, centre, spread, unsure, lost)
         if not calls:
             self.remember(piece, judged, centre)
         return judged
 
     def lost(self, piece: Piece, calls: Rewritten) -> np.ndarray | None:
-        """Return the tokens (B, L) of a piece that are NaN just as they should be, if any are."""
-        port, target = self.port(piece.target), self.centre(None).target
-        if not np.isnan(port).any():
+        """Return what of a piece is no number just as it should be: see `lost_cells`."""
+        target, replay = piece.target, self.centre(None).target
+        if self.finite(target):
             return None
-        right = target(piece.target)
-        made = target(piece.target, calls) if calls else right
-        if made.shape != port.shape:
-            return None
-        axis = self.graph.token_axes[piece.target][0]
-        spoilt = not all(map(self.finite, self.taken(piece)))
-        return lost_tokens(port, right, made, axis=axis, spoilt=spoilt)
+        right = replay(target)
+        made = replay(target, calls) if calls else right
+        axis, spoilt = (
+            self.graph.token_axes[target][0],
+            not all(map(self.finite, self.taken(piece))),
+        )
+        return lost_cells(self.port(target), right, made, axis=axis, spoilt=spoilt)
 
     def taken(self, piece: Piece) -> set[int]:
         """Return the dumped values that a piece is computed from."""
@@ -246,9 +244,14 @@ class Trial:
         centre: np.ndarray,
         spread: Sequence[np.ndarray],
         unsure: np.ndarray | None,
+        lost: np.ndarray | None = None,
     ) -> Judgement:
-        """Judge a piece as a tap is, by the tokens (B, L) that are sure, and prove something."""
+        """Judge a piece as a tap is, by the tokens (B, L) that are sure, and prove something, and
+        by what is not lost.
+        """
         port = self.port(piece.target)
+        if lost is not None:
+            port, centre, *spread = (np.where(lost, 0, one) for one in (port, centre, *spread))
         if (unseen := self.unseen.get(piece.target)) is not None:
             unseen = np.broadcast_to(unseen, (len(port), unseen.shape[1]))
             unsure = unseen if unsure is None else unsure | unseen

@@ -17,6 +17,9 @@ from lockstep.parity.explaining.conventions.rounding import (
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.evaluator import KEPT
+from lockstep.parity.noise import half
+from lockstep.reference.ops.softcap import softcap
+from tests.parity.explaining.ports import explained, model_of, port
 
 ONE: Any = ({"norm": 0}, {"norm": 1})
 OTHER: Any = ({"rope": 0}, {"rope": 1})
@@ -103,10 +106,22 @@ def test_a_way_of_computing_is_made_once_as_long_as_there_is_room(monkeypatch, s
     monkeypatch.setattr(
         Trial, "evaluator", lambda *given: made.append(SimpleNamespace(size=size)) or made[-1]
     )
-    ways = [(0, 0, 0, 0, place, 0) for place in range(3)] + [(0, 1, 0, 0, 0, 0), (1, 0, 0, 0, 0, 0)]
+    rest = (0,) * 5
+    ways = [(0, 0, 0, 0, place, 0, 0) for place in range(3)] + [(0, 1, *rest), (1, 0, *rest)]
     for way in ways:
         assert evaluator(trial, way) is evaluator(trial, way)
     assert len(made) == len(ways)
     assert [*trial.conventions] == ways[-kept:]
     trial.forget()
     assert evaluator(trial, ways[-1]) is made[-1] is not made[-2]
+
+
+@pytest.mark.parametrize("step", [True, False])
+def test_logits_too_small_for_their_cap_are_capped_however_it_rounds(step):
+    """By law: ports that round the cap once, or at each step, though it hardly moves a logit."""
+    name = "gemma4/dense"
+    taps, cap = port(name, dtype="bfloat16"), model_of(name).config.final_logit_softcapping
+    taps["lm_head"] = (taps["lm_head"].astype(np.float32) / 10).astype(taps["lm_head"].dtype)
+    taps["logits"] = (half.stepwise_softcap if step else softcap)(taps["lm_head"], cap=cap)
+    found = explained(name, taps)
+    assert not found.faults and [one.tap for one in found.unexplained] == ["lm_head"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching.no_numbers import MOST_LOST, lost_tokens, with_noughts
+from lockstep.parity.explaining.searching.no_numbers import MOST_LOST, lost_cells, with_noughts
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.rewrites import afterwards
@@ -12,29 +12,33 @@ from tests.parity.explaining.ports import explained, graph_of, ids, port
 NAN = np.nan
 
 
-def spoilt(op, largest):
-    """Return a bug that makes NaN of an operation's numbers where they are large."""
-    change = afterwards(op, lambda ops, x: np.where(x > largest, x.dtype.type(NAN), x))
+def spoilt(op, largest, by=NAN):
+    """Return a bug that makes no numbers of an operation's where they are large."""
+    change = afterwards(op, lambda ops, x: np.where(x > largest, x.dtype.type(by), x))
     words = dict.fromkeys(("wrong", "right", "symptom", "where", "fix"), "")
     return Fault(id="spoilt", evidence=(), variants={"": change}, **words)
 
 
-@pytest.mark.parametrize("level", ["modules", "layers"])
 @pytest.mark.parametrize(
-    ("name", "op", "share"),
+    ("name", "op", "share", "by", "level"),
     [
-        ("models/untied_float32", "silu", 0.2),
-        ("models/untied_float32", "silu", 0.6),
-        ("qwen3_moe/separate", "experts", 0.3),
+        ("models/untied_float32", "silu", 0.2, NAN, "modules"),
+        ("models/untied_float32", "silu", 0.2, NAN, "layers"),
+        ("models/untied_float32", "silu", 0.6, NAN, "modules"),
+        ("models/untied_float32", "silu", 0.6, NAN, "layers"),
+        ("models/untied_float32", "silu", 0.3, np.inf, "modules"),
+        ("qwen3_moe/separate", "experts", 0.3, NAN, "modules"),
+        ("qwen3_moe/separate", "experts", 0.3, NAN, "layers"),
     ],
 )
-def test_a_bug_that_makes_nan_is_named_and_what_it_spoils_is_not(name, op, share, level):
-    """By law: so many of 20 tokens hold a number that is made NaN, in one layer."""
+def test_a_bug_that_makes_no_numbers_is_named_and_what_it_spoils_is_not(name, op, share, by, level):
+    """By law: so many of 20 tokens hold a number that is spoilt, in one layer."""
     call = next(call for call in graph_of(name).calls if call.op == op)
     right = port(name, level="taps")[call.taps[0]]
-    bug = spoilt(op, np.quantile(right.max(axis=-1), 1 - share))
+    bug = spoilt(op, np.quantile(right.max(axis=-1), 1 - share), by)
     taps = port(name, [bug.variants[""]], level=level, where=lambda one: one.layer == call.layer)
-    assert np.isnan(taps["logits"]).any() and not np.isnan(taps["logits"]).all()
+    lost = ~np.isfinite(taps["logits"])
+    assert lost.any() and not lost.all()
     found = explained(name, taps, [*catalogue(), bug])
     assert ids(found) == {"spoilt"} and not found.unexplained
 
@@ -49,17 +53,49 @@ def test_what_is_nan_from_the_first_token_on_is_blamed_where_it_was_made():
 
 
 @pytest.mark.parametrize("lost", [0, 1, 9, 10])
-def test_tokens_that_are_lost_with_a_bug_by_hand(lost):
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_what_is_lost_with_a_bug_by_hand(lost, spoilt):
     right, made = np.ones((1, 10, 2)), np.ones((1, 10, 2))
     made[0, :lost, 1] = NAN
-    found = lost_tokens(made.copy(), right, made, axis=1, spoilt=False)
+    port = made.copy()
+    port[0, -1, 0] = NAN  # nothing made that
+    found = lost_cells(port, right, made, axis=1, spoilt=spoilt)
     if not 0 < lost <= 10 * MOST_LOST:
         assert found is None
     else:
-        assert found is not None and found.tolist() == [[at < lost for at in range(10)]]
-    other = made.copy()
-    other[0, -1, 0] = NAN  # nothing made that
-    assert lost != 1 or lost_tokens(other, right, made, axis=1, spoilt=False).sum() == 1
+        assert found is not None and found[0].T.tolist() == [
+            [False] * 10, [at < lost for at in range(10)]
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("right", [NAN, np.inf])
+def test_what_is_lost_without_a_bug_was_spoilt_before(right):
+    """By hand: then it matters no more how it is no number."""
+    port, made = np.array([[[NAN, np.inf, 1.0]]]), np.array([[[right, right, 1.0]]])
+    assert lost_cells(port, made, made, axis=1, spoilt=False) is None
+    found = lost_cells(port, made, made, axis=1, spoilt=True)
+    assert found is not None and found.tolist() == [[[True, True, False]]]
+
+
+def spoilt_token(ops, x):
+    return np.where(np.arange(x.shape[1])[:, None] == 7, x.dtype.type(NAN), x)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("models/untied_float32", "taps"), ("models/untied_float32", "layers"),
+     ("qwen3_moe/separate", "modules"), ("gemma4/sparse", "layers")],
+)  # fmt: skip
+def test_nothing_that_is_computed_from_nan_is_blamed(name, level, dtype, last):
+    """By law: a token's embedding is NaN, and so are columns of scores, and all later tokens."""
+    bug = afterwards("embedding", spoilt_token)
+    taps = port(name, [bug], level=level, dtype=dtype)
+    if last:
+        taps["logits"] = taps["logits"][:, -1:]
+    found = explained(name, taps)
+    assert {one.tap for one in found.unexplained} == {"model.embed_tokens"} and not found.faults
 
 
 def test_a_nought_stands_for_what_is_lost_by_hand():
