@@ -64,8 +64,12 @@ def led_to(case: Case) -> Iterator[tuple[Hypothesis, float, list[Piece]]]:
 
 
 def steps_of(one: Hypothesis, loud: set[int], case: Case) -> list[Step]:
-    """Return where a bug leads a little way; none if it leads far anywhere, or nowhere loud."""
+    """Return where a bug leads a little way; none if it leads far anywhere, or nowhere loud, or may
+    be in a piece that nothing explains: that would have what is loud here as well.
+    """
     if not any(atoms(one, piece) for piece in case.right if piece.target in loud):
+        return []
+    if any(atoms(one, piece) for piece in case.open):
         return []
     found = []
     for piece in case.right:

@@ -51,6 +51,16 @@ def test_a_bug_that_the_gate_lets_pass_is_named(monkeypatch, level, factor):
     assert explained(NAME, taps, known).verdict == "clean"
 
 
+def test_what_nothing_explains_may_be_in_quiet_pieces_too():
+    """By law: one norm is off by far more than the bug makes of it, by something else."""
+    bug, more = gains(1 + 1.5e-7), gains(1 + 1e-4)
+    taps = port(NAME, [bug.variants[""]])
+    loud = port(NAME, [more.variants[""]], where=lambda call: call.layer == 0)
+    here = "model.layers.0.input_layernorm"
+    found = explained(NAME, taps | {here: loud[here]}, [*catalogue(), bug])
+    assert not found.faults and here in [one.tap for one in found.unexplained]
+
+
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_a_right_port_goes_no_bugs_way(monkeypatch, level):
     """Even if no piece is too quiet to be looked at."""
