@@ -36,8 +36,11 @@ def parts(atoms: Atoms) -> Iterator[Atoms]:
 
 def nearer(found: Look, other: Look) -> bool:
     """Say whether the port is nearer to one hypothesis than to another: over all, or where it was
-    the farthest and no farther over all. Where a router turned single tokens these say nothing.
+    the farthest and no farther over all. Where a router turned single tokens these say nothing. One
+    that makes what is no number in the port is nearer than one that does not.
     """
+    if found.made != other.made:
+        return found.made > other.made
     left, had = found.raw(0, None), other.raw(0, None)
     if left < LESS * had:
         return True

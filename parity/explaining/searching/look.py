@@ -23,7 +23,8 @@ class Look:
     right; `size`, `wrong` and `right` are of these three themselves. `cross` is the product of the
     port's distance and the hypothesis, `along` and `aside` are the port's with it and with what is
     right, `shared` is that of these two.
-    `careful` says that every token counts; behind a router that rounding may turn, some do not.
+    `careful` says that every token counts; behind a router that rounding may turn, some do not. Of
+    `made` tokens the port has no numbers, just as the hypothesis makes it.
     """
 
     port: np.ndarray
@@ -37,6 +38,7 @@ class Look:
     shared: np.ndarray
     noise: float
     careful: bool
+    made: int = 0
 
     @classmethod
     @np.errstate(all="ignore")  # a broken port may hold anything
@@ -94,7 +96,7 @@ class Look:
     def fingerprint(self, first: int, last: int | None) -> tuple[float, ...]:
         """Return what two hypotheses share that do the same to a stretch of tokens."""
         parts = (self.port, self.wrong, self.cross, self.moved)
-        return tuple(float(f"{part[first:last].sum():.9g}") for part in parts)
+        return (*(float(f"{part[first:last].sum():.9g}") for part in parts), float(self.made))
 
     def resembles(self, other: Look) -> bool:
         """Say whether another hypothesis does the same to all tokens, but for a few of them."""
@@ -104,11 +106,15 @@ class Look:
     @np.errstate(all="ignore")
     def effect(self, first: int, last: int | None) -> float:
         """Return how far the hypothesis moves the right value, over the noise."""
-        return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
+        return (
+            FAR
+            if self.made
+            else over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
+        )
 
     def usual_effect(self) -> float:
         """Return the same of all tokens; behind a router, which may have turned, of the nearer."""
-        return self.ratio(self.moved, self.right)
+        return FAR if self.made else self.ratio(self.moved, self.right)
 
     @np.errstate(all="ignore")
     def ratio(self, error: np.ndarray, size: np.ndarray) -> float:

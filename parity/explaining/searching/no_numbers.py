@@ -50,18 +50,20 @@ def tokens_of(lost: np.ndarray, axis: int) -> np.ndarray:
 
 def with_noughts(
     port: np.ndarray, wrong: np.ndarray, right: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the three with a nought for what is no number in the port, and the same in another.
+) -> tuple[list[np.ndarray], int]:
+    """Return the three (T, N) with noughts for the tokens of which the port has not every number;
+    and how many of these a bug makes so, where right arithmetic has numbers.
 
-    So a bug that makes no numbers where the port has none leads there, and whatever the port's own
-    inputs spoil is as far from any bug as from any other. If most tokens are spoilt, so are the
-    three: they tell nothing.
+    Such a token is as far from any bug as from any other: the others tell them apart, and who makes
+    it. If most are such, they tell nothing, and the three are returned as they are.
     """
     lost = ~np.isfinite(port)
-    if not lost.any() or lost.any(axis=-1).mean() > MOST_LOST:
-        return port, wrong, right
-    wrong, right = (np.where(lost & alike(port, value), 0.0, value) for value in (wrong, right))
-    return np.where(lost, 0.0, port), wrong, right
+    tokens = lost.any(axis=-1, keepdims=True)
+    if not tokens.any() or tokens.mean() > MOST_LOST:
+        return [port, wrong, right], 0
+    same = np.where(lost, alike(port, wrong), np.isfinite(wrong)).all(axis=-1)
+    made = same & (lost & np.isfinite(right)).any(axis=-1)
+    return [np.where(tokens, 0.0, value) for value in (port, wrong, right)], int(made.sum())
 
 
 def alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -322,13 +322,13 @@ class Trial:
             mark = self.marked(piece.target, right)
             port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
-        careful = not self.routers_of(piece)
+        made = 0
         if not self.finite(piece.target):
-            careful |= bool((np.isfinite(right) > np.isfinite(port)).any())  # which no router turns
-            port, wrong, right = with_noughts(port, wrong, right)
+            (port, wrong, right), made = with_noughts(port, wrong, right)
         if least := self.least_step(piece.target):
             port = np.where(np.abs(port - wrong) <= STEPS * least, wrong, port)
-        return Look.of(port, wrong, right, noise, careful=careful)
+        look = Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
+        return replace(look, made=made)
 
     @np.errstate(all="ignore")
     def in_line(self, piece: Piece, without: Rewritten, others: Rewritten) -> tuple[float, int]:

@@ -98,16 +98,19 @@ def test_nothing_that_is_computed_from_nan_is_blamed(name, level, dtype, last):
     assert {one.tap for one in found.unexplained} == {"model.embed_tokens"} and not found.faults
 
 
-def test_a_nought_stands_for_what_is_lost_by_hand():
-    port, wrong, right = (np.array(one) for one in (
-        [[NAN, 2.0], [NAN, 4.0], [np.inf, 6.0], [7.0, 8.0]],
-        [[NAN, 2.1], [3.1, 4.1], [np.inf, 6.1], [NAN, 8.1]],
-        [[1.0, 2.2], [NAN, 4.2], [-np.inf, 6.2], [7.2, 8.2]],
-    ))  # fmt: skip
-    found = with_noughts(port, wrong, right)
-    for value, hand in zip(found, (
-        [[0.0, 2.0], [0.0, 4.0], [0.0, 6.0], [7.0, 8.0]],
-        [[0.0, 2.1], [3.1, 4.1], [0.0, 6.1], [NAN, 8.1]],
-        [[1.0, 2.2], [0.0, 4.2], [-np.inf, 6.2], [7.2, 8.2]],
-    ), strict=True):  # fmt: skip
-        np.testing.assert_array_equal(value, np.array(hand))
+@pytest.mark.parametrize(
+    ("wrong", "made"),
+    [
+        ([[NAN, 2.1], [3.1, 4.1], [5.1, 6.1], [7.1, 8.1]], 1),
+        ([[NAN, 2.1], [3.1, 4.1], [np.inf, 6.1], [7.1, 8.1]], 2),
+        ([[1.1, 2.1], [NAN, 4.1], [-np.inf, 6.1], [7.1, 8.1]], 0),
+        ([[NAN, NAN], [3.1, 4.1], [5.1, 6.1], [7.1, 8.1]], 0),
+    ],
+)
+def test_tokens_that_are_lost_are_noughts_by_hand(wrong, made):
+    port, right = np.array([[NAN, 2.0], [NAN, 4.0], [np.inf, 6.0], [7.0, 8.0]]), np.ones((4, 2))
+    right[1] = NAN  # whoever is asked: it was lost before
+    found, count = with_noughts(port, np.array(wrong), right)
+    assert count == made
+    for value, last in zip(found, ([7.0, 8.0], wrong[3], [1.0, 1.0]), strict=True):
+        np.testing.assert_array_equal(value, [[0.0, 0.0]] * 3 + [last])
