@@ -44,10 +44,11 @@ def in_kernel(
     if not kernels.available():
         return None
     if isinstance(keys, HeldCodes):
-        return over_codes(queries, keys, values, mask, scale)
-    if queries.shape[2] > 1:
-        return over_many(queries, keys, values, mask, scale)
-    found = kernels.module("attend").attended(queries, keys, values, mask, scale=scale)
+        found = over_codes(queries, keys, values, mask, scale)
+    elif queries.shape[2] > 1:
+        found = over_many(queries, keys, values, mask, scale)
+    else:
+        found = kernels.module("attend").attended(queries, keys, values, mask, scale=scale)
     return None if found is None else found.astype(queries.dtype, copy=False)
 
 
@@ -60,8 +61,7 @@ def over_many(
         if found is not None:
             return found
     wide, held, kept = (part.astype(np.float32, copy=False) for part in (queries, keys, values))
-    found = kernels.module("attend_prompt").attended(wide, held, kept, mask, scale=scale)
-    return None if found is None else found.astype(queries.dtype, copy=False)
+    return kernels.module("attend_prompt").attended(wide, held, kept, mask, scale=scale)
 
 
 def over_codes(
@@ -72,5 +72,4 @@ def over_codes(
         found = kernels.module("attend_codes").attended(queries, keys, values, mask, scale=scale)
         if found is not None:
             return found
-    found = kernels.module("attend_decoded").attended(queries, keys, values, mask, scale=scale)
-    return None if found is None else found.astype(queries.dtype, copy=False)
+    return kernels.module("attend_decoded").attended(queries, keys, values, mask, scale=scale)

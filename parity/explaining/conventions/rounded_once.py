@@ -25,7 +25,7 @@ def rounded_once(case: Case) -> bool:
     pieces = case.graph.pieces(case.dumped)
     if case.trial.dtype.itemsize > 2 or not pieces or not all(map(case.graph.several, pieces)):
         return False
-    wide = Trial(case.graph, case.trial.ops, dtype_named(WIDE), case.dumped, case.read)
+    wide = in_float32(case)
     with np.errstate(all="ignore"):  # a broken port may hold anything
         exact = [rounded(wide.centre(None).target(one.target), case.trial.dtype) for one in pieces]
     same = [
@@ -34,3 +34,8 @@ def rounded_once(case: Case) -> bool:
     ]
     every = np.concatenate(same)
     return bool(every.size) and float(np.mean(every)) >= FAITHFUL
+
+
+def in_float32(case: Case) -> Trial:
+    """Return the same dump as one of a port in float32."""
+    return Trial(case.graph, case.trial.ops, dtype_named(WIDE), case.dumped, case.read)

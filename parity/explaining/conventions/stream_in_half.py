@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lockstep.parity.explaining.case import Case
-from lockstep.parity.explaining.conventions.rounded_once import FAITHFUL, WIDE
+from lockstep.parity.explaining.conventions.rounded_once import FAITHFUL, in_float32
 from lockstep.parity.explaining.conventions.rounded_when_stored import held
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.faults.routers import rounded_through
@@ -31,7 +31,7 @@ def stream_in_half(case: Case) -> bool:
         return False
     if any(held(case.trial.port(one.target), dtype_named(NARROW)).all() for one in rest):
         return False
-    wide = Trial(case.graph, case.trial.ops, dtype_named(WIDE), case.dumped, case.read)
+    wide = in_float32(case)
     return float(np.mean(np.concatenate([same(one, wide) for one in sums]))) >= FAITHFUL
 
 

@@ -89,10 +89,7 @@ def left_by(steps: Sequence[Step]) -> float | None:
 
     Each piece counts by what it is off, in its own size.
     """
-    sizes = [float(step.before.sum()) or 1.0 for step in steps]
-    left = float(
-        np.mean([step.after.sum() / size for step, size in zip(steps, sizes, strict=True)])
-    )
+    left = float(np.mean([step.after.sum() / (step.before.sum() or 1.0) for step in steps]))
     nearer = np.concatenate([step.after < step.before for step in steps])
     sure = nearer.size >= ROWS and nearer.mean() >= MOST_ROWS
     return left if sure and left <= LEFT else None

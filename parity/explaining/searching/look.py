@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep.parity.judging.judge import over as quotient
+
 FAR = 1e300  # how far off a value is that is not a number, or not of the right shape
 ALIKE = 1e-3  # of their sums, that two hypotheses may differ by and still be like each other
 FIRST = 4  # tokens, of which one at least is right, whatever a router turned
@@ -43,7 +45,14 @@ class Look:
     @classmethod
     @np.errstate(all="ignore")  # a broken port may hold anything
     def of(
-        cls, port: np.ndarray, wrong: np.ndarray, right: np.ndarray, noise: float, *, careful: bool
+        cls,
+        port: np.ndarray,
+        wrong: np.ndarray,
+        right: np.ndarray,
+        noise: float,
+        *,
+        careful: bool,
+        made: int = 0,
     ) -> Look:
         """Look at values of each token in a row, (T, N)."""
 
@@ -53,7 +62,7 @@ class Look:
         off, moved = port - wrong, wrong - right
         return cls(sums(off, off), sums(wrong, wrong), sums(off, wrong), sums(moved, moved),
                    sums(right, right), sums(port, port), sums(port, wrong), sums(port, right),
-                   sums(wrong, right), noise, careful)  # fmt: skip
+                   sums(wrong, right), noise, careful, made)  # fmt: skip
 
     def raw(self, first: int, last: int | None) -> float:
         """Return the port's distance from the hypothesis over the noise, in a stretch of tokens."""
@@ -106,11 +115,9 @@ class Look:
     @np.errstate(all="ignore")
     def effect(self, first: int, last: int | None) -> float:
         """Return how far the hypothesis moves the right value, over the noise."""
-        return (
-            FAR
-            if self.made
-            else over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
-        )
+        if self.made:
+            return FAR
+        return over(self.moved[first:last].sum(), self.right[first:last].sum(), self.noise)
 
     def usual_effect(self) -> float:
         """Return the same of all tokens; behind a router, which may have turned, of the nearer."""
@@ -120,9 +127,7 @@ class Look:
     def ratio(self, error: np.ndarray, size: np.ndarray) -> float:
         if self.careful or len(error) <= 3:
             return over(error.sum(), size.sum(), self.noise)
-        share = np.where(
-            error == 0, 0.0, error / size
-        )  # nothing of nothing, where none is a number
+        share = quotient(error, size)  # nothing of nothing, where none is a number
         if not np.isfinite(share).all():
             return FAR
         kept = share <= np.quantile(share, 1 - TRIMMED)

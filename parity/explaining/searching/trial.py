@@ -169,10 +169,8 @@ class Trial:
             return None
         right = replay(target)
         made = replay(target, calls) if calls else right
-        axis, spoilt = (
-            self.graph.token_axes[target][0],
-            not all(map(self.finite, self.taken(piece))),
-        )
+        spoilt = not all(map(self.finite, self.taken(piece)))
+        axis = self.graph.token_axes[target][0]
         return lost_cells(self.port(target), right, made, axis=axis, spoilt=spoilt)
 
     def taken(self, piece: Piece) -> set[int]:
@@ -322,13 +320,11 @@ class Trial:
             mark = self.marked(piece.target, right)
             port, wrong = (np.where(mark, right, value) for value in (port, wrong))
         port, wrong, right = (self.tokens(value, piece.target) for value in (port, wrong, right))
-        made = 0
-        if not self.finite(piece.target):
-            (port, wrong, right), made = with_noughts(port, wrong, right)
+        (port, wrong, right), made = with_noughts(port, wrong, right)
         if least := self.least_step(piece.target):
             port = np.where(np.abs(port - wrong) <= STEPS * least, wrong, port)
-        look = Look.of(port, wrong, right, noise, careful=not self.routers_of(piece))
-        return replace(look, made=made)
+        careful = not self.routers_of(piece)
+        return Look.of(port, wrong, right, noise, careful=careful, made=made)
 
     @np.errstate(all="ignore")
     def in_line(self, piece: Piece, without: Rewritten, others: Rewritten) -> tuple[float, int]:

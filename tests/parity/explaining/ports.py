@@ -17,6 +17,7 @@ from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.excerpts.excerpt import excerpt_of
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Evaluator, Graph, record
 from lockstep.parity.noise import ways
 from lockstep.reference.model import Model
@@ -85,6 +86,12 @@ def rewrite_of(bug: str) -> Any:
     name, _, variant = bug.removesuffix("]").partition("[")
     (fault,) = (one for one in catalogue() if one.id == name)
     return fault.variants[variant] if variant else next(iter(fault.variants.values()))
+
+
+def fault_of(id: str, rewrite: Any) -> Fault:
+    """Return a bug of one form, of which nothing is said but its name."""
+    words = dict.fromkeys(("wrong", "right", "symptom", "where", "fix"), id)
+    return Fault(id=id, **words, evidence=(), variants={"": rewrite})
 
 
 def dumped(taps: Taps, name: str | None = None, *, length: int = 20, **about: str) -> Dump:

@@ -8,8 +8,16 @@ import pytest
 
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining.searching.search import Search
-from lockstep.parity.faults import Fault, catalogue
-from tests.parity.explaining.ports import explained, ids, model_of, port, rewrite_of, some_of
+from lockstep.parity.faults import catalogue
+from tests.parity.explaining.ports import (
+    explained,
+    fault_of,
+    ids,
+    model_of,
+    port,
+    rewrite_of,
+    some_of,
+)
 from tests.sampled import sampled
 
 LLAMA = "models/untied_float32"
@@ -109,8 +117,6 @@ def test_other_weights_are_said_of_some_tokens_too():
 def test_a_known_bug_of_every_matrix_is_none_of_other_weights():
     """By hand: each matrix is doubled, and that is the one bug that is known."""
     change = weights(lambda ops, weight: 2 * weight)
-    words = dict.fromkeys(("wrong", "right", "symptom", "where", "fix"), "doubled")
-    known = Fault(id="doubled", **words, evidence=(), variants={"": change})
-    found = explained(LLAMA, port(LLAMA, [change]), faults=[known])
+    found = explained(LLAMA, port(LLAMA, [change]), faults=[fault_of("doubled", change)])
     assert not any(SAID in one for one in found.conventions)
     assert (ids(found), found.unexplained) == ({"doubled"}, [])

@@ -7,10 +7,9 @@ from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.deciding import under_the_gate
 from lockstep.parity.explaining.deciding.under_the_gate import Step, left_by
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.rewrites import afterwards
 from lockstep.parity.graph.graph import Piece
-from tests.parity.explaining.ports import explained, ids, port
+from tests.parity.explaining.ports import explained, fault_of, ids, port
 
 NAME = "models/untied_float32"
 
@@ -37,8 +36,7 @@ def test_what_is_left_by_hand(steps, left):
 def gains(factor):
     """Return a bug that multiplies what a norm gives by so much, in float64."""
     change = afterwards("rms_norm", lambda ops, x: (x * np.float64(factor)).astype(x.dtype))
-    words = dict.fromkeys(("wrong", "right", "symptom", "where", "fix"), "")
-    return Fault(id=f"gains times {factor}", evidence=(), variants={"": change}, **words)
+    return fault_of(f"gains times {factor}", change)
 
 
 @pytest.mark.parametrize(("level", "factor"), [("modules", 1 + 1.5e-7), ("layers", 1 + 2e-7)])

@@ -5,9 +5,8 @@ import pytest
 
 from lockstep.parity.explaining.searching.no_numbers import MOST_LOST, lost_cells, with_noughts
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.rewrites import afterwards
-from tests.parity.explaining.ports import explained, graph_of, ids, port
+from tests.parity.explaining.ports import explained, fault_of, graph_of, ids, port
 
 NAN = np.nan
 
@@ -15,8 +14,7 @@ NAN = np.nan
 def spoilt(op, largest, by=NAN):
     """Return a bug that makes no numbers of an operation's where they are large."""
     change = afterwards(op, lambda ops, x: np.where(x > largest, x.dtype.type(by), x))
-    words = dict.fromkeys(("wrong", "right", "symptom", "where", "fix"), "")
-    return Fault(id="spoilt", evidence=(), variants={"": change}, **words)
+    return fault_of("spoilt", change)
 
 
 @pytest.mark.parametrize(
