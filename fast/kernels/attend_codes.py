@@ -14,7 +14,6 @@ from lockstep.fast.kernels.kernel import kernel, usable
 from lockstep.fast.kernels.lanes import WIDTH, fma, splat, total
 from lockstep.fast.kernels.memory import floats, store
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.kernels.weights import weights
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Queries
@@ -91,7 +90,7 @@ def scored_plain(keys, queries, probs, seen, row, group, before, first):
     """Write the products of the queries of a group with keys that are no codes."""
     width, start = queries.shape[3], start_of(keys, row, group)
     for key in range(keys.shape[2]):
-        place = start + key * (keys.strides[2] // BYTES)
+        place = start + key * (keys.strides[2] // keys.itemsize)
         for one in range(len(probs)):
             if seen[row, one % seen.shape[1], before + key]:
                 at = (first + one) * width
@@ -142,7 +141,7 @@ def averaged_plain(values, probs, seen, row, group, before, out, first):
     width, start = out.shape[3], start_of(values, row, group)
     clear(out, first * width, len(probs) * width)
     for key in range(values.shape[2]):
-        place = start + key * (values.strides[2] // BYTES)
+        place = start + key * (values.strides[2] // values.itemsize)
         for one in range(len(probs)):
             if seen[row, one % seen.shape[1], before + key]:
                 add(out, (first + one) * width, probs[one, before + key], values, place, width)

@@ -28,7 +28,6 @@ from lockstep.fast.kernels.memory import floats, seen, store
 from lockstep.fast.kernels.online import LEAST, bounds, keep, shared, state_of
 from lockstep.fast.kernels.pairs import store_rounded
 from lockstep.fast.kernels.parts import inlined
-from lockstep.fast.kernels.rows import BYTES
 from lockstep.fast.kernels.scalar_sums import MANY, summing
 from lockstep.fast.masks import Seen
 from lockstep.fast.shapes import Keys, Queries, Values
@@ -169,7 +168,7 @@ def put(heads, row, head, first, many, scale, columns):
 @inlined
 def scored(queries, keys, row, group, begin, scores):
     """Write the products of sixteen queries, which stand in columns, with the keys from `begin`."""
-    stride, whole = keys.strides[2] // BYTES, len(scores) // MANY * MANY
+    stride, whole = keys.strides[2] // keys.itemsize, len(scores) // MANY * MANY
     start = start_of(keys, row, group) + begin * stride
     for key in range(0, whole, MANY):
         at = start + key * stride
@@ -234,7 +233,7 @@ def averaged(probs, values, row, group, begin, out):
 
     Some values are added to all columns before the next come: so they stay in the first cache.
     """
-    stride, whole = values.strides[2] // BYTES, len(out) // MANY * MANY
+    stride, whole = values.strides[2] // values.itemsize, len(out) // MANY * MANY
     start = start_of(values, row, group) + begin * stride
     for key in range(0, len(probs), NEAR):
         some, many, at = probs[key:], min(NEAR, len(probs) - key), start + key * stride

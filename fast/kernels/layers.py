@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lockstep.fast.kernels.alike import KINDS
 from lockstep.fast.kernels.attend import HELD, TOGETHER, attend_held, together
 from lockstep.fast.kernels.kernel import Kept, played, usable
-from lockstep.fast.kernels.steps import NoKernelError, Steps, vector
+from lockstep.fast.kernels.memory import seen
+from lockstep.fast.kernels.steps import WIDE, NoKernelError, Steps
 from lockstep.fast.kernels.turn import turns_at
 from lockstep.fast.shapes import Array, Frequencies, Hidden, Keys, Values
 
-FLOAT32 = np.dtype(np.float32)
 # Tokens for which layers are done by operations, behind one of which a product had to be.
 ASIDE = 64
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -46,7 +47,7 @@ class Layer:
     """
 
     def __init__(self, run: Any, layer: int, x: Array, turns: Array, out: Array, lost: Array):
-        self.run, self.path, self.steps = run, f"model.layers.{layer}", Steps(lost)
+        self.run, self.path, self.steps = run, f"model.layers.{layer}", Steps(lost, x.dtype)
         self.to_heads(x, turns)
         self.before = len(self.steps.kept)  # kernels that run before attention
         self.from_contexts(x, out)
@@ -79,23 +80,25 @@ class Layer:
             given = parts[0], parts[1], (gains[0], gains[1]), eps, turns
             self.queries, self.keys = steps.normed_and_turned(*given)
         self.values = parts[2].swapaxes(1, 2)
+        self.asked = steps.recast(self.queries, WIDE)
         self.scale = np.float32(width**-0.5)
 
     def from_contexts(self, x: Array, out: Array) -> None:
         """Bind what adds the projection of contexts to the stream, and a gated feed-forward."""
         steps, eps = self.steps, self.run.config.rms_norm_eps
-        self.context = vector(self.queries.size)
-        stream = steps.sum(x, self.product(self.context, OUTWARDS))
+        self.context = np.zeros((1, self.asked.size), WIDE)
+        stream = steps.sum(x, self.product(steps.rounded(self.context), OUTWARDS))
         normed = steps.normed(stream, self.of(NORMS[3]), eps)
         gated = steps.gated(*self.products(normed, WIDENING))
         steps.sum(stream, self.product(gated, BACK), out)
 
     def attention(self, keys: Keys, values: Values, now: Array) -> Kept:
         """Bind attention to what a cache holds keys and values in, (1, G, room, D)."""
-        _, heads, _, width = self.queries.shape
-        seen = np.ones((1, keys.shape[2]), np.bool_)
-        given = self.keys, self.values, (keys, values), now, self.queries[:, :, 0], seen, self.scale
-        products, places = 2 * heads * seen.size * width, heads // now[TOGETHER]
+        _, heads, _, width = self.asked.shape
+        token, held = (seen(self.keys), seen(self.values)), (seen(keys), seen(values))
+        shown = np.ones((1, keys.shape[2]), np.bool_)
+        given = *token, held, now, self.asked[:, :, 0], shown, self.scale
+        products, places = 2 * heads * shown.size * width, heads // now[TOGETHER]
         return attend_held.kept(
             products, int(places), *given, self.context.reshape(1, heads, width)
         )
@@ -135,7 +138,7 @@ class Layers:
     def streams(
         self, run: Any, x: Hidden, masks: Mapping[str, Any], frequencies: Frequencies
     ) -> list[Hidden]:
-        """Return the streams behind the first layers, for one token (1, 1, E) in float32.
+        """Return the streams behind the first layers, for one token (1, 1, E), float32 or bfloat16.
 
         None of them where it does not see all that is held, or another thread is at it; those
         before a layer of which something has no kernel, or a product is to be done in another way.
@@ -150,14 +153,14 @@ class Layers:
     def tried(
         self, run: Any, x: Hidden, masks: Mapping[str, Any], frequencies: Frequencies
     ) -> list[Hidden]:
-        alone = x.size == x.shape[-1] and x.dtype == FLOAT32 and usable()
+        alone = x.size == x.shape[-1] and x.dtype in KINDS and usable()
         if not alone or any(mask.kind != "all" for mask in masks.values()):
             return []
         if not self.busy.acquire(blocking=False):
             return []
         try:
-            if not self.stand(run):
-                self.bind(run, x.shape[-1])
+            if not self.stand(run) or self.x.dtype != x.dtype:
+                self.bind(run, x[0])
             return self.through(run, x, frequencies)
         finally:
             self.busy.release()
@@ -167,8 +170,10 @@ class Layers:
         theirs = map(run.weights.get, self.names)
         return self.config is run.config and all(map(is_, theirs, self.weights))
 
-    def bind(self, run: Any, width: int) -> None:
-        """Bind the first layers, up to one of which something has no kernel."""
+    def bind(self, run: Any, x: Array) -> None:
+        """Bind the first layers for tokens like x (1, E), up to one that has something without a
+        kernel.
+        """
         config, layers = run.config, range(run.config.num_hidden_layers)
         self.config, self.layers, self.aside = None, [], 0  # unless all of this is done
         self.caches.clear()
@@ -176,9 +181,9 @@ class Layers:
         self.weights = [run.weights.get(name) for name in self.names]
         heads, groups = config.num_attention_heads, config.num_key_value_heads
         self.now = np.array([0, together(1, heads, groups)], np.int64)
-        self.x, self.turns = vector(width), np.zeros((2, 1, 1, config.head_dim // 2), np.float32)
+        self.x, self.turns = np.zeros_like(x), np.zeros((2, 1, 1, config.head_dim // 2), WIDE)
         # In one array each: after a token has gone through, little is left in the cache.
-        self.outs = np.zeros((len(layers), 1, width), np.float32)
+        self.outs = np.zeros((len(layers), *x.shape), x.dtype)
         self.lost = np.zeros((len(layers), len(MODULES)), np.uint8)
         stream = self.x
         with suppress(NoKernelError):

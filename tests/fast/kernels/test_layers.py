@@ -93,12 +93,13 @@ def assert_alike(found, other):
         assert_same_bits(one, two)
 
 
-@sampled(3)
+@sampled(6)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("small", [0, 2**62])
-def test_a_model_says_what_it_says_to_a_listener(path, small, many, monkeypatch):
+def test_a_model_says_what_it_says_to_a_listener(path, small, dtype, many, monkeypatch):
     """By law: the same bits, again and again, on one core and on all; a prompt goes another way."""
     monkeypatch.setattr(kernel, "SMALL", small)
-    model = load(path, backend="cpu")
+    model = load(path, backend="cpu", dtype=dtype)
     truth = heard(model)
     assert not many
     assert_alike(steps(model), truth)
@@ -162,10 +163,11 @@ def test_several_rows_go_another_way(qwen3, many):
     assert many == [0]
 
 
-def test_a_product_that_has_no_digits(qwen3, many, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_product_that_has_no_digits(qwen3, dtype, many, monkeypatch):
     """By law: its layer and all behind are done by operations, as are later tokens' for now."""
     monkeypatch.setattr(layers, "ASIDE", 2)
-    model = load(qwen3, backend="cpu")
+    model = load(qwen3, backend="cpu", dtype=dtype)
     name = "model.layers.1.post_attention_layernorm.weight"
     gain = model.weights[name].copy()
     gain[5] = 1e30  # what is beside it in its span is lost in three digits
