@@ -115,7 +115,7 @@ def turned_before(call: Call, graph: Graph) -> Call | None:
 @rewrite("rope")
 def unturned(call: Call, graph: Graph) -> Call | None:
     """Leave the heads alone that a norm made."""
-    return call.replaced(lambda ops, x, *tables, factor: x) if norm_before(call, graph) else None
+    return replace(call, idle=True) if norm_before(call, graph) else None
 
 
 def has_source(call: Call, graph: Graph) -> bool:

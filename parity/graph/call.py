@@ -94,7 +94,8 @@ class Call:
 
     `place` is the path of the module it belongs to, without a layer: `self_attn.q_norm`. `instead`
     computes in its place, and `after` goes over what it returns; both take the namespace of
-    operations first, so that a wrong operation rounds where the right ones do.
+    operations first, so that a wrong operation rounds where the right ones do. A call that is
+    `idle` hands its first input on, but whoever does with another one what it does, does it.
     """
 
     number: int
@@ -107,6 +108,7 @@ class Call:
     arity: int = 0  # inputs of the operation; a rewrite may bring more of them to its own
     instead: Callable[..., Any] | None = None
     after: tuple[Callable[..., Any], ...] = ()
+    idle: bool = False
 
     def replaced(self, instead: Callable[..., Any]) -> Call:
         """Return this call with another operation: `instead(ops, *inputs, **options)`.

@@ -131,6 +131,7 @@ def test_bugs_are_named_from_the_layers_where_every_token_sees_all(places):
         ("gemma4_e2b", ("kv-sharing-ignored",)),
         ("mistral", ("rope-pairing-swapped (every layer)", "rope-applied-to-v")),
         ("qwen3", ("qk-norm-rope-order", "rope-sign-flipped (every layer)")),
+        ("qwen3", ("qk-norm-rope-order", "rope-inv-freq-half", "rope-applied-to-v")),
         ("qwen3+dora", ("lora-not-applied (in one layer)",)),
     ],
 )
@@ -182,6 +183,17 @@ def test_a_half_of_a_bug_is_not_named_for_another(places):
     case = Case("without", "gemma4_31b", 410, "float32", "eager", (bug,), ("modules",))
     (outcome,) = run(case, places, limit=LIMIT)
     assert (outcome["status"], outcome["wrong"]) == ({bug: "unknown"}, [])
+
+
+@pytest.mark.parametrize(("level", "status"), [("modules", "unknown"), ("layers", "equal")])
+def test_a_wrong_value_that_two_pieces_take_is_not_named_by_one_of_them(level, status, places):
+    """With its class taken out: the norm alone looks as if attention went past it. From the layers
+    a projection of nought without a bias is truly the same.
+    """
+    bug = "branch-not-added (of attention)"
+    case = Case("without", "gpt2", 410, "float32", "sdpa", (bug,), (level,))
+    (outcome,) = run(case, places, limit=LIMIT)
+    assert (outcome["status"], outcome["wrong"]) == ({bug: status}, [])
 
 
 def is_drawn(case: Case) -> bool:

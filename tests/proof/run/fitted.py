@@ -1,5 +1,6 @@
-"""Which numbers can be fitted to bugs of each family: a cap that is missing is a huge one, and a
-mask of 0 and 1 that is added lowers what is masked by 1.
+"""Which classes stand for another one: numbers that can be fitted to bugs of its family, as a cap
+that is missing is a huge one, and a mask of 0 and 1 that is added lowers what is masked by 1; and
+those that are the same at some of its places.
 """
 
 from lockstep.parity.faults import catalogue
@@ -14,9 +15,11 @@ FITTED = {
     "rope": {"rope-stretch-wrong"},
     "rope_scaling": {"rope-stretch-wrong", "rope-theta-default"},
 }
+PARTS = {"rms-eps-wrong": {"sub-norm-eps-default"}}
 
 
 def left_out(ids: set[str]) -> set[str]:
-    """Return some classes, and those of numbers that would stand for them."""
+    """Return some classes, and those that would stand for them."""
     families = {fault.family for fault in catalogue() if fault.id in ids}
-    return ids.union(*(FITTED.get(family, set()) for family in families))
+    parts = (PARTS.get(id, set()) for id in ids)
+    return ids.union(*parts, *(FITTED.get(family, set()) for family in families))

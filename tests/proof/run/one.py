@@ -21,6 +21,7 @@ from tests.proof.run.places import Places
 from tests.proof.run.planted import at, dump
 from tests.proof.run.score import Scored, count_shared_names, score
 from tests.proof.run.seen import first_seen, is_seen
+from tests.proof.run.together import are_one
 
 Outcome = dict[str, Any]
 
@@ -97,6 +98,12 @@ def explained(
         alike = partial(are_alike, case, granularity=granularity, places=places)
         scored = score(ids, diagnosis, lambda bug, id: alike(bug, id))
         count_shared_names(scored, diagnosis, alike, partial(first_seen, case, granularity, places))
+        if (
+            case.kind == "without"
+            and scored.wrong
+            and are_one(case, diagnosis, granularity, places)
+        ):
+            scored = Scored(dict.fromkeys(ids, "equal"))
     return {
         "verdict": diagnosis.verdict,
         "status": scored.status,

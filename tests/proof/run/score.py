@@ -6,6 +6,7 @@ Each bug gets one status:
 - `tie`: its id in a set of at most four that nothing is said to tell apart; `false tie` if some
   member of the set gives other numbers in the port, and it is no true tie of another bug;
 - `equal`: the id of another bug that gives the same numbers in this port, where this one shows;
+  or several, of one whose class is unknown, which do so `together`;
 - `unknown`: something is said to be wrong there, without a name;
 - `wrong`: names were given that are not in the port;
 - `missed`: nothing at all.

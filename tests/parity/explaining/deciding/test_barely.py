@@ -1,0 +1,32 @@
+"""What is barely wrong among like pieces that nothing explains has no name. By hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lockstep.parity.explaining.deciding.barely import withdraw_barely
+
+
+def case(ratio, unknown, told):
+    """Return a case of like pieces: the first is explained and off by so many noises."""
+    pieces = [SimpleNamespace(target=n) for n in range(1 + unknown + told)]
+    return SimpleNamespace(
+        graph=SimpleNamespace(kind=lambda piece: "norm"),
+        judged={0: SimpleNamespace(ratio=ratio)} | dict.fromkeys(
+            range(1, len(pieces)), SimpleNamespace(ratio=9.0)
+        ),
+        explained=[(pieces[0], ["a bug"])],
+        open=pieces[1 : 1 + unknown],
+        right=pieces[1 + unknown :],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ratio", "unknown", "told", "kept"),
+    [(3.0, 2, 0, False), (3.0, 1, 0, True), (3.0, 2, 1, True), (5.0, 2, 0, True)],
+)
+def test_it_keeps_its_name_unless_most_like_ones_have_none(ratio, unknown, told, kept):
+    given = case(ratio, unknown, told)
+    withdraw_barely(given)
+    assert len(given.explained) == kept
+    assert len(given.open) == unknown + (not kept)
