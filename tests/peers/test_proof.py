@@ -177,6 +177,20 @@ def test_random_numbers_behind_the_heads_are_named_from_the_layers(build, dtype,
     assert (outcome["status"], outcome["wrong"]) == ({bug: "named"}, [])
 
 
+RANDOM_AND_MORE = ("strict-false-drops-tensors (a projection)", "gqa-tile-vs-repeat (one layer)")
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype"), [("llama", "bfloat16"), ("qwen3", "float16"), ("gemma4_e2b", "float32")]
+)
+def test_random_numbers_are_named_beside_a_bug_of_what_they_multiply(build, dtype, places):
+    """There are as many tokens as inputs, and the dump lacks these."""
+    case = Case("combination", build, 410, dtype, "eager", RANDOM_AND_MORE, ("modules",))
+    (outcome,) = run(case, places, limit=LIMIT)
+    named = dict.fromkeys(RANDOM_AND_MORE, "named")
+    assert (outcome["status"], outcome["wrong"]) == (named, [])
+
+
 def test_a_half_of_a_bug_is_not_named_for_another(places):
     """With its class taken out it is unknown: the norms before it are right."""
     bug = "rope-missing-on-layer-kind (full layers)"

@@ -36,6 +36,7 @@ CLEAR = 4.0  # times the noise, that numbers of the usual size must make in a di
 FARTHEST = 1.6  # times what a projection by random numbers mostly makes of its inputs' size
 ERRORS = 4.0  # standard errors that a sample may be off
 SPARE = 4  # tokens beyond the directions of inputs that are not the port's own
+MANY = 16  # directions whose numbers are as large, which say as much
 OFF = 0.1  # of what no matrix makes of rows of no relation to the inputs
 CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
 
@@ -280,9 +281,12 @@ def comes_from(rest: float, tokens: int, directions: int) -> bool:
 
     Of rows that have nothing to do with the inputs, a matrix makes as many as there are directions:
     what is left of them is the root of the share of tokens beyond. So it must be far below that.
+    Where there are hardly more tokens, the matrix says it, by numbers as large in many directions.
     """
     spare = tokens - directions
-    return spare >= SPARE and rest <= OFF * math.sqrt(spare / tokens)
+    if spare < SPARE:
+        return directions >= MANY and rest <= OFF
+    return rest <= OFF * math.sqrt(spare / tokens)
 
 
 @np.errstate(all="ignore")  # a port may have noughts alone

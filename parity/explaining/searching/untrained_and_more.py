@@ -52,7 +52,7 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
     """
     target, start = case.graph.calls[piece.target], case.trial.count
     most = most_computations(case.trial, piece)
-    for atoms in case.taught(piece)[:SETS] if target.op == "linear" else ():
+    for atoms in known(case, piece) if target.op == "linear" else ():
         before = given(case, target, atoms)
         for atom in others(case, piece, atoms):
             if case.trial.count - start >= most:
@@ -64,6 +64,14 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
             random = None if sample is None else told(target, case, sample, piece)
             if sample is not None and random is not None:
                 yield More(sample.left, atom, random)
+
+
+def known(case: Case, piece: Piece) -> list[Atoms]:
+    """Return what explains like pieces, which is nothing where one is right."""
+    kind = case.graph.kind
+    found = case.taught(piece)[:SETS]
+    right = any(kind(one) == kind(piece) for one in case.right)
+    return found or ([frozenset()] if right else [])
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything

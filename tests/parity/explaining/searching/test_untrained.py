@@ -225,3 +225,14 @@ def test_rows_of_no_relation_come_from_no_inputs_however_many_directions_these_h
     port = rng.standard_normal((1028, 8))
     assert left_over(left, port) < 0.1 and not is_seen(left, port)
     assert is_seen(left, left @ rng.standard_normal((1024, 8)))
+
+
+def test_as_many_tokens_as_directions_show_it_by_the_size_of_their_numbers():
+    """By law: some matrix leads there from any inputs, but that of wrong ones is uneven."""
+    rng = np.random.default_rng(3)
+    right, other = rng.standard_normal((2, 24, 24))
+    port, own = right @ rng.standard_normal((24, 24)) * 0.02, rng.standard_normal((24, 24))
+    for x, size in ((right, 0.02), (other, None)):
+        left, lengths, down = np.linalg.svd(x)
+        assert comes_from(left_over(left, port), 24, 24)
+        assert Sample(left.T @ port / lengths[:, None], down @ own, 24).size == size
