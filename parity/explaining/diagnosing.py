@@ -13,7 +13,6 @@ from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
 from lockstep.parity.explaining.conventions.square import read_turned
 from lockstep.parity.explaining.deciding.at_its_end import keep_ended
-from lockstep.parity.explaining.deciding.barely import withdraw_barely
 from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
@@ -22,6 +21,7 @@ from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.one_value import withdraw_one_value
+from lockstep.parity.explaining.deciding.poor import withdraw_poor
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.taken_on import keep_taken_on
@@ -95,7 +95,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
         random += more(case)
         case.open = but_for(random, case.open)
     withdraw_one_value(case)
-    withdraw_barely(case)
+    withdraw_poor(case)
     look_under_the_gate(case)
     doubted = doubtful(random, case)
     case.open += [one.piece for one in doubted]
