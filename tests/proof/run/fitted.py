@@ -1,6 +1,6 @@
 """Which classes stand for another one: numbers that can be fitted to bugs of its family, as a cap
 that is missing is a huge one, and a mask of 0 and 1 that is added lowers what is masked by 1; and
-those that are the same at some of its places.
+those that are the same at some of its places, or another number, as a scale that was rounded.
 """
 
 from lockstep.parity.faults import catalogue
@@ -15,7 +15,10 @@ FITTED = {
     "rope": {"rope-stretch-wrong"},
     "rope_scaling": {"rope-stretch-wrong", "rope-theta-default"},
 }
-PARTS = {"rms-eps-wrong": {"sub-norm-eps-default"}}
+PARTS = {
+    "rms-eps-wrong": {"sub-norm-eps-default"},
+    "sdpa-scale-folded-half": {"attn-scale-wrong"},
+}
 
 
 def left_out(ids: set[str]) -> set[str]:
