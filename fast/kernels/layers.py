@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lockstep.fast.kernels.alike import KINDS
-from lockstep.fast.kernels.attend import HELD, TOGETHER, attend_held, together
+from lockstep.fast.kernels.attend import HELD, TOGETHER, WIDE, attend_held, together
 from lockstep.fast.kernels.kernel import Kept, played, usable
 from lockstep.fast.kernels.memory import seen
-from lockstep.fast.kernels.steps import WIDE, NoKernelError, Steps
+from lockstep.fast.kernels.steps import NoKernelError, Steps
 from lockstep.fast.kernels.turn import turns_at
 from lockstep.fast.shapes import Array, Frequencies, Hidden, Keys, Values
 

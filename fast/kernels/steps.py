@@ -4,6 +4,7 @@ import numpy as np
 
 from lockstep.fast.kernels.activate import COST, activate, form
 from lockstep.fast.kernels.alike import alike
+from lockstep.fast.kernels.attend import WIDE
 from lockstep.fast.kernels.constants import Constants
 from lockstep.fast.kernels.few import PLACE, few_of, fits, multiply_few
 from lockstep.fast.kernels.heads import COST as COST_OF_HEADS
@@ -22,9 +23,6 @@ from lockstep.fast.shapes import Array, Bias, Gain, Heads, Keys, Queries, Weight
 
 class NoKernelError(Exception):
     """Something has no kernel, or takes other steps than that."""
-
-
-WIDE = np.dtype(np.float32)
 
 
 def fitting(*arrays: Array) -> list[Array]:

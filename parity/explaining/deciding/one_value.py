@@ -26,16 +26,20 @@ LEFT = 0.05  # of the error, that the value of another piece may leave of a piec
 
 def withdraw_one_value(case: Case) -> None:
     """Give up what explains a piece in calls of its own, where an open piece's value does."""
-    unknown = [*case.open]
-    keep_if(case, lambda piece, one: not any(meant(piece, one, other, case) for other in unknown))
+    meant = {
+        piece.target: [
+            other
+            for other in case.open
+            if any(explains(value, cut, piece, case) for cut, value in shared(piece, other, case))
+        ]
+        for piece, _ in case.explained
+    }
+    keep_if(case, lambda piece, one: not any(apart(one, other) for other in meant[piece.target]))
 
 
-def meant(piece: Piece, one: Explanation, other: Piece, case: Case) -> bool:
-    """Say whether what is wrong in an open piece is what a bug explains in this one."""
-    acting = frozenset().union(*(atom.calls for atom in one.atoms))
-    if acting & frozenset(other.calls):
-        return False
-    return any(explains(value, cut, piece, case) for cut, value in shared(piece, other, case))
+def apart(one: Explanation, other: Piece) -> bool:
+    """Say whether bugs act in no call of another piece."""
+    return all(atom.calls.isdisjoint(other.calls) for atom in one.atoms)
 
 
 def shared(piece: Piece, other: Piece, case: Case) -> Iterator[tuple[int, np.ndarray]]:

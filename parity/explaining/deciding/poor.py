@@ -6,10 +6,10 @@ needed, as many others may go as near: if they were in the others too, these wou
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.kept import keep_if
+from lockstep.parity.explaining.like_pieces import mostly_open
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -22,12 +22,10 @@ SEVERAL = 4  # bugs that are needed
 
 def withdraw_poor(case: Case) -> None:
     """Give up what poorly explains a piece, where most like ones have nothing."""
-    kind = case.graph.kind
-    known = [*case.right, *(piece for piece, _ in case.explained)]
-    unknown, told = (Counter(map(kind, some)) for some in (case.open, known))
+    alone = mostly_open(case)
 
     def stands(piece: Piece, one: Explanation) -> bool:
         poor = case.judged[piece.target].ratio <= BARELY or len(one.atoms) >= SEVERAL
-        return not poor or unknown[kind(piece)] <= told[kind(piece)]
+        return not (poor and alone(piece))
 
     keep_if(case, stands)

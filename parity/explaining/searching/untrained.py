@@ -8,7 +8,6 @@ one, and how large its numbers are. Inside of a piece, what lies behind it is un
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lockstep.parity.explaining.like_pieces import mostly_open
 from lockstep.parity.explaining.said.diagnosis import Named
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
@@ -125,12 +125,8 @@ def doubtful(found: list[Random], case: Case) -> list[Random]:
 
     What nobody knows, and all layers have, may look like random numbers in one of them.
     """
-    kind = case.graph.kind
-    known = [*case.right, *(piece for piece, _ in case.explained)]
-    unknown, told = (Counter(map(kind, some)) for some in (case.open, known))
-    return [
-        one for one in found if not one.seen and unknown[kind(one.piece)] > told[kind(one.piece)]
-    ]
+    alone = mostly_open(case)
+    return [one for one in found if not one.seen and alone(one.piece)]
 
 
 def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:

@@ -44,10 +44,7 @@ def are_alike(case: Case, bug: str, id: str, granularity: str, places: Places) -
 def alone_alike(case: Case, bug: str, id: str, granularity: str, places: Places) -> bool:
     """Ask our own graph with the bug alone."""
     alone = replace(case, bugs=(bug,))
-    truth = at(dump(alone, places, dtype="float32"), granularity)
-    right = at(dump(alone, places, (), dtype="float32"), granularity)
-    floor = min(of_ours(alone, granularity, places, right), FARTHEST)
-    near = tolerance(truth, right) + FLOORS * floor
+    truth, _, near = sides(alone, granularity, places)
     found = dumps_of(alone, id, places, truth)
     return any(moved(fitted(at(one, granularity), truth), truth) <= near for one in found)
 
@@ -75,10 +72,7 @@ def alike_beside(case: Case, bug: str, id: str, granularity: str, places: Places
 def enacting(case: Case, bug: str, granularity: str, places: Places) -> Atom | None:
     """Return what of the catalogue does in our own graph what a bug alone does in the port."""
     alone = replace(case, bugs=(bug,))
-    truth = at(dump(alone, places, dtype="float32"), granularity)
-    right = at(dump(alone, places, (), dtype="float32"), granularity)
-    floor = min(of_ours(alone, granularity, places, right), FARTHEST)
-    near = tolerance(truth, right) + FLOORS * floor
+    truth, right, near = sides(alone, granularity, places)
     graph = places.graph(case.build, case.seed, case.length)
     led = [tap for tap, far in distances(truth, right).items() if far > near and tap in graph.taps]
     first = min(led, key=graph.taps.__getitem__, default=None)
@@ -143,6 +137,17 @@ def planted_alike(case: Case, bug: str, id: str, granularity: str, places: Place
     near = tolerance(truth, at(dump(case, places, others, dtype="float32"), granularity))
     found = (dump(case, places, [*others, one], dtype="float32") for one in variants)
     return any(moved(at(one, granularity), truth) <= near for one in found)
+
+
+def sides(case: Case, granularity: str, places: Places) -> tuple[Dump, Dump, float]:
+    """Return the dumps of a port and of the right one, in float32, and how near to the first one a
+    dump of our own graph is that is the same.
+    """
+    truth, right = (
+        at(dump(case, places, bugs, dtype="float32"), granularity) for bugs in (None, ())
+    )
+    floor = min(of_ours(case, granularity, places, right), FARTHEST)
+    return truth, right, tolerance(truth, right) + FLOORS * floor
 
 
 def tolerance(truth: Dump, right: Dump) -> float:

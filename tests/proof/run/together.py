@@ -1,7 +1,6 @@
 """Whether all bugs that were named do together what one does whose class is not known."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
@@ -10,10 +9,10 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Graph
 from tests.proof.combos import moved
-from tests.proof.run.alike import FARTHEST, FLOORS, computed, fitted, of_ours, tolerance
+from tests.proof.run.alike import computed, fitted, sides
 from tests.proof.run.case import Case
 from tests.proof.run.places import Places
-from tests.proof.run.planted import at, dump
+from tests.proof.run.planted import at
 
 MOST = 256  # ways to read what was said
 
@@ -22,10 +21,7 @@ def are_one(case: Case, diagnosis: Any, granularity: str, places: Places) -> boo
     """Say whether what was named, in the layers where it was, makes the port's dump in our own
     graph. It is asked in float32.
     """
-    truth = at(dump(case, places, dtype="float32"), granularity)
-    right = at(dump(case, places, (), dtype="float32"), granularity)
-    floor = min(of_ours(replace(case, bugs=()), granularity, places, right), FARTHEST)
-    near = tolerance(truth, right) + FLOORS * floor
+    truth, _, near = sides(case, granularity, places)
     for atoms in islice(said(case, diagnosis, places), MOST):
         found = computed(case, atoms, places)
         if found and moved(fitted(at(found, granularity), truth), truth) <= near:
