@@ -93,12 +93,16 @@ def decide(
 
 def certain(
     explained: Sequence[tuple[Piece, list[Explanation]]], kind: Callable[[Piece], Hashable]
-) -> dict[Key, set[Hashable]]:
-    """Return the bugs without which some piece cannot be explained, and of which kinds that is."""
-    found: dict[Key, set[Hashable]] = {}
+) -> dict[str, set[Hashable]]:
+    """Return the faults without which some piece cannot be explained, and of which kinds that is.
+
+    Of which variant one is, another piece may tell.
+    """
+    found: dict[str, set[Hashable]] = {}
     for piece, explanations in explained:
-        for key in frozenset.intersection(*(keys_of(one.atoms) for one in explanations)):
-            found.setdefault(key, set()).add(kind(piece))
+        named = ({fault for fault, _ in keys_of(one.atoms)} for one in explanations)
+        for fault in set.intersection(*named):
+            found.setdefault(fault, set()).add(kind(piece))
     return found
 
 
@@ -106,15 +110,19 @@ def firm_in(
     kind: Hashable,
     one: Explanation,
     *,
-    sure: Mapping[Key, set[Hashable]],
+    sure: Mapping[str, set[Hashable]],
     beside: Callable[[Atom], int],
 ) -> int:
-    """Count the bugs of an explanation that must be there in any case, in a piece of some kind.
+    """Count the faults of an explanation that must be there in any case, in a piece of some kind.
 
     One that is sure in other pieces is not sure here, if something beside it speaks against it.
     """
     keys = {key_of(atom): atom for atom in one.atoms}
-    return sum(kind in sure[key] or not beside(keys[key]) for key in keys.keys() & sure.keys())
+    firm = {
+        fault for (fault, _), atom in keys.items()
+        if fault in sure and (kind in sure[fault] or not beside(atom))
+    }  # fmt: skip
+    return len(firm)
 
 
 def counted_against(

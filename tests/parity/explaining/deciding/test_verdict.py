@@ -8,8 +8,8 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.graph.graph import Piece
 
 
-def by(name: str, order: int) -> Explanation:
-    atom = Atom(Hypothesis(None, name, "", order, frozenset(range(9))), frozenset([0]))  # pyright: ignore[reportArgumentType]
+def by(name: str, order: int, variant: str = "") -> Explanation:
+    atom = Atom(Hypothesis(None, name, variant, order, frozenset(range(9))), frozenset([0]))  # pyright: ignore[reportArgumentType]
     return Explanation(frozenset([atom]), None)  # pyright: ignore[reportArgumentType]
 
 
@@ -32,3 +32,15 @@ def test_a_bug_that_is_sure_elsewhere_is_not_sure_where_its_layer_speaks_against
     )  # fmt: skip
     assert {one.target for one in chosen["dropped", ""].pieces} >= {0}
     assert [piece.target for piece in chosen[name, ""].pieces if piece.target] == [1, 2]
+
+
+def test_a_fault_that_is_sure_in_any_variant_is_taken_where_another_fits_as_well():
+    """A norm cannot be explained without a missing residual, into it alone or into all; the layer
+    can, and what would be seen elsewhere speaks against a missing residual.
+    """
+    norm, layer = (Piece(number, (number,)) for number in range(2))
+    whole, alone, normed = by("residual", 1), by("residual", 2, "alone"), by("normed", 3)
+    explained = [(norm, [whole, alone]), (layer, [whole, normed])]
+    chosen = decide(explained, dict.fromkeys([("residual", ""), ("residual", "alone")], 2))
+    assert [piece.target for piece in chosen["residual", ""].pieces] == [0, 1]
+    assert chosen.keys() == {("residual", "")}
