@@ -22,6 +22,7 @@ SURE = 50.0  # the same squared, over all numbers together
 NEAR = 0.25  # of the way from one explanation to the other, and still at its end
 FAR, NEARER = 1000.0, 0.35  # of a way so long, squared: no legal rounding leads beyond its half
 WILD = 20.0  # noises off both: a token that a router sent elsewhere
+CLEAN = 1.25  # noises: who leaves more beats none, as what is left may be a bug that none explains
 
 Keys = frozenset[Key]
 Pair = tuple[Keys, Keys]
@@ -79,7 +80,9 @@ def unbeaten(
 
 
 def ways(piece: Piece, some: Sequence[Explanation], trial: Trial) -> dict[Pair, Way]:
-    """Return the ways between the explanations of a piece; of the same bugs the best one counts."""
+    """Return the ways from a piece's explanations to those that may beat them; of the same bugs
+    the best one counts.
+    """
     best: dict[Keys, Explanation] = {}
     for one in sorted(some, key=lambda one: one.judgement.ratio):
         best.setdefault(keys_of(one.atoms), one)
@@ -90,7 +93,8 @@ def ways(piece: Piece, some: Sequence[Explanation], trial: Trial) -> dict[Pair, 
     noise = trial.relative_noise(piece, None)
     return {
         (one, other): way(port, values[one], values[other], noise)
-        for one in values for other in values if one != other
+        for one in values for other in values
+        if one != other and best[other].judgement.ratio <= CLEAN
     }  # fmt: skip
 
 

@@ -1,9 +1,15 @@
 """Which of two explanations a port follows, on values made by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.deciding.duel import Way, way
+from lockstep.parity.explaining.deciding import duel
+from lockstep.parity.explaining.deciding.duel import Way, way, ways
+from lockstep.parity.explaining.explanation import Explanation
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.graph.graph import Piece
 
 NOISE = 0.01
 RANDOM = np.random.default_rng(2)
@@ -46,3 +52,22 @@ def test_a_token_that_went_elsewhere_does_not_count():
 def test_ways_add_up():
     """By hand."""
     assert Way(1, 2, 3) + Way(4, 5, 6) == Way(5, 7, 9)
+
+
+@pytest.mark.parametrize(("left", "beats"), [(0.9, True), (1.4, False)])
+def test_who_leaves_more_than_noise_beats_none(left, beats, monkeypatch):
+    """The port is at the other's end; but what that leaves may be a third bug's."""
+    one, other = explanation("one", 1.1), explanation("other", left)
+    made = {one.atoms: ONE, other.atoms: OTHER}
+    monkeypatch.setattr(duel, "value", lambda piece, this, trial: made[this.atoms])
+    trial = SimpleNamespace(
+        tokens=lambda value, target: value, port=lambda target: OTHER + ROUNDED,
+        relative_noise=lambda piece, rows: NOISE,
+    )  # fmt: skip
+    found = ways(Piece(0, (0,)), [one, other], trial)  # pyright: ignore[reportArgumentType]
+    assert any(found[pair].walked for pair in found) is beats
+
+
+def explanation(name: str, left: float) -> Explanation:
+    atom = Atom(Hypothesis(None, name, "", 0, frozenset()), frozenset([0]))  # pyright: ignore[reportArgumentType]
+    return Explanation(frozenset([atom]), SimpleNamespace(ratio=left))  # pyright: ignore[reportArgumentType]
