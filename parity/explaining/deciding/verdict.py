@@ -100,7 +100,7 @@ def certain(
     """
     found: dict[str, set[Hashable]] = {}
     for piece, explanations in explained:
-        named = ({fault for fault, _ in keys_of(one.atoms)} for one in explanations)
+        named = ({atom.hypothesis.id for atom in one.atoms} for one in explanations)
         for fault in set.intersection(*named):
             found.setdefault(fault, set()).add(kind(piece))
     return found
@@ -117,12 +117,9 @@ def firm_in(
 
     One that is sure in other pieces is not sure here, if something beside it speaks against it.
     """
-    keys = {key_of(atom): atom for atom in one.atoms}
-    firm = {
-        fault for (fault, _), atom in keys.items()
-        if fault in sure and (kind in sure[fault] or not beside(atom))
-    }  # fmt: skip
-    return len(firm)
+    there = [atom for atom in one.atoms if atom.hypothesis.id in sure]
+    firm = (atom for atom in there if kind in sure[atom.hypothesis.id] or not beside(atom))
+    return len({atom.hypothesis.id for atom in firm})
 
 
 def counted_against(
