@@ -242,6 +242,13 @@ def test_drawn_combinations_run(name, made, seed_for):
         assert ports.dump(port, builds.tokens(0, made(name)), "logits").keys() == {"logits"}
 
 
+@pytest.mark.parametrize("other", ["rope-pairing-swapped (full layers)", "branch-not-added"])
+def test_a_layer_is_left_out_when_all_else_is_planted(other, made):
+    """By law: a bug of the layers of one kind asks for every layer's kind."""
+    port = ports.load(made("gemma4_e2b"), [named("layer-left-out"), named(other)])
+    assert len(port.blocks) == port.config.num_hidden_layers - 1
+
+
 def test_a_patch_stays_in_its_own_model(made):
     """By law: a port loaded before, and one loaded after, are as right as if nothing had been."""
     for name in ("gemma4_26b", "qwen3", "gpt2"):

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from lockstep.parity.capture import torch as capture
 from tests.proof import packed
 from tests.proof.port import Port
-from tests.proof.registry import Bug, Subject, exists, in_order
+from tests.proof.registry import STAGES, Bug, Subject, exists, in_order
 
 GRANULARITIES = ("modules", "layers", "logits")
 PACKING = ("quantization", "quantization_config")
@@ -53,7 +53,7 @@ def load(
     model = build_model(folder, asked, of_stage(ordered, "packed"), attention)
     outer = model if adapter is None else adapted(model, adapter, of_stage(ordered, "adapter"))
     port = Port(model, outer, folder)
-    for stage in ("weights", "parts", "modules", "around"):
+    for stage in STAGES[STAGES.index("weights") :]:
         for one in of_stage(ordered, stage):
             one.plant(port, **one.settings)
     return port

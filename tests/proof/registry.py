@@ -10,8 +10,9 @@ FAMILIES = (
     "quantisation", "dtype", "lora", "logits", "residual",
 )  # fmt: skip
 # The order in which bugs are planted: in what a port reads, in what it builds, in parts of its
-# modules, around these, and at last around what is around them.
-STAGES = ("adapter", "config", "packed", "weights", "parts", "modules", "around")
+# modules, around these, around what is around them, and at last in the loop over the layers: a
+# layer that has gone is not one that another bug can be planted in.
+STAGES = ("adapter", "config", "packed", "weights", "parts", "modules", "around", "loop")
 EVERY_DTYPE = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")
 

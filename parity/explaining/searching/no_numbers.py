@@ -7,13 +7,14 @@ decide.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.searching.trial import Trial
-    from lockstep.parity.graph.graph import Piece
+    from lockstep.parity.graph.graph import Call, Piece
 
 MOST_LOST = 0.9  # of the tokens, beside which the others still tell of a bug
 
@@ -25,19 +26,62 @@ def tells(piece: Piece, trial: Trial) -> bool:
     return bool(np.isfinite(trial.centre(None).target(piece.target)).any())
 
 
+def lost(piece: Piece, trial: Trial, calls: Mapping[int, Call]) -> np.ndarray | None:
+    """Return what of a piece, some calls of it rewritten, is no number just as it should be: see
+    `lost_cells`.
+    """
+    target, replay = piece.target, trial.centre(None).target
+    if trial.finite(target):
+        return None
+    right = replay(target)
+    made = replay(target, calls) if calls else right
+    axis, spoilt = trial.graph.token_axes[target][0], made_of_nan(piece, trial, calls, made)
+    return lost_cells(trial.port(target), right, made, axis=axis, spoilt=spoilt)
+
+
+def made_of_nan(
+    piece: Piece, trial: Trial, calls: Mapping[int, Call], made: np.ndarray
+) -> np.ndarray | None:
+    """Return what a piece is `made` of with NaN for each infinity that it takes; None if all that
+    it takes are numbers.
+    """
+    bad = {one: trial.dumped[one] for one in taken(piece, trial) if not trial.finite(one)}
+    infinite = {
+        number: np.where(np.isinf(value), value.dtype.type(np.nan), value)
+        for number, value in bad.items()
+        if np.isinf(value).any()
+    }
+    if not infinite:  # NaN makes NaN of itself
+        return made if bad else None
+    return trial.over(infinite).centre(None).target(piece.target, calls)
+
+
+def taken(piece: Piece, trial: Trial) -> set[int]:
+    """Return the dumped values that a piece is computed from."""
+    sources = map(trial.graph.sources, piece.calls)
+    return {number for some in sources for number in some if number in trial.dumped}
+
+
 def lost_cells(
-    port: np.ndarray, right: np.ndarray, made: np.ndarray, *, axis: int, spoilt: bool
+    port: np.ndarray,
+    right: np.ndarray,
+    made: np.ndarray,
+    *,
+    axis: int,
+    spoilt: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Return what is no number in a port as in what is `made`, with a bug or without: for the bug,
-    or since another value of the dump is `spoilt`. None if nothing is, and with a bug if most
+    or since another value of the dump is no number. None if nothing is, and with a bug if most
     tokens, along `axis`, have some.
 
-    Of what is spoilt already the order of a sum decides whether it is infinite or NaN.
+    `spoilt` is what is made of such values, with NaN for each infinity: the order of a sum decides
+    whether that stays infinite, and the engine whether SiLU makes the limit of it or NaN.
     """
     if made.shape != port.shape:
         return None
     by_bug = np.isfinite(right) & alike(port, made)
-    lost = ~np.isfinite(port) & (by_bug | (spoilt & ~np.isfinite(made)))
+    already = np.False_ if spoilt is None else ~np.isfinite(spoilt)
+    lost = ~np.isfinite(port) & (by_bug | already)
     most = 1.0 if made is right else MOST_LOST
     return lost if 0 < tokens_of(lost, axis).mean() <= most else None
 

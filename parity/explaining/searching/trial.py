@@ -19,7 +19,7 @@ from lockstep.parity.explaining.searching.look import (
     Look,
     nowhere,
 )
-from lockstep.parity.explaining.searching.no_numbers import lost_cells, tokens_of, with_noughts
+from lockstep.parity.explaining.searching.no_numbers import lost, tokens_of, with_noughts
 from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
@@ -143,9 +143,9 @@ class Trial:
             return NOT_COMPARED
 
     def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
-        unsure, lost = self.unsure(piece, calls), self.lost(piece, calls)
-        if unsure is not None and lost is not None:
-            unsure &= ~tokens_of(lost, self.graph.token_axes[piece.target][0])
+        unsure, cells = self.unsure(piece, calls), lost(piece, self, calls)
+        if unsure is not None and cells is not None:
+            unsure &= ~tokens_of(cells, self.graph.token_axes[piece.target][0])
         choosing = not coarse and piece.target not in self.unseen
         if choosing and unsure is not None and unsure.mean() > MOST_UNSURE:
             return self.judge_by_choices(piece, calls, unsure)
@@ -157,26 +157,10 @@ class Trial:
             axis, errors = self.graph.token_axes[piece.target][0], [way - centre for way in spread]
             other_side = turned(difference(port, centre), errors, axis)
             unsure = other_side if unsure is None else unsure | other_side
-        judged = self.judge_sure(piece, centre, spread, unsure, lost)
+        judged = self.judge_sure(piece, centre, spread, unsure, cells)
         if not calls:
             self.remember(piece, judged, centre)
         return judged
-
-    def lost(self, piece: Piece, calls: Rewritten) -> np.ndarray | None:
-        """Return what of a piece is no number just as it should be: see `lost_cells`."""
-        target, replay = piece.target, self.centre(None).target
-        if self.finite(target):
-            return None
-        right = replay(target)
-        made = replay(target, calls) if calls else right
-        spoilt = not all(map(self.finite, self.taken(piece)))
-        axis = self.graph.token_axes[target][0]
-        return lost_cells(self.port(target), right, made, axis=axis, spoilt=spoilt)
-
-    def taken(self, piece: Piece) -> set[int]:
-        """Return the dumped values that a piece is computed from."""
-        sources = map(self.graph.sources, piece.calls)
-        return {number for some in sources for number in some if number in self.dumped}
 
     def remember(self, piece: Piece, judged: Judgement, centre: np.ndarray) -> None:
         """Keep the noise of a piece as it should be, and no values if it is: few ask for them."""

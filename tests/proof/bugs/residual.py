@@ -75,7 +75,7 @@ def stream_twice(port: Port, which: int, layers: str) -> None:
     )  # fmt: skip
 
 
-@bug("layer-left-out", site="layers", when=traits.anywhere)
+@bug("layer-left-out", site="layers", stage="loop", when=traits.anywhere)
 def last_left_out(port: Port) -> None:
     """End the loop over the layers one too early."""
     name = "h" if hasattr(port.base, "h") else "layers"

@@ -5,7 +5,7 @@ import pytest
 
 from lockstep.parity.explaining.searching.no_numbers import MOST_LOST, lost_cells, with_noughts
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.rewrites import afterwards
+from lockstep.parity.faults.rewrites import afterwards, only
 from tests.parity.explaining.ports import explained, fault_of, graph_of, ids, port
 
 NAN = np.nan
@@ -57,7 +57,7 @@ def test_what_is_lost_with_a_bug_by_hand(lost, spoilt):
     made[0, :lost, 1] = NAN
     port = made.copy()
     port[0, -1, 0] = NAN  # nothing made that
-    found = lost_cells(port, right, made, axis=1, spoilt=spoilt)
+    found = lost_cells(port, right, made, axis=1, spoilt=made if spoilt else None)
     if not 0 < lost <= 10 * MOST_LOST:
         assert found is None
     else:
@@ -70,9 +70,30 @@ def test_what_is_lost_with_a_bug_by_hand(lost, spoilt):
 def test_what_is_lost_without_a_bug_was_spoilt_before(right):
     """By hand: then it matters no more how it is no number."""
     port, made = np.array([[[NAN, np.inf, 1.0]]]), np.array([[[right, right, 1.0]]])
-    assert lost_cells(port, made, made, axis=1, spoilt=False) is None
-    found = lost_cells(port, made, made, axis=1, spoilt=True)
+    assert lost_cells(port, made, made, axis=1) is None
+    found = lost_cells(port, made, made, axis=1, spoilt=made)
     assert found is not None and found.tolist() == [[[True, True, False]]]
+
+
+def test_what_an_engine_makes_of_an_infinity_is_its_own():
+    """By hand: torch's SiLU of -inf is NaN, where the limit is -0; a quick GELU's is NaN too."""
+    name = "models/untied_float32"
+
+    def overflown(ops, x):
+        return np.where(x < np.quantile(x, 0.01), x.dtype.type(-np.inf), x)
+
+    def as_torch(ops, x):
+        return np.where(x == 0, x.dtype.type(NAN), x)
+
+    bug = fault_of("overflow", only(is_gate, afterwards("linear", overflown)))
+    bugs = [bug.variants[""], afterwards("silu", as_torch)]
+    taps = port(name, bugs, where=lambda one: one.layer == 1)
+    found = explained(name, taps, [*catalogue(), bug])
+    assert ids(found) == {"overflow"} and not found.unexplained
+
+
+def is_gate(call, graph):
+    return any(tap.endswith("gate_proj") for tap in call.taps)
 
 
 def spoilt_token(ops, x):
