@@ -141,7 +141,10 @@ class Collection:
             self.dump.notes.append(f"{what}: their outputs are kept apart as {name}@1 and so on")
 
     def check_layers(self) -> None:
-        """Refuse layers that all hand out the same bytes: what was kept is then no activation."""
+        """Refuse layers that all hand out the same bytes: what was kept is then no activation.
+
+        NaN is one: a broken port may hold nothing else from its first layer on.
+        """
         layers = [name for name in self.tensors if is_layer(name)]
         first = self.tensors[layers[0]] if layers else None
         same = [name for name in layers if alike(self.tensors[name], first)]
@@ -224,9 +227,14 @@ def means_tap(name: str) -> bool:
 
 
 def alike(left: np.ndarray, right: np.ndarray | None) -> bool:
+    """Say whether two hold the same bytes, and these are more than NaN."""
     if right is None or (left.shape, left.dtype) != (right.shape, right.dtype):
         return False
-    return left.tobytes() == right.tobytes()
+    return left.tobytes() == right.tobytes() and not is_nan(left)
+
+
+def is_nan(array: np.ndarray) -> bool:
+    return bool(array.size) and bool((array != array).all())
 
 
 def usual_dtype(tensors: dict[str, np.ndarray]) -> str | None:

@@ -154,9 +154,10 @@ def same_steps(dump: Dump, tensors: Sequence[Found]) -> Iterator[str]:
 
 
 def telling(tensors: Sequence[Found]) -> Iterator[Found]:
-    """Yield the taps in which it means something that two are alike."""
+    """Yield the taps in which it means something that two are alike: not NaN or nought alone."""
     for one in tensors:
-        if one.tap and one.nan is not None and one.size > 1 and one.zeros != one.size:
+        held = one.tap and one.nan is not None and one.size > 1
+        if held and one.size not in (one.zeros, one.nan):
             yield one
 
 

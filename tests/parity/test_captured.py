@@ -74,6 +74,18 @@ def test_layers_that_are_all_the_same_are_refused():
     collected(**layers | {"model__layers__3": numbers(1)}).finish()
 
 
+def test_a_port_that_holds_nothing_but_nan_is_a_run():
+    """By law: NaN goes on to all that is computed from it, in every layer and every step."""
+    nothing = np.full((1, 3, 4), np.nan, np.float32)
+    layers = {f"step.{step}/model.layers.{n}": nothing for n in range(3) for step in (1, 2)}
+    kept = collected(logits=nothing)
+    for name, value in layers.items():
+        kept.add(name, value)
+    kept.fed([[1, 2, 3], [4], [5]])
+    kept.finish()
+    assert kept.dump.shapes.keys() == {"logits", *layers} and not kept.dump.notes
+
+
 def test_nothing_captured_is_refused():
     with pytest.raises(InputError, match="nothing was captured"):
         Collection("Tiny", "torch").finish()

@@ -109,6 +109,12 @@ def test_an_infinite_dump_holds_no_finite_number(warned):
     assert "\n".join(found).count("hold no finite number") == 1
 
 
+def test_layers_of_nan_are_not_one_buffer(warned):
+    """By law: NaN goes on from layer to layer."""
+    nothing = {f"model.layers.{n}": np.full((1, 3, 8), np.nan, np.float32) for n in range(2)}
+    assert "hold the same values" not in "\n".join(warned(nothing))
+
+
 def test_masked_scores_are_nothing_to_warn_of(warned):
     scores = numbers(1, 2, 3, 3)
     scores[0, 0, 0, 1:] = -np.inf
