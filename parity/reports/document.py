@@ -194,6 +194,7 @@ def named(fields: Fields) -> Named:
         wrong=fields.text("wrong"),
         right=fields.text("right"),
         seen=fields.text("seen"),
+        put_into=[*fields.texts("put_into", NAME)],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.said.diagnosis import STAGES, Named
 from lockstep.parity.judging.result import Tap
-from lockstep.parity.naming.grouping import LAYER, kind, layers_said
+from lockstep.parity.naming.grouping import LAYER, grouped, kind, layers_said
 from lockstep.parity.reports.document import Document
 
 WRONG = ("diverged", "differs")
@@ -72,6 +72,7 @@ def of_fault(fault: Named) -> Fix:
     why = [
         ("the port", fault.wrong + (f"  [{fault.variant}]" if fault.variant else "")),
         ("should be", fault.right),
+        ("put into", grouped(fault.put_into)),
         ("counted", fault.seen) if fault.seen else
         ("own error", f"{left}{figure(fault.residual_after)}; noise {figure(fault.noise)}"),
     ]  # fmt: skip

@@ -9,7 +9,11 @@ from lockstep.parity.judging.result import Tap, tidy
 from lockstep.parity.reports.reported import Reported
 
 IDS = ("tokens", "decoded")  # what is judged around the model, in the place of taps
-OPTIONAL = ("seen", "where")  # fields that are left out of the JSON where they say nothing
+OPTIONAL = (
+    "seen",
+    "where",
+    "put_into",
+)  # fields that are left out of the JSON where they say nothing
 STAGES = {  # from a text to an answer, and what each is called
     "tokenizer": "text to ids",
     "model": "ids to logits",
@@ -39,6 +43,7 @@ class Named:
     right: str = ""
     seen: str = ""  # what was counted, of a bug before or behind the model
     where: str = ""  # which tokens, if not all are wrong and a rule says which
+    put_into: list[str] = field(default_factory=list)  # whose values it makes, if not `taps` alone
 
     def joined(self, other: Named) -> Named:
         """Return one bug that is found in two variants as one, as sure as the less sure of them."""
@@ -51,6 +56,7 @@ class Named:
             confidence=min(self.confidence, other.confidence),
             also_fits=[*dict.fromkeys((*self.also_fits, *other.also_fits))][:MOST_TIES],
             where=self.where if self.where == other.where else "",
+            put_into=[*dict.fromkeys((*self.put_into, *other.put_into))],
         )
 
 

@@ -42,6 +42,7 @@ def named(bug: Chosen, case: Case) -> Named:
         wrong=fault.wrong,
         right=fault.right,
         where=whereabouts(bug.pieces, case),
+        put_into=put_into(bug, case),
     )
 
 
@@ -71,6 +72,21 @@ def layers(bug: Chosen, case: Case) -> list[int]:
     numbers = {number for atom in bug.atoms for number in atom.calls}
     found = {case.graph.calls[number].layer for number in numbers}
     return sorted(layer for layer in found if layer is not None)
+
+
+def put_into(bug: Chosen, case: Case) -> list[str]:
+    """Return the taps of what a bug was put into, where pieces are larger than that: of a value
+    without one, the next that has. Nothing, if these are the pieces' own.
+    """
+    tapped = [call for call in case.graph.calls if call.taps]
+    made = sorted({number for atom in bug.atoms for number in atom.calls})
+    found = [next(call for call in tapped if call.number >= number) for number in made]
+    own = {piece.target for piece in bug.pieces}
+    return (
+        []
+        if own >= {call.number for call in found}
+        else [*dict.fromkeys(call.taps[0] for call in found)]
+    )
 
 
 def variants(bug: Chosen) -> str | None:

@@ -93,6 +93,7 @@ def detail(fault: Named) -> str:
         ("the port", escape(fault.wrong) + (f"   [{fault.variant}]" if fault.variant else "")),
         ("should be", escape(fault.right)),
         ("seen at", grouped(fault.taps)),
+        *([("put into", grouped(fault.put_into))] if fault.put_into else []),
         *([("tokens", fault.where)] if fault.where else []),
         ("counted" if fault.seen else "own error", escape(judged)),
     ]  # fmt: skip

@@ -51,7 +51,8 @@ def diagnosis():
     fault = {"id": text, "variant": text, "taps": [*NAMES], "layers": [0, -1, 10**18],
              "confidence": 0.5, "residual_before": "inf", "residual_after": "nan", "noise": 0,
              "runner_up": {"id": text, "residual": None}, "also_fits": [text], "fix": text,
-             "votes": {"fault": 9, "right": 1}, "wrong": text, "right": text}  # fmt: skip
+             "votes": {"fault": 9, "right": 1}, "wrong": text, "right": text,
+             "put_into": [*NAMES]}  # fmt: skip
     return {
         "verdict": "faults", "command": "explain", "model": text, "dump": text, "dtype": text,
         "faults": [fault], "conventions": [*NAMES, text],
