@@ -65,6 +65,7 @@ def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
         wrong=fault.wrong,
         right=fault.right,
         votes={"fault": votes.fault, "right": votes.right, "neither": votes.neither},
+        put_into=put_into(bug, case),
     )
 
 
@@ -80,13 +81,10 @@ def put_into(bug: Chosen, case: Case) -> list[str]:
     """
     tapped = [call for call in case.graph.calls if call.taps]
     made = sorted({number for atom in bug.atoms for number in atom.calls})
-    found = [next(call for call in tapped if call.number >= number) for number in made]
+    found = [next((c for c in tapped if c.number >= number), tapped[-1]) for number in made]
+    names = dict.fromkeys(call.taps[0] for call in found)
     own = {piece.target for piece in bug.pieces}
-    return (
-        []
-        if own >= {call.number for call in found}
-        else [*dict.fromkeys(call.taps[0] for call in found)]
-    )
+    return [] if own >= {call.number for call in found} else [*names]
 
 
 def variants(bug: Chosen) -> str | None:
