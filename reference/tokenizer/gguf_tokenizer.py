@@ -7,7 +7,6 @@ under each name. What comes out goes through the same checks as a tokenizer.json
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,7 +78,7 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, Settings]:
         raise InputError(path, f"{what} are read", f"{PREFIX}model")
     content = READERS[kind](described)
     content["added_tokens"] = described.added_tokens()
-    tokenizer = make_tokenizer(content, json.dumps(content).encode(), path)
+    tokenizer = make_tokenizer(content, path)
     return tokenizer, Settings(path, described.special_tokens(), _templates(described.file))
 
 

@@ -6,6 +6,7 @@ is given has been checked here first. What is still wrong then becomes an InputE
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import tokenizers
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.files import read_whole
 from lockstep.reference.checkpoint.strict_json import JsonLimits, parse_json
+from lockstep.reference.tokenizer.assembled import assembled, is_plain
 from lockstep.reference.tokenizer.components import check_components
 
 # The largest published files are about 40 MB with two million entries.
@@ -37,17 +39,17 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     content = parse_json(data, path, subject="tokenizer", limits=LIMITS)
     if not isinstance(content, dict):
         raise InputError(path, f"tokenizer must be a JSON object, not {show(content, 40)}")
-    return make_tokenizer(content, data, path)
+    return make_tokenizer(content, path)
 
 
-def make_tokenizer(content: dict[str, Any], data: bytes, path: Path) -> tokenizers.Tokenizer:
-    """Return the tokenizer that `data`, the JSON of `content`, describes. Errors name `path`."""
+def make_tokenizer(content: dict[str, Any], path: Path) -> tokenizers.Tokenizer:
+    """Return the tokenizer of what a tokenizer.json holds. Errors name `path`."""
     check_components(content, path)
     _check_model(content.get("model"), path)
     added = _added_tokens(content.get("added_tokens"), path)
     try:
         with refusing_panics(path, "not a valid tokenizer"):
-            tokenizer = tokenizers.Tokenizer.from_buffer(data)
+            tokenizer = assembled(content) if is_plain(content) else read(content)
     except InputError:
         _name_a_bad_merge(content["model"], path)
         raise
@@ -55,6 +57,10 @@ def make_tokenizer(content: dict[str, Any], data: bytes, path: Path) -> tokenize
     tokenizer.no_padding()
     _check_ids(tokenizer, added, path)
     return tokenizer
+
+
+def read(content: dict[str, Any]) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+"""A BPE tokenizer of its parts: handed over, vocabulary and merges take the package half as long
+as they take it to read their JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+
+LARGE = {"vocab", "merges"}
+OPTIONS = {
+    "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+    "byte_fallback", "ignore_merges",
+}  # fmt: skip
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+ADDED = {"id", "content", *FLAGS}
+
+
+def is_plain(content: dict[str, Any]) -> bool:
+    """Say whether a tokenizer.json has all that `assembled` takes, and of a model nothing else."""
+    model, added = content["model"], content.get("added_tokens") or []
+    known = model.get("type") == "BPE" and model.keys() <= {"type", *LARGE, *OPTIONS}
+    return known and all(token.keys() == ADDED for token in added)
+
+
+def assembled(content: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer of a plain tokenizer.json, just as the package reads it.
+
+    Raises: what the package raises. Its reading of all but the large parts is its own.
+    """
+    model, added = content["model"], content.get("added_tokens") or []
+    small = content | {"model": model | {"vocab": {}, "merges": []}, "added_tokens": []}
+    tokenizer = Tokenizer.from_str(json.dumps(small))
+    options = {key: model[key] for key in OPTIONS & model.keys() if model[key] is not None}
+    tokenizer.model = BPE(vocab=model["vocab"], merges=[*pairs(model["merges"])], **options)
+    tokenizer.add_tokens(
+        [AddedToken(one["content"], **{flag: one[flag] for flag in FLAGS}) for one in added]
+    )
+    return tokenizer
+
+
+def pairs(merges: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the two parts of each merge. Raises: ValueError if there are not two."""
+    for merge in merges:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        yield left, right
