@@ -262,7 +262,8 @@ def composed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | 
 
 def changed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:
     last = bugs[-1]
-    if len({bug.id for bug in bugs}) < len(bugs):
+    ids = {bug.id for bug in bugs}
+    if len(ids) < len(bugs) or not all(ids.isdisjoint(bug.fault.not_beside) for bug in bugs):
         return None
     before = composed(graph, number, bugs[:-1]) if len(bugs) > 1 else graph.calls[number]
     try:
