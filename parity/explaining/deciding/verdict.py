@@ -67,12 +67,12 @@ def decide(
         support.update(set().union(*(keys_of(one.atoms) for one in explanations)))
     best: list[Explanation] = []
     against = partial(counted_against, contradictions=contradictions, beside=beside)
-    sure = certain(explained, kind)
+    sure, common = certain(explained, kind), in_common(explained, beside)
     for _ in range(ROUNDS):
         best = []
         for piece, explanations in explained:
             firm = partial(firm_in, kind(piece), sure=sure, beside=beside)
-            worth = partial(worth_of, support=support, firm=firm, against=against)
+            worth = partial(worth_of, support=support, firm=firm, common=common, against=against)
             best.append(max(explanations, key=worth))
         support = Counter(key for one in best for key in keys_of(one.atoms))
     chosen: dict[Key, Chosen] = {}
@@ -106,6 +106,22 @@ def certain(
     return found
 
 
+def in_common(
+    explained: Sequence[tuple[Piece, list[Explanation]]], beside: Callable[[Atom], int]
+) -> set[Atom]:
+    """Return what explains several pieces by the very calls that they have in common.
+
+    A value that the dump lacks may go into a norm and into the layer's end. If that value alone is
+    wrong, so are both, and two other bugs would have to agree by chance.
+    """
+    pieces: dict[Atom, set[int]] = {}
+    for piece, explanations in explained:
+        for atom in {atom for one in explanations for atom in one.atoms}:
+            if atom.calls.issubset(piece.calls):
+                pieces.setdefault(atom, set()).add(piece.target)
+    return {atom for atom, found in pieces.items() if len(found) > 1 and not beside(atom)}
+
+
 def firm_in(
     kind: Hashable,
     one: Explanation,
@@ -134,10 +150,11 @@ def worth_of(
     *,
     support: Mapping[Key, int],
     firm: Callable[[Explanation], int],
+    common: Collection[Atom],
     against: Callable[[Explanation], int],
 ) -> tuple[float, ...]:
-    """Return what speaks for an explanation: fewer bugs, those that must be there in any case, that
-    explain more, and nothing wrongly.
+    """Return what speaks for an explanation: fewer bugs, those that must be there in any case,
+    those in what other pieces take too, that explain more, and nothing wrongly.
 
     Of two that do as well, that which claims less; then that of the catalogue's first.
     """
@@ -145,7 +162,7 @@ def worth_of(
     held = sum(support.get(key, 0) for key in keys) - CONTRADICTED * against(one)
     claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
     first = sum(atom.hypothesis.order for atom in one.atoms)
-    return -len(keys), firm(one), held, -claimed, -first
+    return -len(keys), firm(one), len(one.atoms.intersection(common)), held, -claimed, -first
 
 
 def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:
