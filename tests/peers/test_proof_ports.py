@@ -239,7 +239,9 @@ def test_drawn_combinations_run(name, made, seed_for):
         bugs = combos.draw(subject, 7, rng)
         assert len(combos.sites(bugs)) == 7
         port = ports.load(made(name), bugs, dtype=dtype, attention="sdpa")
-        assert ports.dump(port, builds.tokens(0, made(name)), "logits").keys() == {"logits"}
+        ids = torch.as_tensor(builds.tokens(0, made(name)))
+        with torch.no_grad():  # not captured: if all layers give nought, that is refused
+            assert port.outer(ids).logits.shape[:2] == ids.shape
 
 
 @pytest.mark.parametrize("other", ["rope-pairing-swapped (full layers)", "branch-not-added"])
