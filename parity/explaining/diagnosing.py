@@ -18,6 +18,7 @@ from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.helping import keep_helping
+from lockstep.parity.explaining.deciding.in_common import in_common
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.one_value import withdraw_one_value
@@ -106,7 +107,8 @@ def choose(case: Case) -> dict[Key, Chosen]:
     """Decide between the explanations of all pieces."""
     explained = keep_heard(winners(case.explained, case.trial), case.trial)
     beside = Beside(case.trial, case.right, explained)
-    chosen = decide(explained, case.contradicted(), beside, case.graph.kind)
+    common = in_common(explained, beside, case.graph)
+    chosen = decide(explained, case.contradicted(), beside, case.graph.kind, common)
     withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
     return chosen

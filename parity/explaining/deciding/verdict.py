@@ -56,18 +56,20 @@ def decide(
     contradictions: Mapping[Key, int],
     beside: Callable[[Atom], int] = lambda atom: 0,
     kind: Callable[[Piece], Hashable] = lambda piece: None,
+    common: Collection[Atom] = (),
 ) -> dict[Key, Chosen]:
     """Choose one explanation for each piece: that whose bugs explain most elsewhere.
 
     A bug that should have been seen where there is nothing wrong counts against itself; `beside`
-    counts that in the layers alone where it acts. Like pieces are of one `kind`.
+    counts that in the layers alone where it acts. Like pieces are of one `kind`. What is `common`
+    explains several pieces by what they all take.
     """
     support: Counter[Key] = Counter()
     for _, explanations in explained:
         support.update(set().union(*(keys_of(one.atoms) for one in explanations)))
     best: list[Explanation] = []
     against = partial(counted_against, contradictions=contradictions, beside=beside)
-    sure, common = certain(explained, kind), in_common(explained, beside)
+    sure = certain(explained, kind)
     for _ in range(ROUNDS):
         best = []
         for piece, explanations in explained:
@@ -104,22 +106,6 @@ def certain(
         for fault in set.intersection(*named):
             found.setdefault(fault, set()).add(kind(piece))
     return found
-
-
-def in_common(
-    explained: Sequence[tuple[Piece, list[Explanation]]], beside: Callable[[Atom], int]
-) -> set[Atom]:
-    """Return what explains several pieces by the very calls that they have in common.
-
-    A value that the dump lacks may go into a norm and into the layer's end. If that value alone is
-    wrong, so are both, and two other bugs would have to agree by chance.
-    """
-    pieces: dict[Atom, set[int]] = {}
-    for piece, explanations in explained:
-        for atom in {atom for one in explanations for atom in one.atoms}:
-            if atom.calls.issubset(piece.calls):
-                pieces.setdefault(atom, set()).add(piece.target)
-    return {atom for atom, found in pieces.items() if len(found) > 1 and not beside(atom)}
 
 
 def firm_in(

@@ -44,17 +44,3 @@ def test_a_fault_that_is_sure_in_any_variant_is_taken_where_another_fits_as_well
     chosen = decide(explained, dict.fromkeys([("residual", ""), ("residual", "alone")], 2))
     assert [piece.target for piece in chosen["residual", ""].pieces] == [0, 1]
     assert chosen.keys() == {("residual", "")}
-
-
-@pytest.mark.parametrize(("against", "name"), [(0, "dropped"), (6, "parallel")])
-def test_one_wrong_value_that_two_pieces_take_is_one_bug(against, name):
-    """A sum goes into a norm and into the layer's end. What would be seen in other layers speaks
-    against the bug that explains both by that sum; what is seen in its own does.
-    """
-    norm, layer = Piece(1, (0, 1)), Piece(2, (0, 2))
-    dropped, parallel, normed = by("dropped", 1), by("parallel", 2, call=1), by("normed", 3, call=2)
-    explained = [(norm, [parallel, dropped]), (layer, [normed, dropped])]
-    chosen = decide(
-        explained, {("dropped", ""): 3}, lambda atom: against * (atom.hypothesis.id == "dropped")
-    )
-    assert name in {id for id, _ in chosen} and len(chosen) == (1 if name == "dropped" else 2)
