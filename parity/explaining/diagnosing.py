@@ -17,6 +17,7 @@ from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.handed_on import withdraw_handed_on
 from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.in_common import in_common
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
@@ -89,6 +90,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     give_up_rules(case, [one.piece for one in random])
     random = [one for one in random if one.seen or not case.explained_after_all(one.piece)]
     keep_one_rule(case)
+    withdraw_handed_on(case)
     keep_ended(case)
     keep_helping(case)
     keep_taken_on(case)

@@ -23,8 +23,7 @@ class Fault(Entry[Rewrite]):
     this bug: a layer has all of it, or none. One that is `throughout` says how layers are counted,
     or how a table lies: the model has all of it, or none. Of one that exchanges layers `pairs` says
     with which, `other(layer, layers)`: no layer has it alone. Of all variants of all classes that
-    say one `rule` for all layers, a model has one. `not_beside` are classes that it is not thought
-    of together with, in one call: both would undo each other, and pass for what neither is.
+    say one `rule` for all layers, a model has one.
     """
 
     acausal: bool = False
@@ -33,4 +32,3 @@ class Fault(Entry[Rewrite]):
     throughout: Collection[str] = ()
     pairs: Mapping[str, Callable[[int, int], int]] = field(default_factory=dict, compare=False)
     rule: str = ""
-    not_beside: Collection[str] = ()

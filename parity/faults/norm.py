@@ -334,7 +334,6 @@ FAULTS = (
         where="the norm's own output",
         fix="call the norm once",
         evidence=("ggml-org/llama.cpp#1925",),
-        not_beside=("norm-root-missing",),  # x over its mean square, twice, is x
         variants={"": either(twice("rms_norm"), twice("layer_norm"))},
     ),
     Fault(

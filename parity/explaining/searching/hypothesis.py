@@ -262,8 +262,7 @@ def composed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | 
 
 def changed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:
     last = bugs[-1]
-    ids = {bug.id for bug in bugs}
-    if len(ids) < len(bugs) or not all(ids.isdisjoint(bug.fault.not_beside) for bug in bugs):
+    if len({bug.id for bug in bugs}) < len(bugs):
         return None
     before = composed(graph, number, bugs[:-1]) if len(bugs) > 1 else graph.calls[number]
     try:
