@@ -24,7 +24,8 @@ def is_plain(content: dict[str, Any]) -> bool:
     """Say whether a tokenizer.json has all that `assembled` takes, and of a model nothing else."""
     model, added = content["model"], content.get("added_tokens") or []
     known = model.get("type") == "BPE" and model.keys() <= {"type", *LARGE, *OPTIONS}
-    return known and all(token.keys() == ADDED for token in added)
+    alike = len(set(map(type, model.get("merges") or []))) <= 1  # of two kinds it is no tokenizer
+    return known and alike and all(token.keys() == ADDED for token in added)
 
 
 def assembled(content: dict[str, Any]) -> Tokenizer:

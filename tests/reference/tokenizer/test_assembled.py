@@ -93,6 +93,7 @@ def test_what_is_cut_and_padded_stays():
         lambda content: content["model"].pop("type"),
         lambda content: content["model"].update(type="WordLevel"),
         lambda content: content["model"].update(new=1),
+        lambda content: content["model"].update(merges=["h e", ["l", "l"]]),
         lambda content: content["added_tokens"][0].pop("special"),
         lambda content: content["added_tokens"][0].update(new=1),
     ],
