@@ -213,6 +213,10 @@ class Evaluator:
         value = self.cut(self.dumped[number], self.graph.token_axes[number])
         return value if value.dtype.kind == "b" else value.astype(self.dtype, copy=False)
 
+    def given(self, number: int, rewritten: Rewritten | None = None) -> np.ndarray:
+        """Return the port's value if it has one, else what it should be, some calls rewritten."""
+        return self.port(number) if number in self.dumped else self.target(number, rewritten)
+
     def cut(self, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         """Leave the tokens beyond `rows` out."""
         if self.rows is None:

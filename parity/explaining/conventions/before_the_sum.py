@@ -81,7 +81,7 @@ def with_stream(run: Evaluator, call: Call, trial: Trial) -> np.ndarray:
     ref, number = call.inputs[0], call.number
     assert isinstance(ref, Value)
     value = run.dumped[number]
-    stream = run.port(ref.number) if ref.number in run.dumped else run.target(ref.number)
+    stream = run.given(ref.number)
     total = rounded(value.astype(np.float64) + stream, trial.dtype).astype(value.dtype)
     if number not in trial.unseen:
         return total

@@ -60,7 +60,7 @@ def moved_before(wrong: Call, case: Case) -> bool:
         return False
     run = case.trial.centre(None)
     with np.errstate(all="ignore"):  # a broken port may hold anything
-        before = run.port(ref.number) if ref.number in case.dumped else run.right(ref.number)
+        before = run.given(ref.number)
         right, after = run.right(number), run.target(number, {number: wrong})
     if not np.array_equal(before, after, equal_nan=True):
         return False

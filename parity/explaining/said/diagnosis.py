@@ -9,11 +9,7 @@ from lockstep.parity.judging.result import Tap, tidy
 from lockstep.parity.reports.reported import Reported
 
 IDS = ("tokens", "decoded")  # what is judged around the model, in the place of taps
-OPTIONAL = (
-    "seen",
-    "where",
-    "put_into",
-)  # fields that are left out of the JSON where they say nothing
+OPTIONAL = ("seen", "where", "put_into")  # left out of the JSON where they say nothing
 STAGES = {  # from a text to an answer, and what each is called
     "tokenizer": "text to ids",
     "model": "ids to logits",

@@ -47,15 +47,11 @@ def parts(run: Evaluator, piece: Piece, trial: Trial) -> tuple[np.ndarray, list[
     while call.op == "add" and call.layer is not None and number in piece.calls:
         stream, branch = call.inputs
         assert isinstance(stream, Value) and isinstance(branch, Value)
-        branches.append(value_of(run, branch.number))
+        branches.append(run.given(branch.number))
         number, call = stream.number, trial.graph.calls[stream.number]
     if not branches:
         return np.zeros(()), [run.target(piece.target)]
-    return value_of(run, number), branches
-
-
-def value_of(run: Evaluator, number: int) -> np.ndarray:
-    return run.port(number) if number in run.dumped else run.target(number)
+    return run.given(number), branches
 
 
 def share_fallen(

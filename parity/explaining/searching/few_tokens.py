@@ -118,8 +118,7 @@ class FewTokens:
         return None
 
     def right(self, number: int) -> np.ndarray:
-        run = self.trial.centre(None)
-        return run.port(number) if number in self.trial.dumped else run.target(number)
+        return self.trial.centre(None).given(number)
 
     @np.errstate(all="ignore")  # a broken port may hold anything
     def run(self, span: Span, values: dict[int, np.ndarray], calls: Calls) -> np.ndarray | None:

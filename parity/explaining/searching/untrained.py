@@ -249,7 +249,7 @@ def sampled(
         return None
     end = call.number if cut is None else cut
     wrong = {**(beside or {})}
-    x = run.port(ref.number) if ref.number in case.dumped else run.target(ref.number, wrong)
+    x = run.given(ref.number, wrong)
     without = wrong.get(call.number, call).with_changed(1, nought)
     rest = run.target(end, {**wrong, call.number: without})  # its bias, what is added
     port, right = value.astype(np.float64) - rest, run.target(end, wrong) - rest
