@@ -137,29 +137,6 @@ def over_heads(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
     return np.where(mask, np.moveaxis(shared, -1, 1), shared.dtype.type(0))
 
 
-def as_laid_out(ops: Any, heads: Any) -> Any:
-    """Read (B, H, L, D) as if it were (B, L, H, D)."""
-    batch, count, length, width = heads.shape
-    return heads.reshape(batch, length, count, width).swapaxes(1, 2)
-
-
-@rewrite("merge_heads")
-def unmoved(call: Call, graph: Graph) -> Call | None:
-    attends = graph.source(call, 0).op == "attention_context"
-    return call.with_changed(0, as_laid_out) if attends else None
-
-
-def heads_last(ops: Any, heads: Any) -> Any:
-    """Read (B, L, H, D) as if it were (B, L, D, H)."""
-    batch, length, count, width = heads.shape
-    return heads.reshape(batch, length, width, count).swapaxes(2, 3)
-
-
-@rewrite("split_heads", r"(self_)?attn\..*")
-def cut_heads_last(call: Call, graph: Graph) -> Call | None:
-    return call.followed(heads_last) if graph.shapes[call.number][-2] > 1 else None
-
-
 def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
     """Leave the bias of some projections out."""
 
@@ -346,25 +323,6 @@ FAULTS = (
             "over queries, masked after": instead("softmax", over_queries_masked_after),
             "over heads": instead("softmax", over_heads),
         },
-    ),
-    Fault(
-        id="head-merge-without-transpose",
-        wrong="(B, H, L, D) read as (B, L, H D)",
-        right="heads moved behind the tokens first, then merged",
-        symptom="garbage, though a single token is exact",
-        where="self_attn.o_proj",
-        fix="transpose heads and tokens before the reshape",
-        acausal=True,
-        variants={"": unmoved},
-    ),
-    Fault(
-        id="head-split-axes-swapped",
-        wrong="a row of H D numbers read as (D, H)",
-        right="a row of H D numbers read as (H, D)",
-        symptom="garbage with the right shapes",
-        where="self_attn.q_rope",
-        fix="view what is projected as (B, L, H, D): a head's numbers lie side by side",
-        variants={"": cut_heads_last},
     ),
     Fault(
         id="qkv-bias-dropped",

@@ -24,6 +24,7 @@ ADDED = frozenset({
     "head-split-axes-swapped", "residual-from-normed-stream", "residual-missing",
     "residual-counted-twice", "branch-not-added", "layer-left-out", "learned-pos-missing",
     "norm-root-missing", "gated-product-wrong", "activation-clamped",
+    "head-split-without-transpose",
 })  # fmt: skip
 
 # The same before and behind the model.

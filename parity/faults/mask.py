@@ -89,6 +89,20 @@ def off_by(ahead: int, *, spared: bool = False) -> Rewrite:
     return sighted(changed)
 
 
+def not_itself(row: str) -> Rewrite:
+    """See what is before the query alone; the first sees nothing, which this model has otherwise.
+
+    Its weights are then those of another `masked_row`.
+    """
+
+    @rewrite("softmax")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        new = None if call.options["masked_row"] == row else off_by(-1)(call, graph)
+        return None if new is None else new.with_options(masked_row=row)
+
+    return rewritten
+
+
 def inverted(*, spared: bool) -> Rewrite:
     """See what should be blocked. Where all is, the lowest number of float16 changes no weight."""
     return sighted(
@@ -206,6 +220,8 @@ FAULTS = (
         variants={
             "one key of the future": off_by(1),
             "not itself": off_by(-1),
+            "not itself, and nought where nothing is seen": not_itself("zero"),
+            "not itself, and no number where nothing is seen": not_itself("nan"),
             "not itself, but for the first token": off_by(-1, spared=True),
         },
     ),

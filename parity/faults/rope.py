@@ -89,6 +89,18 @@ def angles_of_neighbours(
     return np.concatenate([first[..., :half], second[..., half:]], axis=-1)
 
 
+def half_negated(*, first: bool, second: bool) -> Callable[..., Any]:
+    """Take x cos + rotate_half(x) sin with these halves of `rotate_half` negated."""
+
+    def wrong(ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
+        half = frequencies.shape[-1]
+        forth, back = (ops.rope(x, way * positions, frequencies, factor=factor) for way in (1, -1))
+        one, other = (forth if first else back), (back if second else forth)
+        return np.concatenate([one[..., :half], other[..., half:]], axis=-1)
+
+    return wrong
+
+
 def across_heads(call: Call, graph: Graph) -> Call:
     """Take the number of the head for the position: the axes were not exchanged yet.
 
@@ -235,12 +247,16 @@ FAULTS = (
     ),
     Fault(
         id="rope-sign-flipped",
-        wrong="the angle is -p f",
+        wrong="the angle is -p f, or of one half alone",
         right="the angle is p f",
         symptom="degraded text; the first token is exact",
         where="self_attn.q_rope",
         fix="rotate_half is (-x2, x1): out1 = x1 cos - x2 sin, out2 = x2 cos + x1 sin",
-        variants={"": changed_input("rope", POSITIONS, lambda ops, at: -at)},
+        variants={
+            "": changed_input("rope", POSITIONS, lambda ops, at: -at),
+            "neither half is negated": instead("rope", half_negated(first=False, second=False)),
+            "both halves are negated": instead("rope", half_negated(first=True, second=True)),
+        },
     ),
     Fault(
         id="rope-pos-starts-at-1",

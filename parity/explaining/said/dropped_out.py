@@ -1,12 +1,13 @@
 """A dropout that was left on: some numbers are nought, the others larger by one over what is kept.
 
 Which numbers fell nobody can foresee, so no bug of the catalogue explains them. But each is one of
-two: nought, or x / (1 - p). Of a sum that is so of each branch that is added to the stream.
+two: nought, or x / (1 - p). Of a sum that is so of each branch that is added to the stream, or
+of one.
 """
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -32,12 +33,27 @@ def dropped_out(trial: Trial, piece: Piece) -> str | None:
     if any(one.shape != port.shape for one in branches):
         return None
     size = np.abs(stream) + np.abs(np.stack(branches)).sum(axis=0)
-    near = ROUNDINGS * EPSILONS[trial.dtype.name] * size
-    for rate in USUAL:
-        fallen = share_fallen(port - stream, branches, 1 - rate, near)
-        if fallen is not None and is_by_chance(fallen, rate, port.size * len(branches)):
-            return SAID.format(fallen=fallen, kept=1 - rate, rate=rate)
-    return None
+    near = ROUNDINGS * EPSILONS[trial.dtype.name] * (size + usual(size))
+    said: dict[float, str] = {}
+    for rate, some in product(USUAL, subsets(branches)):
+        whole = stream + sum(one for one in branches if not any(one is other for other in some))
+        fallen, off = share_fallen(port - whole, some, 1 - rate, near)
+        if fallen is not None and is_by_chance(fallen, rate, port.size * len(some)):
+            said.setdefault(off, SAID.format(fallen=fallen, kept=1 - rate, rate=rate))
+    return said[min(said)] if said else None
+
+
+def subsets(branches: list[np.ndarray]) -> list[list[np.ndarray]]:
+    """Return which branches may have gone through a dropout: all, or some of them."""
+    counts = range(len(branches), 0, -1)
+    return [[*some] for count in counts for some in combinations(branches, count)]
+
+
+def usual(size: np.ndarray) -> np.ndarray:
+    """Return the root of the mean square of each token: a sum that is near nought is off by as much
+    as another one.
+    """
+    return np.sqrt(np.mean(size**2, axis=-1, keepdims=True))
 
 
 def parts(run: Evaluator, piece: Piece, trial: Trial) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -56,19 +72,21 @@ def parts(run: Evaluator, piece: Piece, trial: Trial) -> tuple[np.ndarray, list[
 
 def share_fallen(
     port: np.ndarray, branches: list[np.ndarray], kept: float, near: np.ndarray
-) -> float | None:
-    """Return the share of numbers that fell, None if the port's are not each kept or fallen."""
+) -> tuple[float | None, float]:
+    """Return the share of numbers that fell, None if the port's are not each kept or fallen; and
+    how far they are from that together.
+    """
     ways = [*product((1.0, 0.0), repeat=len(branches))]
     sums = [
         sum(one * branch / kept for one, branch in zip(way, branches, strict=True)) for way in ways
     ]
     off = np.stack([np.abs(port - one) for one in sums])
-    best = off.argmin(axis=0)
+    best, least = off.argmin(axis=0), off.min(axis=0)
     told = ~(np.abs(np.stack(sums[1:]) - sums[0]) <= near).any(axis=0)  # where it shows
-    if np.mean(off.min(axis=0) > near) > OTHERS or not told.any():
-        return None
+    if np.mean(least > near) > OTHERS or not told.any():
+        return None, float(least.sum())
     gone = np.array([way.count(0.0) / len(way) for way in ways])
-    return float(gone[best][told].mean())
+    return float(gone[best][told].mean()), float(least.sum())
 
 
 def is_by_chance(fallen: float, rate: float, numbers: int) -> bool:

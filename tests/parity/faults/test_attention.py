@@ -37,7 +37,6 @@ BATCH, HEADS, GROUPS, LENGTH, WIDTH = 1, 4, 2, 5, 6
 RNG = np.random.default_rng(11)
 QUERIES = RNG.standard_normal((BATCH, HEADS, LENGTH, WIDTH))
 KEYS, VALUES = RNG.standard_normal((2, BATCH, GROUPS, LENGTH, WIDTH))
-ROWS = RNG.standard_normal((BATCH, LENGTH, HEADS * WIDTH))
 POSITIONS = np.arange(LENGTH)[None]
 
 
@@ -222,18 +221,6 @@ def test_values_may_come_of_the_keys_norm_in_any_layer():
     assert {graph.config.has_values(one.layer) for one in norms} == {True, False}
 
 
-def test_a_row_is_read_as_width_and_heads_by_loop():
-    graph = graph_of(
-        call(0, "scale", ROWS, by=1.0),
-        call(1, "split_heads", Value(0), heads=HEADS, place="self_attn.q_norm"),
-    )
-    found = wrong(graph, variant("head-split-axes-swapped"))
-    for head in range(HEADS):
-        for number in range(WIDTH):
-            expected = ROWS[0, :, number * HEADS + head]
-            np.testing.assert_array_equal(found[0, :, head, number], expected)
-
-
 def test_layers_that_share_keys_project_their_own():
     """By law: only layers without keys of their own are changed, and in both places."""
     changed = world("gemma4/effective").calls(variant("kv-sharing-ignored", "keys and values"))
@@ -334,19 +321,6 @@ def test_a_query_that_sees_nothing_is_lost_if_half_precision_lacks_the_ports_low
             found = in_half(half)(way, given.astype(work), seen, masked_row="uniform")
             assert np.isnan(found[..., 0, :].astype(np.float64)).all() == lost
             assert np.isfinite(found[..., 1:, :].astype(np.float64)).all()
-
-
-def test_heads_merged_as_they_lie_by_index():
-    values = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float)
-    given = values.reshape(BATCH, HEADS, LENGTH, WIDTH)
-    probs = np.broadcast_to(np.eye(LENGTH), (BATCH, HEADS, LENGTH, LENGTH))
-    graph = graph_of(
-        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
-        call(1, "attention_context", probs, given, Value(0), layer=0),
-        call(2, "merge_heads", Value(1), layer=0),
-    )
-    found = wrong(graph, variant("head-merge-without-transpose"))
-    np.testing.assert_array_equal(found, values.reshape(BATCH, LENGTH, HEADS * WIDTH))
 
 
 def test_biases_are_dropped_by_their_modules():

@@ -86,6 +86,16 @@ def test_key_by_key(id, name, score):
     np.testing.assert_allclose(found, probabilities(score), atol=1e-12)
 
 
+@pytest.mark.parametrize(("name", "first"), [("nought", 0.0), ("no number", np.nan)])
+def test_the_first_query_that_sees_nothing_has_other_weights_in_some_engines(name, first):
+    """By hand: the second sees the first, the third both before it."""
+    name = f"not itself, and {name} where nothing is seen"
+    found = wrong(sliding(), variant("mask-causal-off-by-one", name))
+    expected = probabilities(seen(lambda i, j: j < i and i - j < WINDOW))
+    expected[:, :, 0] = first
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_shares_are_dropped_behind_a_softmax_over_all_keys():
     every = probabilities(lambda s, i, j: s)
     kept = np.array([[right(i, j) for j in range(LENGTH)] for i in range(LENGTH)])

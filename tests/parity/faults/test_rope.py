@@ -70,6 +70,21 @@ def test_angles_of_neighbours_in_halves():
     np.testing.assert_allclose(found, out, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("name", "signs"), [("neither half is", (1, 1)), ("both halves are", (-1, -1))]
+)
+def test_a_half_is_negated_that_should_not_be_by_loop(name, signs):
+    """By loop: the minus belongs to the first half of `rotate_half` alone."""
+    out = np.zeros_like(HEADS_OF)
+    for p in range(LENGTH):
+        for i in range(DIMS):
+            half, x = i // (DIMS // 2), HEADS_OF[0, :, p]
+            other, angle = (i + DIMS // 2) % DIMS, p * FREQUENCIES[i % (DIMS // 2)]
+            out[0, :, p, i] = x[:, i] * cos(angle) + signs[half] * x[:, other] * sin(angle)
+    found = wrong(turn(), variant("rope-sign-flipped", f"{name} negated"))
+    np.testing.assert_allclose(found, out, atol=1e-13)
+
+
 def in_halves(j: int) -> tuple[int, int]:
     return j, j + DIMS // 2
 

@@ -1,5 +1,6 @@
 """Bugs of attention: the scale of the scores, the heads, the softmax, biases, shared keys."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -78,6 +79,28 @@ def merged_as_they_lie(port: Port, layers: str) -> None:
     """Read (B, H, L, D) as if it were (B, L, H, D)."""
     for attention in port.attentions(layers):
         after_attention(attention, lambda out: out.transpose(1, 2).reshape(out.shape))
+
+
+def own_projections(subject: Subject, **_: Any) -> bool:
+    return not traits.gpt2(subject)
+
+
+@bug("head-split-without-transpose", site="head split", when=own_projections, variants=LAYERS)
+def split_as_they_lie(port: Port, layers: str) -> None:
+    """Read (B, L, H D) as if it were (B, H, L, D)."""
+
+    def viewed(project: Any, width: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            out = project(x)  # the module, so that its hooks see what is right
+            batch, length, size = out.shape
+            return out.view(batch, size // width, length, width).transpose(1, 2).reshape(out.shape)
+
+        return forward
+
+    for attention in port.attentions(layers):
+        for name in ("q_proj", "k_proj", "v_proj"):
+            if (project := getattr(attention, name, None)) is not None:
+                attention_seam(attention).parts[name] = viewed(project, attention.head_dim)
 
 
 def own_values(subject: Subject, **_: Any) -> bool:

@@ -38,6 +38,19 @@ def sign(port: Port, layers: str) -> None:
         around_turn(attention, lambda turn, role, x, cos, sin: turn(role, x, cos, -sin))
 
 
+@bug("rope-sign-flipped", site=PAIRS, when=traits.rope, variants={"in one half alone": {}})
+def never_negated(port: Port) -> None:
+    """Rotate half without the minus."""
+
+    def turn(previous: Any, role: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor):
+        half = cos.shape[-1] // 2
+        back, forth = previous(role, x, cos, -sin), previous(role, x, cos, sin)
+        return torch.cat((back[..., :half], forth[..., half:]), dim=-1)
+
+    for attention in port.attentions():
+        around_turn(attention, turn)
+
+
 @bug("rope-missing-on-layer-kind", site=PAIRS, when=traits.rope, variants=KINDS)
 def missing(port: Port, layers: str) -> None:
     for attention in port.attentions(layers):
