@@ -38,6 +38,16 @@ def both_activated(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(1, lambda ops, up: getattr(ops, name)(up)) if name in ANY else None
 
 
+@rewrite("multiply", MLP)
+def activated_behind(call: Call, graph: Graph) -> Call | None:
+    """Multiply first, and activate the product."""
+    source = graph.source(call, 0)
+    if source.op not in ANY:
+        return None
+    plain = call.with_input(0, source.inputs[0])
+    return plain.followed(lambda ops, product: getattr(ops, source.op)(product))
+
+
 @rewrite(EXPERTS)
 def experts_exchanged(call: Call, graph: Graph) -> Call:
     gate, up = call.inputs[GATE], call.inputs[UP]
@@ -225,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         id="gated-product-wrong",
-        wrong="act(gate), up, act(gate) + up, or act(gate) * act(up)",
+        wrong="act(gate), up, act(gate) + up, act(gate) * act(up), or act(gate * up)",
         right="act(gate) * up",
         symptom="garbage",
         where="mlp.down_proj",
@@ -235,6 +245,7 @@ FAULTS = (
             "up alone": instead("multiply", lambda ops, gate, up: up, MLP),
             "added": instead("multiply", lambda ops, gate, up: ops.add(gate, up), MLP),
             "both activated": both_activated,
+            "the product activated": activated_behind,
         },
     ),
     Fault(

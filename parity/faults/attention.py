@@ -119,6 +119,17 @@ def in_half(name: str) -> Callable[..., Any]:
     return wrong
 
 
+def rounded_around(name: str) -> Callable[..., Any]:
+    """Round scores before the softmax and shares behind it: a kernel is wide inside."""
+
+    def wrong(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
+        half = dtype_named(name)
+        shares = ops.softmax(rounded(scores, half).astype(scores.dtype), mask, **options)
+        return rounded(shares, half).astype(scores.dtype)
+
+    return wrong
+
+
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
     """Share each key out among the queries that see it; one that none sees is as a blind row."""
     seen = np.broadcast_to(mask, scores.shape).swapaxes(-1, -2)
@@ -299,7 +310,7 @@ FAULTS = (
     ),
     Fault(
         id="softmax-low-precision",
-        wrong="exponentials and their sum in half precision",
+        wrong="exponentials and their sum in half precision, or the scores and the shares",
         right="softmax in float32, cast behind it",
         symptom="noise; in float16 NaN",
         where="self_attn.o_proj",
@@ -307,7 +318,9 @@ FAULTS = (
         evidence=("huggingface/transformers#17437", "ml-explore/mlx#3119"),
         coarse=True,
         variants={
-            f"in {name}": instead("softmax", in_half(name)) for name in ("bfloat16", "float16")
+            f"{place}in {name}": instead("softmax", wrong(name))
+            for place, wrong in (("", in_half), ("before and behind it ", rounded_around))
+            for name in ("bfloat16", "float16")
         },
     ),
     Fault(

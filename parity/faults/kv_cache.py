@@ -109,6 +109,9 @@ FAULTS = (
             "later tokens in one slot": remembering(
                 lambda asked: between(asked, range(asked.prompt))
             ),
+            "later tokens in the prompt's last slot": remembering(
+                lambda asked: between(asked, range(asked.prompt - 1))
+            ),
             "one slot too early": remembering(
                 lambda asked: [one for one in seen_by(asked) if one != asked.prompt - 1]
             ),

@@ -24,7 +24,8 @@ ADDED = frozenset({
     "head-split-axes-swapped", "residual-from-normed-stream", "residual-missing",
     "residual-counted-twice", "branch-not-added", "layer-left-out", "learned-pos-missing",
     "norm-root-missing", "gated-product-wrong", "activation-clamped",
-    "head-split-without-transpose",
+    "head-split-without-transpose", "moe-weights-misplaced", "moe-weights-missing",
+    "moe-softmax-twice", "moe-last-choice-lost", "logits-as-probabilities",
 })  # fmt: skip
 
 # The same before and behind the model.

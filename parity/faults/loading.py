@@ -121,6 +121,11 @@ def head_by_head(columns: np.ndarray, heads: int) -> np.ndarray:
     return columns.reshape(heads, 3, -1).swapaxes(0, 1)
 
 
+def number_by_number(columns: np.ndarray, heads: int) -> np.ndarray:
+    """Return the same if each number of a head has its query, key and value side by side."""
+    return np.moveaxis(columns.reshape(heads, -1, 3), -1, 0)
+
+
 def columns_from(rearranged: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
     """Read the fused columns of GPT-2 in another order: `rearranged(columns (3, H, D), heads)`."""
 
@@ -185,8 +190,11 @@ FAULTS = (
         variants={
             "head by head": columns_from(head_by_head),
             "head by head, in the weights": columns_stored(head_by_head),
+            "number by number": columns_from(number_by_number),
             "keys, queries, values": block_order(1, 0, 2),
             "values, keys, queries": block_order(2, 1, 0),
+            "values, queries, keys": block_order(1, 2, 0),
+            "keys, values, queries": block_order(2, 0, 1),
             "queries, values, keys": either(block_order(0, 2, 1), cut_otherwise(values_first)),
             "all, cut group by group": cut_otherwise(by_groups),
             "group by group, cut as all": cut_otherwise(as_blocks),

@@ -1,8 +1,11 @@
 """What goes wrong with the logits themselves."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from lockstep.parity.faults.fault import Fault
+from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import instead, skipped
 from lockstep.reference.precision import accumulator, rounded
 
@@ -23,6 +26,25 @@ def not_multiplied(ops, x, *, cap):
     return rounded(np.tanh(x.astype(work) / work.type(cap)), x.dtype)
 
 
+def log_probabilities(ops, logits):
+    """l - log sum e^l"""
+    wide = logits.astype(accumulator(logits.dtype))
+    below = wide - wide.max(axis=-1, keepdims=True)
+    return rounded(below - np.log(np.exp(below).sum(axis=-1, keepdims=True)), logits.dtype)
+
+
+def probabilities(ops, logits):
+    """e^l / sum e^l"""
+    wide = logits.astype(accumulator(logits.dtype))
+    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return rounded(powers / powers.sum(axis=-1, keepdims=True), logits.dtype)
+
+
+def handed_out(change: Callable[[Any, np.ndarray], np.ndarray]) -> Rewrite:
+    """Make something else of the logits, behind a softcap if there is one."""
+    return lambda call, graph: call.followed(change) if "logits" in call.taps else None
+
+
 FAULTS = (
     Fault(
         id="final-softcap-missing",
@@ -37,6 +59,19 @@ FAULTS = (
             "twice": instead("softcap", twice, "logits"),
             "not divided": instead("softcap", not_divided, "logits"),
             "not multiplied": instead("softcap", not_multiplied, "logits"),
+        },
+    ),
+    Fault(
+        id="logits-as-probabilities",
+        wrong="log-probabilities or probabilities under the name of the logits",
+        right="what the head says, before any softmax",
+        symptom="none: the order of tokens is the same",
+        where="logits",
+        fix="dump what goes into the softmax, to compare it",
+        convention=True,
+        variants={
+            "log-probabilities": handed_out(log_probabilities),
+            "probabilities": handed_out(probabilities),
         },
     ),
 )

@@ -1,5 +1,8 @@
 """What goes wrong with a mixture of experts."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
@@ -16,13 +19,18 @@ from lockstep.parity.faults.rewrites import (
 from lockstep.parity.faults.routers import (
     EXPERTS,
     ROUTING,
+    alike,
     as_they_are,
+    backwards,
+    by_id,
     next_best,
     one_fewer,
     rounded_choice,
     rounded_through,
     routed,
+    shared_anew,
     weighed_before,
+    without_last,
     worst,
 )
 from lockstep.parity.graph import Call, Graph
@@ -34,6 +42,10 @@ NORMED = "pre_feedforward_layernorm_2"
 
 def another_is_left(call: Call, graph: Graph) -> bool:
     return call.op == ROUTING and call.options["per_token"] < graph.shapes[call.number][-1]
+
+
+def several(call: Call, graph: Graph) -> bool:
+    return call.op == ROUTING and call.options["per_token"] > 1
 
 
 def next_best_for(lost: int) -> Rewrite:
@@ -72,19 +84,28 @@ def sigmoid(logits, probs):
     return 1 / (1 + np.exp(-logits))
 
 
-@rewrite(EXPERTS)
-def in_string_order(call: Call, graph: Graph) -> Call | None:
-    """Stack the experts in the order of their numbers as text: 0, 1, 10, 11, 2."""
-    order = sorted(range(graph.input_shape(call, 1)[-1]), key=str)
-    if order == sorted(order):
-        return None
+def stacked(order_of: Callable[[range], Sequence[int]]) -> Rewrite:
+    """Stack the experts in another order: which one stands in each place."""
 
-    def reordered(ops, stack):
-        return Stack(stack.shape, lambda expert: stack[order[expert]])
+    @rewrite(EXPERTS)
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        experts = range(graph.input_shape(call, 1)[-1])
+        order = order_of(experts)
+        if [*order] == [*experts]:
+            return None
 
-    for index in (2, 3, 4):
-        call = call.with_changed(index, reordered)
-    return call
+        def reordered(ops: Any, stack: Any) -> Stack:
+            return Stack(stack.shape, lambda expert: stack[order[expert]])
+
+        for index in (2, 3, 4):
+            call = call.with_changed(index, reordered)
+        return call
+
+    return rewritten
+
+
+def moved_on(by: int) -> Callable[[range], Sequence[int]]:
+    return lambda experts: [(one + by) % len(experts) for one in experts]
 
 
 def scaled_then_normalized(ops, routing, weights):
@@ -217,12 +238,59 @@ FAULTS = (
     ),
     Fault(
         id="moe-expert-order",
-        wrong="experts stacked as 0, 1, 10, 11, 2, ...",
+        wrong="experts stacked as 0, 1, 10, 11, 2, ..., from the last on, or one place off",
         right="experts stacked as 0, 1, 2, ..., 10, 11",
         symptom="garbage, while the router is right",
         where="the experts' output",
-        fix="sort the experts by number, not by name",
-        variants={"": in_string_order},
+        fix="sort the experts by number, not by name, and count them from 0",
+        variants={
+            "": stacked(lambda experts: sorted(experts, key=str)),
+            "from the last to the first": stacked(lambda experts: experts[::-1]),
+            "each the next one": stacked(moved_on(1)),
+            "each the one before": stacked(moved_on(-1)),
+        },
+    ),
+    Fault(
+        id="moe-weights-misplaced",
+        wrong="the chosen experts in one order, their weights in another",
+        right="each chosen expert has its own weight",
+        symptom="plausible but worse text, while the router is right",
+        where="the experts' output",
+        fix="gather weights by the ids that are used, in the same order",
+        variants={
+            "in reverse": only(several, routed(share=backwards)),
+            "ids rising, weights falling": only(several, routed(share=by_id)),
+        },
+    ),
+    Fault(
+        id="moe-weights-missing",
+        wrong="what the chosen experts say is added, or averaged",
+        right="it is weighed by the router's weights",
+        symptom="garbage, while the router is right",
+        where="the experts' output",
+        fix="multiply what each expert says by its weight",
+        variants={
+            "added": routed(share=alike(in_all=False)),
+            "averaged": only(several, routed(share=alike(in_all=True))),
+        },
+    ),
+    Fault(
+        id="moe-last-choice-lost",
+        wrong="k - 1 of the k chosen experts are run, the others' weights being as they were",
+        right="all k are run",
+        symptom="plausible but worse text, while the router is right",
+        where="the experts' output",
+        fix="let the loop over a token's experts go on to its last one",
+        variants={"": only(several, routed(share=without_last))},
+    ),
+    Fault(
+        id="moe-softmax-twice",
+        wrong="w = softmax of the chosen probabilities",
+        right="w = the chosen probabilities, divided by their sum if norm_topk_prob says so",
+        symptom="experts count nearly alike",
+        where="the experts' output",
+        fix="take the softmax once: of the logits",
+        variants={"": only(several, routed(share=shared_anew, divided=False))},
     ),
     Fault(
         id="moe-selects-lowest",

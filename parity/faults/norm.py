@@ -50,6 +50,7 @@ from lockstep.parity.faults.roots import (
     one_after_another,
     outside,
     rooted,
+    squared,
     stepwise,
     summed,
     unbiased,
@@ -146,6 +147,7 @@ FAULTS = (
         coarse=True,
         variants={
             **{f"each step in {half}": rooted(stepwise(half)) for half in HALVES},
+            **{f"the mean square in {half}": rooted(squared(half)) for half in HALVES},
             **{f"added one by one in {half}": rooted(one_after_another(half)) for half in HALVES},
         },
     ),

@@ -131,6 +131,17 @@ def stepwise(dtype: str) -> Under:
     return under
 
 
+def squared(dtype: str) -> Under:
+    """Round rows, squares and their mean, which is summed wide; the root is wide."""
+
+    def under(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+        held = dtype_named(dtype)
+        squares = step(np.square(step(rows, held)), held)
+        return step(squares.mean(axis=-1, keepdims=True), held) + eps
+
+    return under
+
+
 def one_after_another(dtype: str) -> Under:
     """Add the squares in a narrow dtype, one after another. The rest is wide."""
 

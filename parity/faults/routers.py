@@ -18,6 +18,7 @@ ROUTING = "top_k_routing"
 
 Choice = Callable[[np.ndarray, int], np.ndarray]  # of probabilities: the ids of so many experts
 Weights = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of logits and probabilities
+Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of weights and who has them, best first
 
 
 def best(probs: np.ndarray, per_token: int) -> np.ndarray:
@@ -50,16 +51,45 @@ def as_they_are(logits: np.ndarray, probs: np.ndarray) -> np.ndarray:
     return logits
 
 
+def as_shared(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights
+
+
+def backwards(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights[..., ::-1]
+
+
+def by_id(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Give the largest weight to the lowest id, the next one to the next."""
+    rank = np.argsort(np.argsort(chosen, axis=-1), axis=-1)
+    return np.take_along_axis(weights, rank, axis=-1)
+
+
+def shared_anew(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return softmax(weights)
+
+
+def without_last(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights * (np.arange(weights.shape[-1]) < weights.shape[-1] - 1)
+
+
+def alike(*, in_all: bool) -> Shares:
+    """Let each of the chosen count alike: as 1, or as one of so many."""
+    return lambda weights, chosen: np.ones_like(weights) / (weights.shape[-1] if in_all else 1)
+
+
 @dataclass(frozen=True)
 class Routing:
     """The steps of a routing, computed wide and rounded as the right one is, if at all: which
-    experts, by which weights, and what is added to their sum. Not `divided`, they stay as they are.
+    experts, by which weights, what is added to their sum, and who gets which of the shares. Not
+    `divided`, they stay as they are.
     """
 
     choose: Choice = best
     weigh: Weights = probabilities
     epsilon: float = 0.0
     divided: bool = True
+    share: Shares = as_shared
 
     def __call__(
         self, ops: Any, logits: np.ndarray, *, per_token: int, normalize: bool
@@ -71,6 +101,7 @@ class Routing:
             weights = np.take_along_axis(self.weigh(wide, probs), chosen, axis=-1)
             if normalize and self.divided:
                 weights = weights / (weights.sum(axis=-1, keepdims=True) + self.epsilon)
+            weights = self.share(weights, chosen)
         out = np.zeros_like(probs)
         np.put_along_axis(out, chosen, weights, axis=-1)
         right = ops.top_k_routing(logits[..., :1, :], per_token=per_token, normalize=normalize)

@@ -105,6 +105,7 @@ PRODUCTS = {
     "up alone": lambda gate, up: up,
     "added": lambda gate, up: gate * sigmoid(gate) + up,
     "both activated": lambda gate, up: gate * sigmoid(gate) * up * sigmoid(up),
+    "the product activated": lambda gate, up: gate * up * sigmoid(gate * up),
 }
 
 

@@ -287,6 +287,18 @@ def test_a_key_that_no_query_sees_is_shared_out_among_all_or_none(bug, unseen):
         np.testing.assert_allclose(found[0, :, :, key], expected, atol=1e-13)
 
 
+def test_scores_and_shares_are_rounded_around_a_wide_softmax():
+    """By hand: 1.001 is 1 in bfloat16, so both keys have a half; a third of it is rounded."""
+    seen = np.ones((1, 1, 1, 3), bool)
+    graph = graph_of(
+        call(0, "causal_mask", np.full((1, 1), 9), np.arange(3)[None], window=None),
+        call(1, "scale", np.array([[[[1.0, 1.001, 1.0]]]]), by=1.0),
+        call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
+    )
+    found = wrong(graph, variant("softmax-low-precision", "before and behind it in bfloat16"))
+    np.testing.assert_array_equal(found[seen], [0.333984375] * 3)
+
+
 @pytest.mark.parametrize(("name", "eps"), [("in bfloat16", 2**-8), ("in float16", 2**-11)])
 def test_a_softmax_in_half_is_off_by_a_few_roundings(name, eps):
     given = RNG.standard_normal((1, 3, LENGTH, LENGTH))

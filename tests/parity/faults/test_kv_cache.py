@@ -101,6 +101,8 @@ HELD = [
      lambda t: [5, *range(6, t + 1)]),
     ("kv-cursor-not-advanced", "later tokens in one slot",
      lambda t: [j for j in right(t) if j < 6] + [t]),
+    ("kv-cursor-not-advanced", "later tokens in the prompt's last slot",
+     lambda t: [j for j in right(t) if j < 5] + [t]),
     ("kv-cursor-not-advanced", "one slot too early", lambda t: [j for j in right(t) if j != 5]),
     ("kv-cursor-not-advanced", "one slot too late, the slot between being empty",
      lambda t: [*right(t), -1]),

@@ -123,6 +123,9 @@ def test_layers_of_another_shape_are_not_exchanged():
     ("name", "expected"),
     [
         ("head by head", [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]),
+        ("number by number", [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]),
+        ("values, queries, keys", [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]),
+        ("keys, values, queries", [[8, 9, 10, 11], [0, 1, 2, 3], [4, 5, 6, 7]]),
         ("keys, queries, values", [[4, 5, 6, 7], [0, 1, 2, 3], [8, 9, 10, 11]]),
         ("values, keys, queries", [[8, 9, 10, 11], [4, 5, 6, 7], [0, 1, 2, 3]]),
         ("queries, values, keys", [[0, 1, 2, 3], [8, 9, 10, 11], [4, 5, 6, 7]]),

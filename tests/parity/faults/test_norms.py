@@ -167,6 +167,19 @@ def test_every_step_in_bfloat16_is_rounded():
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
 
 
+def test_the_mean_square_alone_is_rounded():
+    """By loop, with the roundings of ml_dtypes: rows, squares and mean, but not the root."""
+    held = ml_dtypes.bfloat16
+    squares = [float(held(float(held(value)) ** 2)) for value in ROW]
+    root = 1 / math.sqrt(float(held(sum(squares) / N)) + EPS)
+    found = one_call(
+        "norm-low-precision-accumulate", "the mean square in bfloat16",
+        "rms_norm", np.array([[ROW]]), np.array(GAIN), eps=EPS,
+    )  # fmt: skip
+    expected = [value * root * gain for value, gain in zip(ROW, GAIN, strict=True)]
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
 def test_counts_divided_as_integers_show_where_float32_overflows_alone():
     """By hand: the share is 0, and 0 times the square of 1e20 is no number."""
     case = ("norm-parallel-merge-wrong", "of 32 lanes, counts divided as integers")

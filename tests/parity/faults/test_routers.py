@@ -32,6 +32,14 @@ CASES = {
     ("moe-topk-partition-kth", "the next best for the last but 1", False): [0, 0.2, 0.3, 0],
     ("moe-topk-partition-kth", "one expert fewer", False): [0, 0, 0, 0.4],
     ("moe-renorm-epsilon", "eps = 1e-05", True): [0, 0, 0.3 / (SUM + 1e-5), 0.4 / (SUM + 1e-5)],
+    ("moe-weights-misplaced", "in reverse", False): [0, 0, 0.4, 0.3],
+    ("moe-weights-misplaced", "ids rising, weights falling", True): [0, 0, 4 / 7, 3 / 7],
+    ("moe-weights-missing", "added", True): [0, 0, 1, 1],
+    ("moe-weights-missing", "averaged", False): [0, 0, 0.5, 0.5],
+    ("moe-last-choice-lost", "", True): [0, 0, 0, 4 / 7],
+    ("moe-softmax-twice", "", True): [
+        0, 0, 1 / (1 + np.exp(0.1)), 1 / (1 + np.exp(-0.1))
+    ],
     # 0.3 and 0.4 are 0.30078125 and 0.400390625 in bfloat16
     ("moe-router-precision", "weights in bfloat16", False): [0, 0, 0.30078125, 0.400390625],
 }  # fmt: skip
@@ -155,6 +163,29 @@ def test_experts_in_the_order_of_text():
     ))  # fmt: skip
     graph = replace(graph, calls=(graph.calls[0], experts))
     found = wrong(graph, variant("moe-expert-order"))
+    np.testing.assert_allclose(found, np.full((1, 1, 2), 1 / (1 + np.exp(-1.0))), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "stands"),
+    [
+        ("from the last to the first", 2, 8),
+        ("each the next one", 2, 3),
+        ("each the one before", 2, 1),
+    ],
+)
+def test_experts_stand_in_the_places_of_others(name, one, stands):
+    """By hand: of eleven, the chosen one does what the one that stands in its place should."""
+    from lockstep.parity.graph import Value
+
+    routing = np.zeros((1, 1, 11))
+    routing[..., one] = 1.0
+    stacks = (Stack((11, 2, 2), lambda expert: np.eye(2) * (expert == stands)),) * 3
+    graph = graph_of(
+        call(0, "multiply", routing, np.ones_like(routing)),
+        call(1, "experts", np.ones((1, 1, 2)), Value(0), *stacks, per_token=1),
+    )
+    found = wrong(graph, variant("moe-expert-order", name))
     np.testing.assert_allclose(found, np.full((1, 1, 2), 1 / (1 + np.exp(-1.0))), rtol=1e-12)
 
 

@@ -228,6 +228,18 @@ def test_shifted_logits_keep_the_first_row():
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [("probabilities", [0.25, 0.75]), ("log-probabilities", np.log([0.25, 0.75]))],
+)
+def test_probabilities_under_the_name_of_logits(name, expected):
+    """By hand: ln 3 more is three times as likely."""
+    given = np.array([[[5.0, 5.0 + math.log(3.0)]]])
+    graph = graph_of(call(0, "scale", given, taps=("logits",), by=1.0))
+    found = wrong(graph, variant("logits-as-probabilities", name))
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
     ("name", "expected"), [("in bfloat16", [1.0, 2.0]), ("in float16", [1.0009765625, 2.0])]
 )
 def test_rounded_logits(name, expected):
