@@ -27,8 +27,10 @@ from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_lon
 from lockstep.parity.explaining.other_model import other_model, other_table
 from lockstep.parity.explaining.other_weights import other_weights
 from lockstep.parity.explaining.room import seem_moved, with_room
-from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
+from lockstep.parity.explaining.said.error_shape import NOUGHT
 from lockstep.parity.explaining.steps.steps import Joined, read_passes
+from lockstep.parity.explaining.written_over import WRITTEN_OVER, all_but_written_over
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.faults.mistake import Mistake
 from lockstep.parity.graph import Graph
@@ -36,6 +38,12 @@ from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
 Doubt = Callable[[str], None]
+# What reads a dump by its values, and why it leaves taps out.
+READINGS = (
+    (all_but_written_over, WRITTEN_OVER),
+    (behind_the_cap, NOUGHT),
+    (all_but_copied_early, NOUGHT),
+)
 
 
 def explain(
@@ -136,14 +144,12 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         case = Case(asked.model, graph, sides, half, asked.bugs())
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
     blank = nothing_else(case)
+    case, otherwise, gone = read_by_values(roomy(case, asked), asked)
     doubts = mixed or blank or other_table(case)
     for line in [] if wide or (said and mixed) else doubts:
         asked.doubt(line)
-    case = roomy(case, asked)
-    whole = case
-    case, otherwise = read_by_values(whole, asked)
     diagnose(case, result, asked.progress)
-    result.unexplained += left_out(whole, case)
+    result.unexplained += gone
     strange = other_weights(case)
     for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)
@@ -159,15 +165,19 @@ def roomy(case: Case, asked: Asked) -> Case:
     return Case(model, *passes, case.dtype, asked.bugs())
 
 
-def read_by_values(case: Case, asked: Asked) -> tuple[Case, list[str]]:
-    """Return the case of the taps that the values show, and a line for what was read otherwise."""
+def read_by_values(case: Case, asked: Asked) -> tuple[Case, list[str], list[Unexplained]]:
+    """Return the case of the taps that the values show, a line for what was read otherwise, and
+    what was left out.
+    """
     told: list[str] = []
-    for read in (behind_the_cap, all_but_copied_early):
+    gone: list[Unexplained] = []
+    for read, why in READINGS:
         sides, lines = read(case)
         if lines:
+            gone += left_out(case.sides, sides, why)
             case = Case(case.model, case.graph, sides, case.dtype, asked.bugs())
         told += lines
-    return case, told
+    return case, told, gone
 
 
 def inside_some(asked: Asked, some: Excerpt, result: Diagnosis) -> None:

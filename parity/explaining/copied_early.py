@@ -12,7 +12,6 @@ from dataclasses import replace
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.readings import takers_of
 from lockstep.parity.explaining.said.diagnosis import Unexplained
-from lockstep.parity.explaining.said.error_shape import NOUGHT
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.naming.grouping import grouped
@@ -51,11 +50,11 @@ def all_but_copied_early(case: Case) -> tuple[Joined, list[str]]:
     return replace(case.sides, names=kept, moved=Counter()), [COPIED.format(taps=taps)]
 
 
-def left_out(before: Case, after: Case) -> list[Unexplained]:
+def left_out(before: Joined, after: Joined, why: str) -> list[Unexplained]:
     """Return the taps that were left out: what the port had there nobody knows."""
-    kept = {*after.sides.names.values()}
-    gone = [name for name in before.sides.names.values() if name not in kept]
-    return [Unexplained(name, 1.0, 0.0, NOUGHT) for name in gone]
+    kept = {*after.names.values()}
+    gone = [name for name in before.names.values() if name not in kept]
+    return [Unexplained(name, 1.0, 0.0, why) for name in gone]
 
 
 def copied_early(case: Case, empty: frozenset[int]) -> frozenset[int]:

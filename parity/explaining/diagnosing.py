@@ -24,6 +24,7 @@ from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.one_value import withdraw_one_value
 from lockstep.parity.explaining.deciding.poor import withdraw_poor
+from lockstep.parity.explaining.deciding.refuted import withdraw_refuted
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.taken_on import keep_taken_on
@@ -56,14 +57,15 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     chosen = choose(case)
     quiet, farther, freed = subtle(case, chosen.values())
     withdraw_noise(chosen, freed)
+    case.set_aside()
+    by_vote = {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
+    result.taps, result.counterfactual = whole_runs(case, chosen | by_vote)
+    quiet = [] if withdraw_refuted(chosen, case, result) else quiet
     found = [*(one.named for one in random), *(named(bug, case) for bug in chosen.values())]
     found += [*case.cached.bugs, *(named_by_vote(bug, votes, case) for bug, votes in quiet)]
     file(found, case, result)
-    case.set_aside()
     result.unexplained += left_open(case, farther)
     count(case, result)
-    chosen |= {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
-    result.taps, result.counterfactual = whole_runs(case, chosen)
 
 
 def sort(case: Case, result: Diagnosis, progress: Progress) -> None:

@@ -14,7 +14,6 @@ from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.fitting.fit import EARLY, Fit
 from lockstep.parity.explaining.fitting.fitted import (
     MOST_VALUES,
-    SHARE,
     Progress,
     Values,
     ask_again,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 Found = tuple[Fault, Paired, float]
+SHARE = 1 / 6  # of the computations of a search, for all numbers beside known bugs of a piece
 HALF = 2  # bytes of a dtype whose few digits many pairs may give
 
 
