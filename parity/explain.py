@@ -17,6 +17,7 @@ from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
+from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
 from lockstep.parity.explaining.conventions.stream_in_half import stream_in_half
@@ -38,10 +39,11 @@ from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
 Doubt = Callable[[str], None]
-# What reads a dump by its values, and why it leaves taps out.
+# What reads a dump by its values, and why taps are unknown that it leaves out.
 READINGS = (
     (all_but_written_over, WRITTEN_OVER),
-    (behind_the_cap, NOUGHT),
+    (handed_in, None),
+    (behind_the_cap, None),
     (all_but_copied_early, NOUGHT),
 )
 
@@ -174,7 +176,7 @@ def read_by_values(case: Case, asked: Asked) -> tuple[Case, list[str], list[Unex
     for read, why in READINGS:
         sides, lines = read(case)
         if lines:
-            gone += left_out(case.sides, sides, why)
+            gone += left_out(case.sides, sides, why) if why else []
             case = Case(case.model, case.graph, sides, case.dtype, asked.bugs())
         told += lines
     return case, told, gone

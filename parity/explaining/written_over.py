@@ -8,18 +8,15 @@ the last of them are left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.steps.steps import Joined
-from lockstep.parity.faults.rewrites import NORMS
-from lockstep.parity.graph import Value
-from lockstep.parity.naming.grouping import LAYER, grouped
+from lockstep.parity.explaining.stream import is_embedding, layers_of
+from lockstep.parity.naming.grouping import grouped
 
-NEAR = 0.02  # of what should go into the first layer, in any dtype
 FEWEST = 3  # taps that hold the same: two may do by a bug that leaves a layer out
 WRITTEN_OVER = "what a later tap holds: a buffer that was written over"
 SAID = (
@@ -47,7 +44,7 @@ def same_as_all_layers(case: Case) -> list[int]:
     If they are what goes into the first layer, and should, the layers do nothing: that is a bug.
     """
     dumped = case.dumped
-    layers = sorted(layers_of(case.graph.taps, dumped))
+    layers = [*layers_of(case.graph.taps, dumped).values()]
     if not layers or not holds_number(dumped[layers[0]]):
         return []
     first = dumped[layers[0]]
@@ -57,19 +54,5 @@ def same_as_all_layers(case: Case) -> list[int]:
     return [] if len(same) < FEWEST or is_embedding(case, first) else same
 
 
-def layers_of(taps: Mapping[str, int], dumped: Mapping[int, np.ndarray]) -> set[int]:
-    """Return the dumped values that a whole layer hands out."""
-    return {number for tap, number in taps.items() if LAYER.fullmatch(tap) and number in dumped}
-
-
 def holds_number(value: np.ndarray) -> bool:
     return bool(np.isfinite(value).all() and value.any())
-
-
-def is_embedding(case: Case, value: np.ndarray) -> bool:
-    """Say whether a value is nearly what should go into the first layer of the model."""
-    norm = next(call for call in case.graph.calls if call.layer is not None and call.op in NORMS)
-    start = norm.inputs[0]
-    assert isinstance(start, Value)
-    right = case.trial.centre(None).target(start.number)
-    return bool(np.allclose(value, right, rtol=NEAR, atol=NEAR * np.abs(right).max()))

@@ -39,15 +39,19 @@ def counterfactuals(some: Sequence[Fix], logits: Row, case: Case) -> list[dict[s
     """Return the error of the logits as they are, with each bug fixed alone, and with all fixed.
 
     `logits` are the right ones, then what is left by each of these fixes. An error is a root mean
-    square, relative to that of the right logits. With all fixed, what remains is what the named
+    square, relative to that of the right logits, over the tokens that the port computed: not those
+    that fill up a row of a batch. With all fixed, what remains is what the named
     bugs do not account for.
     """
     right, predicted, *others = logits
     actual = case.dumped.get(case.graph.taps["logits"], predicted)
 
+    unseen = case.trial.unseen.get(case.graph.taps["logits"], np.False_)
+    seen = ~np.broadcast_to(unseen, right.shape[:2])
+
     def error(found: np.ndarray, truth: np.ndarray) -> float:
         with np.errstate(all="ignore"):
-            return rms(difference(found, truth)) / (rms(right) or 1.0)
+            return rms(difference(found[seen], truth[seen])) / (rms(right[seen]) or 1.0)
 
     (every, _), *each = some
     rows = [{"fixed": [], "logits_error": error(actual, right)}]

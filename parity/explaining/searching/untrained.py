@@ -167,9 +167,11 @@ def noise_of(
     piece: Piece, case: Case, value: np.ndarray | None = None, known: np.ndarray | None = None
 ) -> float:
     """Return what rounding moves each number of a piece by, or of a `value` layers before its end,
-    of the tokens that are `known`.
+    of the tokens (B T,) that are `known`.
     """
-    given = case.trial.centre(None).target(piece.target) if value is None else value[..., known, :]
+    run = case.trial.centre(None)
+    rows = None if value is None else value.reshape(-1, value.shape[-1])
+    given = run.target(piece.target) if rows is None else rows[known]
     return case.judged[piece.target].noise * rms(given)
 
 
@@ -177,14 +179,15 @@ def noise_of(
 def shown(
     case: Case, piece: Piece, cut: int, call: Call, in_turn: InTurn | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return what the port has of a value in a piece, and of which tokens (T,) that is known.
+    """Return what the port has of a value in a piece, and of which tokens (B T,) that is known.
 
     A piece of several layers is led back `in_turn`. Fresh random numbers are small, so it is looked
     for near to what it is without the projection.
     """
     if cut == piece.target:
         value = case.dumped[cut]
-        return value, np.ones(value.shape[-2], bool)
+        unseen = case.trial.unseen.get(cut, np.zeros(value.shape[:-1], bool))
+        return value, ~unseen.ravel()
     without = case.trial.centre(None).target(cut, {call.number: call.with_changed(1, nought)})
     if in_turn is not None:
         return in_turn.undone(cut, without, farthest(call, case))
@@ -242,7 +245,7 @@ def sampled(
     """Solve for the matrices in the directions that the inputs have, `beside` other wrong calls.
 
     `value` is what the port has of the projection, or of `cut`, a sum that it is a part of, for the
-    tokens (T,) that are `known`; `noise` is what rounding may have moved each of its numbers by.
+    tokens (B T,) that are `known`; `noise` is what rounding may have moved each of its numbers by.
     """
     ref, run = call.inputs[0], case.trial.centre(None)
     if not isinstance(ref, Value):

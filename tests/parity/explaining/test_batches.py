@@ -52,7 +52,7 @@ def test_what_fills_up_may_hold_anything():
     assert explain(model_of(MISTRAL), dumped(taps, batch=PROMPTS)).verdict == "clean"
 
 
-def port(name, bugs, *, steps=3, left=True):
+def port(name, bugs, *, steps=3, left=True, level="modules"):
     """Return a dump of the prompts and steps, made of the graph with bugs in it."""
     model, longest = model_of(name), max(map(len, PROMPTS))
     later = [[11, 12, 13][:steps], [21, 22, 23][:steps], [31, 32, 33][:steps]]
@@ -70,7 +70,7 @@ def port(name, bugs, *, steps=3, left=True):
     assert bool(changed) == bool(bugs) and lengths == [longest] + [1] * steps
     taps = {}
     for tap, number in graph.taps.items():
-        if is_of("modules", tap):
+        if is_of(level, tap):
             value = run.target(number, changed)
             taps[tap] = value[:, :longest]
             taps |= {f"step.{s}/{tap}": value[:, longest + s - 1 : longest + s]
@@ -123,6 +123,14 @@ def test_metadata_that_is_nonsense_is_refused(about, words):
     dump = port(MISTRAL, [])
     with pytest.raises(InputError, match=words):
         explain(model_of(MISTRAL), Dump(dump.path, dump.shapes, dump.read, dump.about | about))
+
+
+def test_a_bug_in_the_layers_of_a_batch_is_named_and_what_fixing_it_gives():
+    """By law: with it fixed the logits are right, but for what fills up a row."""
+    found = explain(model_of(MISTRAL), port(MISTRAL, ["attn-scale-twice"], level="layers", steps=0))
+    assert ids(found) == {"attn-scale-twice"} and not found.unexplained
+    before, after = (found.counterfactual[at]["logits_error"] for at in (0, -1))
+    assert after < 1e-5 < 1e-2 < before
 
 
 def test_what_a_capture_says_of_a_batch():
