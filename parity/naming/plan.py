@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.align import Alignment, align
 from lockstep.parity.naming.by_value import recover_by_value
+from lockstep.parity.naming.by_width import logits_by_width
 from lockstep.parity.naming.first_layer import FirstLayer
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.mapping import read_map
@@ -53,6 +54,7 @@ def aligned(
         found.names |= beside
         found.plan.append(OVER_HEADS.format(count=len(mean)))
     recover_rest(found, meant, rest, known, mapped, dump.read, first)
+    recover_logits(found, meant, rest, known, mapped)
     recovered = dict(in_every_step(dump.shapes, found.names))
     return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
 
@@ -129,6 +131,21 @@ def recover_rest(
     valued = recover_by_value(left, known, given, read, first())
     found.names |= valued.names
     found.plan += valued.plan
+
+
+def recover_logits(
+    found: Recovery,
+    meant: Mapping[str, str],
+    shapes: Mapping[str, Shape],
+    known: Mapping[str, Shape],
+    mapped: Mapping[str, str],
+) -> None:
+    """Add to `found` the logits, if they are there under a name that means nothing."""
+    means = {**meant, **found.names}
+    left = {name: shape for name, shape in shapes.items() if means[name] not in known}
+    names, told = logits_by_width(left, known, [*means.values(), *mapped.values()])
+    found.names |= names
+    found.plan += told
 
 
 def bare_streams(meant: Mapping[str, str]) -> dict[str, str]:
