@@ -23,7 +23,8 @@ class Fault(Entry[Rewrite]):
     this bug: a layer has all of it, or none. One that is `throughout` says how layers are counted,
     or how a table lies: the model has all of it, or none. Of one that exchanges layers `pairs` says
     with which, `other(layer, layers)`: no layer has it alone. Of all variants of all classes that
-    say one `rule` for all layers, a model has one.
+    say one `rule` for all layers, a model has one. What is wrong with a layer may show `behind` it
+    alone: then its calls are those of the next one.
     """
 
     acausal: bool = False
@@ -32,3 +33,4 @@ class Fault(Entry[Rewrite]):
     throughout: Collection[str] = ()
     pairs: Mapping[str, Callable[[int, int], int]] = field(default_factory=dict, compare=False)
     rule: str = ""
+    behind: bool = False

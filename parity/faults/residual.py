@@ -112,6 +112,7 @@ FAULTS = (
         fix="count the loop over the layers: from 0, and to the last one",
         variants={"": layer_left_out},
         whole=("",),
+        behind=True,
     ),
     Fault(
         id="residual-from-normed-stream",

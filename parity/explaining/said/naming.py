@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lockstep.parity.explaining.deciding.left_layers import layers_before
 from lockstep.parity.explaining.deciding.verdict import Chosen
 from lockstep.parity.explaining.deciding.votes import Votes
 from lockstep.parity.explaining.explanation import Explanation
@@ -71,6 +72,8 @@ def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
 
 def layers(bug: Chosen, case: Case) -> list[int]:
     numbers = {number for atom in bug.atoms for number in atom.calls}
+    if bug.hypothesis.fault.behind:
+        return sorted(layers_before(numbers, case.graph))
     found = {case.graph.calls[number].layer for number in numbers}
     return sorted(layer for layer in found if layer is not None)
 

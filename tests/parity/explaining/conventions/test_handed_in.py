@@ -45,5 +45,5 @@ def test_a_first_layer_that_does_nothing_is_a_bug():
         return call.layer == 0
 
     found = explained(PLAIN, port(PLAIN, ["branch-not-added"], where=in_first, level="layers"))
-    assert ids(found) == {"branch-not-added"}
+    assert ids(found) == {"layer-left-out"}
     assert not any(SAID in line for line in found.conventions)
