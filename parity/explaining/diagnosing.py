@@ -9,6 +9,7 @@ from lockstep.parity.explaining.caches.compared import read_caches
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.before_the_sum import read_added
 from lockstep.parity.explaining.conventions.codes import settle_codes
+from lockstep.parity.explaining.conventions.masked_scores import read_masked
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
 from lockstep.parity.explaining.conventions.square import read_turned
@@ -76,6 +77,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
     result.conventions += read_turned(case.trial)
+    result.conventions += read_masked(case.trial)
     result.conventions += read_added(case.trial)
     case.sort(progress)
     result.conventions += sort_as_stored(case, progress)

@@ -1,0 +1,48 @@
+"""Scores with the mask on them are a convention. By law."""
+
+import numpy as np
+import pytest
+
+from tests.parity.explaining.ports import explained, graph_of, ids, port
+
+NAME = "models/untied_float32"
+SAID = "taps of scores have the mask on them"
+
+
+def masked(bugs, low, *, hidden=0, dtype="float32"):
+    """Return taps whose scores are `low` for all keys behind a query, and `hidden` more of them."""
+    taps = port(NAME, bugs, level="taps", dtype=dtype)
+    for tap in (tap for tap in taps if tap.endswith(".scores")):
+        length = taps[tap].shape[-1]
+        behind = np.arange(length) > np.arange(length)[:, None] + hidden
+        taps[tap] = np.where(behind, low(taps[tap]), taps[tap]).astype(taps[tap].dtype)
+    return taps
+
+
+LOWS = {
+    "-inf": lambda scores: np.full_like(scores, -np.inf),
+    "the lowest number": lambda scores: np.full_like(scores, np.finfo(np.float32).min),
+    "lowered": lambda scores: scores - np.float32(1e9),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("low", LOWS)
+def test_a_right_port_is_clean(low, dtype):
+    found = explained(NAME, masked([], LOWS[low], dtype=dtype))
+    assert (found.verdict, found.faults) == ("clean", [])
+    layers = sum(tap.endswith(".scores") for tap in graph_of(NAME, 20).taps)
+    assert sum(line.startswith(f"{layers} {SAID}") for line in found.conventions) == 1
+
+
+def test_bugs_beside_them_are_named_and_one_of_the_scores_is_seen():
+    found = explained(NAME, masked(["head-merge-without-transpose"], LOWS["-inf"]))
+    assert ids(found) == {"head-merge-without-transpose"} and not found.unexplained
+    found = explained(NAME, masked(["attn-scale-twice"], LOWS["-inf"]))
+    assert all(one.tap.endswith(".scores") for one in found.unexplained)
+    assert found.verdict == "unknown"
+
+
+def test_scores_that_are_low_elsewhere_are_judged():
+    found = explained(NAME, masked([], LOWS["-inf"], hidden=1))
+    assert found.verdict == "unknown" and not any(SAID in line for line in found.conventions)
