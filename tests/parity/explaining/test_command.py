@@ -121,7 +121,8 @@ def test_the_dtype_can_be_said(lockstep, tmp_path):
 
 def test_names_of_their_own_are_mapped(lockstep, refuses, tmp_path):
     taps = port(NAME, level="logits")
-    path = saved(tmp_path / "port.safetensors", {"their/final": taps["logits"]})
+    both = {"their/final": taps["logits"], "their/other": taps["logits"]}  # which are logits?
+    path = saved(tmp_path / "port.safetensors", both)
     refuses("nothing was compared", "explain", MODEL, path)
     names = tmp_path / "map.yaml"
     names.write_text("logits: their/final\n")

@@ -51,8 +51,9 @@ def test_names_alone_are_to_blame_where_the_length_is_right():
 
 
 def test_logits_of_the_last_token_alone_are_of_no_other_prompt():
-    """By hand: under a name that is no tap's, as `--map` may give it one."""
-    said = refused({"foo": taps_of(NAME)["logits"][0, -1:]})
+    """By hand: under names that are no tap's, as `--map` may give them one."""
+    last = taps_of(NAME)["logits"][0, -1:]
+    said = refused({"foo": last, "bar": last})
     assert "no tensor has the name and the shape of a tap" in said
 
 
