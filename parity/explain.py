@@ -31,6 +31,7 @@ from lockstep.parity.explaining.room import seem_moved, with_room
 from lockstep.parity.explaining.said.diagnosis import Diagnosis, Unexplained
 from lockstep.parity.explaining.said.error_shape import NOUGHT
 from lockstep.parity.explaining.steps.steps import Joined, read_passes
+from lockstep.parity.explaining.within_half import within_half
 from lockstep.parity.explaining.written_over import WRITTEN_OVER, all_but_written_over
 from lockstep.parity.faults import Fault, catalogue
 from lockstep.parity.faults.mistake import Mistake
@@ -155,7 +156,9 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     strange = other_weights(case)
     for line in [] if wide or doubts else strange:  # which are reasons of their own
         asked.doubt(line)
-    conclude(asked, [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange], result)
+    halved = [] if said or gone else within_half(case, result)
+    told = [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange, *halved]
+    conclude(asked, told, result)
 
 
 def roomy(case: Case, asked: Asked) -> Case:

@@ -40,14 +40,13 @@ def counterfactuals(some: Sequence[Fix], logits: Row, case: Case) -> list[dict[s
 
     `logits` are the right ones, then what is left by each of these fixes. An error is a root mean
     square, relative to that of the right logits, over the tokens that the port computed: not those
-    that fill up a row of a batch. With all fixed, what remains is what the named
-    bugs do not account for.
+    that fill up a row of a batch. With all fixed, what remains is what the named bugs do not
+    account for.
     """
     right, predicted, *others = logits
     actual = case.dumped.get(case.graph.taps["logits"], predicted)
-
-    unseen = case.trial.unseen.get(case.graph.taps["logits"], np.False_)
-    seen = ~np.broadcast_to(unseen, right.shape[:2])
+    unseen = case.trial.unseen.get(case.graph.taps["logits"])
+    seen = np.s_[:] if unseen is None else ~np.broadcast_to(unseen, right.shape[:2])
 
     def error(found: np.ndarray, truth: np.ndarray) -> float:
         with np.errstate(all="ignore"):

@@ -1,0 +1,41 @@
+"""Whether all that is wrong of a port in float32 would be right of one in half precision.
+
+Logits alone, and a stream that is kept in float32, do not show what their products were computed
+in. So it is asked whether the port may have been in half precision, before anybody looks for a bug.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.said.diagnosis import Diagnosis
+
+HALVES = ("float16", "bfloat16")  # the finer one first
+WIDE = "float32"
+# What such a port seems to have.
+ALIKE = frozenset({"logits-half-precision", "port-quantised-bfloat16", "port-quantised-float16"})
+SAID = (
+    "all of it is within what {half} rounds: if the port computes in that, say --dtype {half}, and "
+    "nothing is wrong"
+)
+
+
+def within_half(case: Case, result: Diagnosis) -> list[str]:
+    """Return a line if what is unknown, or looks like half precision, would be right in it."""
+    names = {bug.id for bug in result.faults}
+    if case.dtype != WIDE or names - ALIKE or not (names or result.unexplained):
+        return []
+    half = next((one for one in HALVES if is_right(case, one)), None)
+    return [] if half is None else [SAID.format(half=half)]
+
+
+def is_right(case: Case, dtype: str) -> bool:
+    """Say whether all pieces would be right in a dtype. Those that are wrong are asked first."""
+    sides = replace(case.sides, moved=Counter())
+    other = Case(case.model, case.graph, sides, dtype, [*case.faults.values()])
+    wrong = {piece.target for piece in case.wrong}
+    pieces = filter(other.decides, other.graph.pieces(other.dumped))
+    ordered = sorted(pieces, key=lambda piece: piece.target not in wrong)
+    return not other.misshapen and all(other.trial.judge(piece).passed for piece in ordered)
