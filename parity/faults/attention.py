@@ -62,6 +62,15 @@ def without_layer_number(scale: float, width: int, config: Any) -> float | None:
     return width**-0.5 if divided else None
 
 
+@rewrite("attention_scores")
+def by_layer_number(call: Call, graph: Graph) -> Call | None:
+    """Divide by the layer's number, counted from 1, where a config that may ask for it does not."""
+    asked = getattr(graph.config, "scale_attn_by_inverse_layer_idx", None)
+    if asked is not False or not call.layer:
+        return None
+    return call.with_options(scale=call.options["scale"] / (call.layer + 1))
+
+
 def hidden_over_heads(config: Any) -> float:
     return (config.hidden_size / config.num_attention_heads) ** -0.5
 
@@ -221,7 +230,10 @@ FAULTS = (
         symptom="attention too even; text loses its subject",
         where="self_attn.o_proj",
         fix="scale the queries or the scores, not both",
-        variants={"": where_scaled(lambda scale, width, config: scale**2)},
+        variants={
+            "": where_scaled(lambda scale, width, config: scale**2),
+            "divided by the layer's number too": by_layer_number,
+        },
     ),
     Fault(
         id="attn-head-dim-derived",

@@ -1,5 +1,6 @@
 """Attention gone wrong: by hand, by loop, by index, and on small models."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 
 NAMES = (
     "llama/biased_llama3", "gemma4/dense", "gemma4/effective", "qwen3_moe/fused",
-    "models/tied_bfloat16", "gpt2/variant", "gguf/qwen3_mixed.gguf", "keys that nobody uses",
+    "models/tied_bfloat16", "gpt2/variant", "gpt2/original", "gguf/qwen3_mixed.gguf", "keys that nobody uses",
 )  # fmt: skip
 HIDDEN = {
     "qkv-bias-dropped[of keys]": "without rope it adds the same to every score of a query",
@@ -106,6 +107,18 @@ def test_the_number_of_the_layer():
         graph.calls[2], graph
     )
     assert found is not None and found.options["scale"] == pytest.approx(WIDTH**-0.5)
+
+
+def test_the_number_of_the_layer_where_nobody_asks_for_it():
+    """By hand: the third layer has a third of what it should, and the first what it should."""
+    change = variant("attn-scale-twice", "divided by the layer's number too")
+    graph = scores(WIDTH**-0.5, **SIZES, scale_attn_by_inverse_layer_idx=False)
+    first, third = graph.calls[2], replace(graph.calls[2], layer=2)
+    found = change(third, graph)
+    assert change(first, graph) is None
+    assert found is not None and found.options["scale"] == pytest.approx(WIDTH**-0.5 / 3)
+    asked = scores(WIDTH**-0.5, **SIZES, scale_attn_by_inverse_layer_idx=True)
+    assert change(third, asked) is None and change(third, scores(WIDTH**-0.5, **SIZES)) is None
 
 
 def test_tiled_heads_by_index():
