@@ -28,7 +28,8 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 
 NAMES = (
     "llama/biased_llama3", "gemma4/dense", "gemma4/effective", "qwen3_moe/fused",
-    "models/tied_bfloat16", "gpt2/variant", "gpt2/original", "gguf/qwen3_mixed.gguf", "keys that nobody uses",
+    "models/tied_bfloat16", "gpt2/variant", "gpt2/original", "gguf/qwen3_mixed.gguf",
+    "keys that nobody uses",
 )  # fmt: skip
 HIDDEN = {
     "qkv-bias-dropped[of keys]": "without rope it adds the same to every score of a query",
