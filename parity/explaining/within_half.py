@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
+from lockstep.parity.faults.rewrites import NORMS
 
 HALVES = ("float16", "bfloat16")  # the finer one first
 WIDE = "float32"
-# What such a port seems to have.
+# What such a port seems to have beside it.
 ALIKE = frozenset({"logits-half-precision", "port-quantised-bfloat16", "port-quantised-float16"})
 SAID = (
     "all of it is within what {half} rounds: if the port computes in that, say --dtype {half}, and "
@@ -23,12 +24,18 @@ SAID = (
 
 
 def within_half(case: Case, result: Diagnosis) -> list[str]:
-    """Return a line if what is unknown, or looks like half precision, would be right in it."""
+    """Return a line if what is unknown would be right in half precision, and all else is too."""
     names = {bug.id for bug in result.faults}
-    if case.dtype != WIDE or names - ALIKE or not (names or result.unexplained):
+    if case.dtype != WIDE or names - ALIKE or not result.unexplained or shows_wide(case):
         return []
     half = next((one for one in HALVES if is_right(case, one)), None)
     return [] if half is None else [SAID.format(half=half)]
+
+
+def shows_wide(case: Case) -> bool:
+    """Say whether something that rounds is right in float32, which half precision never is."""
+    ops = {case.graph.calls[one].op for piece in case.right for one in piece.calls}
+    return not ops.isdisjoint(("linear", *NORMS))
 
 
 def is_right(case: Case, dtype: str) -> bool:

@@ -38,6 +38,12 @@ def test_a_bug_is_not_within_it():
     assert ids(found) == {"attn-scale-twice"} and not lines(found)
 
 
+def test_where_something_is_right_in_float32_the_port_is():
+    taps = port(NAME, ["logits-half-precision[in bfloat16]"], level="modules")
+    found = explained(NAME, taps)
+    assert ids(found) == {"logits-half-precision"} and not lines(found)
+
+
 def test_what_is_unknown_and_large_is_not_either():
     taps = port(NAME, [], level="layers")
     taps["model.layers.0"] = taps["model.layers.0"] * np.float32(1.5) ** np.arange(
