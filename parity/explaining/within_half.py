@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import replace
 
 from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining.conventions.rounded_once import WIDE
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.faults.rewrites import NORMS
 
 HALVES = ("float16", "bfloat16")  # the finer one first
-WIDE = "float32"
 # What such a port seems to have beside it.
 ALIKE = frozenset({"logits-half-precision", "port-quantised-bfloat16", "port-quantised-float16"})
 SAID = (

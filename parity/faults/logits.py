@@ -7,6 +7,7 @@ import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import instead, skipped
+from lockstep.parity.faults.routers import softmax
 from lockstep.reference.precision import accumulator, rounded
 
 
@@ -35,9 +36,7 @@ def log_probabilities(ops, logits):
 
 def probabilities(ops, logits):
     """e^l / sum e^l"""
-    wide = logits.astype(accumulator(logits.dtype))
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return rounded(powers / powers.sum(axis=-1, keepdims=True), logits.dtype)
+    return rounded(softmax(logits.astype(accumulator(logits.dtype))), logits.dtype)
 
 
 def handed_out(change: Callable[[Any, np.ndarray], np.ndarray]) -> Rewrite:

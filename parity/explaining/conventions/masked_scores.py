@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.faults.mask import MASK
 from lockstep.parity.graph import Value
 from lockstep.parity.graph.graph import Call
 
-MASK = 1  # the input of softmax that says what is seen
 LOW = -1e4  # no score of a right port is as low
 SAID = "{count} taps of scores have the mask on them, such as {tap}: what it hides is not judged"
 

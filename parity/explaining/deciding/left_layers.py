@@ -45,7 +45,7 @@ def empty_layers(bug: Chosen, case: Case) -> set[int]:
     graph = case.graph
     layers = {layer for one in calls if (layer := graph.calls[one].layer) is not None}
     sums = {layer: sums_of(layer, graph) for layer in layers}
-    inside = {graph.calls[one].layer for one in case.dumped if one not in outputs(graph)}
+    inside = {graph.calls[one].layer for one in case.dumped.keys() - outputs(graph)}
     full = all(calls >= some for some in sums.values())
     return layers if full and not layers & inside else set()
 
