@@ -366,12 +366,13 @@ class Case:
         )
 
     def contradicted(self) -> dict[Key, int]:
-        """Count for each bug found where it should have been seen too, and was not."""
+        """Count where each bug found should have been seen too: not where one layer is lost."""
         suspects = {
             key_of(atom): atom.hypothesis
             for _, explanations in self.explained
             for one in explanations
             for atom in one.atoms
+            if not atom.hypothesis.fault.behind
         }
         return {
             key: len(contradictions(one, self.trial, self.right, MOST_CONTRADICTIONS))

@@ -22,6 +22,7 @@ from lockstep.parity.explaining.deciding.handed_on import withdraw_handed_on
 from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.in_common import in_common
 from lockstep.parity.explaining.deciding.left_layers import name_left_layers
+from lockstep.parity.explaining.deciding.moved_up import name_moved_up
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.one_value import withdraw_one_value
@@ -119,6 +120,7 @@ def choose(case: Case) -> dict[Key, Chosen]:
     withdraw_done_before(chosen, case)
     with_shared_ties(chosen, case.graph)
     name_left_layers(chosen, case)
+    name_moved_up(chosen, case)
     return chosen
 
 

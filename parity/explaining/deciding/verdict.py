@@ -25,6 +25,7 @@ class Chosen:
     atoms: list[Atom] = field(default_factory=list)
     rivals: list[set[Key]] = field(default_factory=list)  # for each piece, what fits in its place
     complete: list[bool] = field(default_factory=list)  # and whether all that may was looked for
+    layers: Sequence[int] = ()  # which it is of, if that is not where it acts
 
     @property
     def ties(self) -> set[Key]:
@@ -40,6 +41,7 @@ class Chosen:
             [self.atoms[place] for place in kept],
             [self.rivals[place] for place in kept],
             [self.complete[place] for place in kept],
+            self.layers,
         )
 
 

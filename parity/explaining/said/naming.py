@@ -71,6 +71,8 @@ def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
 
 
 def layers(bug: Chosen, case: Case) -> list[int]:
+    if bug.layers:
+        return [*bug.layers]
     numbers = {number for atom in bug.atoms for number in atom.calls}
     if bug.hypothesis.fault.behind:
         return sorted(layers_before(numbers, case.graph))
