@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 
 from lockstep.parity.explaining.caches.found import Cached
+from lockstep.parity.explaining.conventions.decimals import read_decimals
 from lockstep.parity.explaining.deciding.contradiction import Beside, contradictions
 from lockstep.parity.explaining.deciding.verdict import Key, key_of
 from lockstep.parity.explaining.dumped import Dumped
@@ -74,6 +75,7 @@ class Case:
         self.dumped = self.values()
         self.trial = Trial(graph, model.ops, dtype_named(dtype), self.dumped, self.read)
         self.trial.unseen = unseen_rows(sides, graph)
+        self.written = [*read_decimals(self.trial)]
         fill_up(self.trial, sides.unknown, (self.dumped, self.twins))
         self.cached = Cached()
         self.hypotheses = hypotheses(faults, graph)

@@ -75,6 +75,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     """Read the values as they are meant, and tell the pieces that are right from the others."""
     if case.sides.caches:
         case.cached = read_caches(case)
+    result.conventions += case.written
     later = ways_of(case.sides.dump).scales_later
     result.conventions += read_as_meant(case.trial, later=later)
     result.conventions += read_turned(case.trial)

@@ -15,6 +15,7 @@ from lockstep.parity.naming.first_layer import FirstLayer
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.mapping import read_map
 from lockstep.parity.naming.names import CACHED, is_tap, parted, sparse_layers, tap_named, unwrapped
+from lockstep.parity.naming.padded_vocabulary import within_vocabulary
 from lockstep.parity.naming.recovery import Recovery, recover_taps
 from lockstep.parity.naming.wholesale import (
     LAYER,
@@ -46,17 +47,20 @@ def aligned(
     Raises: InputError if a map is bad, or two names mean one tap.
     """
     mapped, told = by_map(dump, map_file)
+    mean = partial(tap_named, family=family_of(known))
+    dump, padded = within_vocabulary(dump, known, lambda name: mapped.get(name) or mean(name))
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
     found = Recovery()
     meant = as_a_whole(found, rest, known, mapped.values())
-    if mean := over_heads(meant, rest, known):
-        meant |= (beside := {name: name + OVER for name in mean})
+    if over := over_heads(meant, rest, known):
+        meant |= (beside := {name: name + OVER for name in over})
         found.names |= beside
-        found.plan.append(OVER_HEADS.format(count=len(mean)))
+        found.plan.append(OVER_HEADS.format(count=len(over)))
     recover_rest(found, meant, rest, known, mapped, dump.read, first)
     recover_logits(found, meant, rest, known, mapped)
     recovered = dict(in_every_step(dump.shapes, found.names))
-    return align(dump, mapped=recovered | mapped, told=[*told, *found.plan], known=known)
+    told = [*told, *padded, *found.plan]
+    return align(dump, mapped=recovered | mapped, told=told, known=known)
 
 
 def by_map(dump: Dump, map_file: str | Path | None) -> tuple[dict[str, str], list[str]]:

@@ -1,45 +1,51 @@
 """Values that a port dumps at another point of the same computation: a convention, and no bug.
 
 mlx-lm scales an embedding after the module that looks it up, transformers inside of it; a hook on
-the module sees two different values of one model. Whether a scale is missing or only comes later is
-told by what the port computes from it.
+the module sees two different values of one model. So it is with scores, which some scale where they
+are made, and others in the softmax. Whether a scale is missing or only comes later is told by what
+the port computes from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Call, Piece
+from lockstep.parity.naming.grouping import grouped
 
 Values = Mapping[int, np.ndarray]
+SCALES = {"scale": "by", "attention_scores": "scale"}  # operations, and what their scale is called
 BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"
 
 
-def read_as_meant(trial: Trial, *, later: bool = False) -> Iterator[str]:
-    """Scale what was dumped before its scale, where all that follows says so; yield a line each.
+def read_as_meant(trial: Trial, *, later: bool = False) -> list[str]:
+    """Scale what was dumped before its scale, where all that follows says so; return lines.
 
-    `later` says that the port is known to scale later, which counts where nothing that follows
-    tells: other bugs may hide it.
+    `later` says that the port is known to scale embeddings later, which counts where nothing that
+    follows tells: other bugs may hide it.
     """
     graph, dumped = trial.graph, trial.dumped
+    found: dict[float, list[str]] = {}
     for call in graph.calls:
-        if call.op != "scale" or call.number not in dumped or not graph.judges(call.number):
+        by = call.options.get(SCALES.get(call.op, ""), 1.0)
+        if by == 1 or call.number not in dumped or not graph.judges(call.number):
             continue
         piece = graph.piece(call.number, dumped)
         right = trial.centre(None).target(call.number)
-        meant = readings(dumped[call.number], call.options["by"])
+        meant = readings(dumped[call.number], by)
         if trial.judge(piece).passed or not near(meant[0], right):
             continue
         scaled = min(({call.number: one} for one in meant), key=closeness(trial, call))
         told = follows(trial, scaled, call.number)
-        if later if told is None else told:
+        if (later and call.op == "scale") if told is None else told:
             for one in (dumped, *trial.own):
                 one[call.number] = scaled[call.number]
             trial.forget()
-            yield BEFORE.format(tap=call.taps[0], by=call.options["by"])
+            found.setdefault(by, []).append(call.taps[0])
+    return [BEFORE.format(tap=grouped(taps), by=by) for by, taps in found.items()]
 
 
 def readings(before: np.ndarray, by: float) -> list[np.ndarray]:

@@ -6,24 +6,21 @@ are right but for their last bits, they were made before anything was rounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from lockstep.parity.explaining.case import Case, Progress
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
-from lockstep.parity.graph import Evaluator
+from lockstep.parity.explaining.conventions.stored import WIDE, store_coarsely
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import EPSILONS, FLOAT32_SMALLEST, SMALLEST
-from lockstep.reference.precision import dtype_named, rounded
+from lockstep.reference.precision import rounded
 
 SUMS = {"add", "gain"}  # Gemma 4 scales what a layer adds up
 OWN_SUMS = 0.9  # of the bits of its sums, at least, that a port in half precision has
 ENOUGH = 64  # numbers of sums
-DRAWS = 6  # of what storing may have rounded off: a token's probabilities hang on few scores
-WIDE = dtype_named("float32")
 STORED = "computed in finer numbers than {dtype}, which its values were rounded to when stored"
 
 
@@ -35,9 +32,7 @@ def sort_as_stored(case: Case, progress: Progress) -> Iterator[str]:
     trial = case.trial
     if (trial.own and not trial.remade) or not sums_of_finer_numbers(trial, case.right):
         return
-    trial.also = [partial(as_stored, draw=draw) for draw in range(DRAWS)]
-    trial.held = WIDE
-    trial.forget()
+    store_coarsely(trial, Half(trial.dtype))
     if case.wrong:
         case.right.clear()
         case.wrong.clear()
@@ -77,52 +72,17 @@ def held(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Finer(Mapping[int, np.ndarray]):
-    """What a port may have had before it was stored: each number up to half a step off."""
+class Half:
+    """Numbers of half precision."""
 
-    dumped: Mapping[int, np.ndarray]
     dtype: np.dtype
-    draw: int
 
-    def __getitem__(self, number: int) -> np.ndarray:
-        value = self.dumped[number]
-        if value.dtype.kind in "biu":
-            return value
-        rng = np.random.default_rng([self.draw, number])
-        return finer(value.astype(WIDE), self.dtype, rng)
+    def rounded(self, value: np.ndarray) -> np.ndarray:
+        return rounded(value, self.dtype)
 
-    def __contains__(self, number: object) -> bool:
-        return number in self.dumped
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.dumped)
-
-    def __len__(self) -> int:
-        return len(self.dumped)
-
-
-@np.errstate(all="ignore")
-def finer(value: np.ndarray, dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
-    """Move numbers that a dtype holds by up to half of its step; zeros and no numbers stay."""
-    _, exponents = np.frexp(value)
-    step = np.ldexp(WIDE.type(EPSILONS[dtype.name]), exponents - 1)
-    step = np.maximum(step, WIDE.type(SMALLEST.get(dtype.name, FLOAT32_SMALLEST)))
-    moved = value + step * rng.uniform(-0.5, 0.5, value.shape).astype(WIDE)
-    stays = (value == 0) | ~np.isfinite(value) | ~held(value, dtype)
-    return np.where(stays, value, moved)
-
-
-@dataclass
-class AsStored(Evaluator):
-    """Computes in float32, and rounds what is asked for."""
-
-    stored: np.dtype = WIDE
-
-    def target(self, number: int, rewritten: Rewritten | None = None) -> np.ndarray:
-        return rounded(super().target(number, rewritten), self.stored)
-
-
-def as_stored(trial: Trial, rows: int | None, *, draw: int) -> Evaluator:
-    dumped = Finer(trial.dumped, trial.dtype, draw)
-    read, seen = trial.read, trial.seen
-    return AsStored(trial.graph, trial.ops, WIDE, dumped, read, rows, seen, stored=trial.dtype)
+    @np.errstate(all="ignore")
+    def step(self, value: np.ndarray) -> np.ndarray:
+        _, exponents = np.frexp(value)
+        step = np.ldexp(WIDE.type(EPSILONS[self.dtype.name]), exponents - 1)
+        least = WIDE.type(SMALLEST.get(self.dtype.name, FLOAT32_SMALLEST))
+        return np.where(held(value, self.dtype), np.maximum(step, least), WIDE.type(0))

@@ -11,7 +11,7 @@ from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import explained, graph_of, ids, model_of, port
 from tests.sampled import sampled
 
-NAME = "gemma4/sparse"
+NAME, PLAIN = "gemma4/sparse", "models/untied_float32"
 SCALE = model_of(NAME).config.hidden_size ** 0.5
 
 
@@ -35,6 +35,23 @@ def test_an_embedding_dumped_before_its_scale_is_a_convention(level, dtype):
 def test_a_scale_that_is_missing_is_a_bug(level):
     found = explained(NAME, port(NAME, ["embed-scale-missing"], level=level))
     assert ids(found) == {"embed-scale-missing"} and found.conventions == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", [PLAIN, "gpt2/original"])
+def test_scores_dumped_before_their_scale_are_a_convention(name, dtype):
+    taps = port(name, level="taps", dtype=dtype)
+    by = next(call.options["scale"] for call in graph_of(name).calls if "scale" in call.options)
+    for tap in [tap for tap in taps if tap.endswith(".scores")]:
+        taps[tap] = (taps[tap].astype(float) / by).astype(taps[tap].dtype)
+    found = explained(name, taps, dtype=dtype)
+    assert found.verdict == "clean"
+    assert any(f"before it is scaled by {by:.6g}" in line for line in found.conventions)
+
+
+def test_scores_whose_scale_is_missing_have_a_bug():
+    found = explained(PLAIN, port(PLAIN, ["attn-scale-missing"], level="taps"))
+    assert ids(found) == {"attn-scale-missing"} and found.conventions == []
 
 
 def test_one_that_is_alone_may_be_either_and_is_called_a_bug():

@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.conventions.rounded_when_stored import STORED, finer
+from lockstep.parity.explaining.conventions.rounded_when_stored import STORED, Half
+from lockstep.parity.explaining.conventions.stored import finer
 from tests.parity.explaining.ports import explained, ids, model_of, port, prompt
 from tests.sampled import sampled
 
@@ -73,9 +74,9 @@ def test_what_was_rounded_off_is_at_most_half_a_step(half):
     """By hand: of 1 to 2 the step is that of the dtype; what it cannot hold was not rounded."""
     step = 2.0**-7 if half == "bfloat16" else 2.0**-10
     there = np.array([1.5] * 1000, np.float32)
-    moved = finer(there, HALVES[half], np.random.default_rng(0)) - there
+    moved = finer(there, Half(HALVES[half]), np.random.default_rng(0)) - there
     assert 0.45 * step < np.abs(moved).max() <= 0.5 * step
     assert abs(moved.mean()) < 0.05 * step
     stays = np.array([0.0, np.inf, np.nan, 1 + 2.0**-20], np.float32)
-    same = finer(stays, HALVES[half], np.random.default_rng(0))
+    same = finer(stays, Half(HALVES[half]), np.random.default_rng(0))
     assert np.array_equal(same, stays, equal_nan=True)
