@@ -16,6 +16,7 @@ from lockstep.parity.excerpts.excerpt import Excerpt
 from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
+from lockstep.parity.explaining.conventions.dumped_late import dumped_late
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
@@ -45,6 +46,7 @@ READINGS = (
     (all_but_written_over, WRITTEN_OVER),
     (handed_in, None),
     (behind_the_cap, None),
+    (dumped_late, None),
     (all_but_copied_early, NOUGHT),
 )
 
