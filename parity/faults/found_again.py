@@ -76,6 +76,54 @@ after_a_turn = turned(lambda graph, rows: is_cached(graph, rows).astype(int))
 turned_again = turned(steps_between)
 
 
+def turned_by_the_step(*, kept: bool) -> Rewrite:
+    """Turn the keys in the cache by the position of a step's own token, as the new ones are.
+
+    If they are `kept` so, each step adds its turn to those before it.
+    """
+
+    @rewrite("attention_scores")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        turn = rope_of_keys(call, graph) if graph.steps else None
+        if turn is None:
+            return None
+
+        def wrong(ops: Any, queries: Any, keys: Any, at: Any, by: Any, *, scale: float) -> Any:
+            out = ops.attention_scores(queries, keys, scale=scale)
+            more = np.zeros_like(at[:, : keys.shape[2]])
+            passes = numbered(graph, keys.shape[2])
+            for step in range(1, int(passes.max(initial=0)) + 1):
+                begins = int(np.searchsorted(passes, step))
+                own = at[:, begins : begins + 1]
+                more = np.where(passes < step, more + own if kept else own, 0)
+                found = turn_of(turn)(ops, keys, more, by)
+                scores = ops.attention_scores(queries, found, scale=scale)
+                out = np.where((passes == step)[:, None], scores, out)
+            return out
+
+        new = call.replaced(wrong)
+        return replace(new, inputs=(*new.inputs, *turn.inputs[1:3]))
+
+    return rewritten
+
+
+def exchanged() -> Rewrite:
+    """Read values where keys are, and keys where values are."""
+
+    def theirs(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
+        other = "attention_context" if which == "keys" else "attention_scores"
+        found = (one for one in graph.calls if (one.op, one.layer) == (other, call.layer))
+        beside = next(found, None)
+        if beside is None or graph.input_shape(beside, KEYS) != graph.input_shape(call, KEYS):
+            return None
+        return (beside.inputs[KEYS],)
+
+    def other(ops: Any, own: Any, theirs: Any) -> Any:
+        return theirs
+
+    return found_again(other, other, theirs)
+
+
 def of_other_layer(which: Callable[[int], int]) -> Rewrite:
     """Read the cache of another layer, one before."""
 
@@ -205,6 +253,15 @@ def narrowed(name: str) -> Callable[..., Any]:
     return lambda ops, x: x.astype(dtype_named(name)).astype(x.dtype)
 
 
+def as_float8(name: str) -> Callable[..., Any]:
+    def change(ops: Any, x: Any) -> Any:
+        import ml_dtypes  # takes a while to load
+
+        return x.astype(getattr(ml_dtypes, name)).astype(x.dtype)
+
+    return change
+
+
 # What a rounding of the cache is called, and how it is done.
 VARIANTS_OF_ROUNDING = {
     "8 bits, a scale for each head of a token": "head",
@@ -213,6 +270,8 @@ VARIANTS_OF_ROUNDING = {
     "4 bits in groups of 64": "affine 4",
     "bfloat16": "bfloat16",
     "float16": "float16",
+    "8 bits of float8_e4m3": "float8_e4m3fn",
+    "8 bits of float8_e5m2": "float8_e5m2",
 }
 ROUNDED: dict[str, Callable[..., Any]] = {
     "head": by_head,
@@ -220,4 +279,5 @@ ROUNDED: dict[str, Callable[..., Any]] = {
     "affine 8": in_groups(8),
     "affine 4": in_groups(4),
     **{name: narrowed(name) for name in ("bfloat16", "float16")},
+    **{name: as_float8(name) for name in ("float8_e4m3fn", "float8_e5m2")},
 }

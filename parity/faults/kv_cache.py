@@ -13,11 +13,13 @@ from lockstep.parity.faults.found_again import (
     after_a_turn,
     axes_mixed,
     before_the_turn,
+    exchanged,
     in_the_basis_of_storage,
     of_other_layer,
     of_so_many_heads,
     rounded_in_the_cache,
     turned_again,
+    turned_by_the_step,
 )
 from lockstep.parity.faults.mask import seeing
 from lockstep.parity.faults.passes import repositioned
@@ -265,6 +267,8 @@ FAULTS = (
         variants={
             "once more": after_a_turn,
             "in every step anew": turned_again,
+            "by the step's own position": turned_by_the_step(kept=False),
+            "by the step's own position, and kept so": turned_by_the_step(kept=True),
         },
     ),
     Fault(
@@ -287,6 +291,15 @@ FAULTS = (
             "the first layer": of_other_layer(lambda layer: 0),
             "the layer before": of_other_layer(lambda layer: layer - 1),
         },
+    ),
+    Fault(
+        id="kv-exchanged",
+        wrong="steps read values where they should read keys, and keys where values",
+        right="keys are read as keys, values as values",
+        symptom="the first token is right, then garbage",
+        where="self_attn.o_proj from step 1 on",
+        fix="take both from the cache in the order in which they were put in",
+        variants={"": exchanged()},
     ),
     Fault(
         id="kv-quant-basis-mismatch",

@@ -26,6 +26,7 @@ ADDED = frozenset({
     "norm-root-missing", "gated-product-wrong", "activation-clamped",
     "head-split-without-transpose", "moe-weights-misplaced", "moe-weights-missing",
     "moe-softmax-twice", "moe-last-choice-lost", "logits-as-probabilities",
+    "kv-exchanged",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -7,7 +7,7 @@ Which value cannot be listed. So these classes, and some of other files, have `N
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +98,36 @@ def part_that_turns() -> Number:
     return replace(found, among=pairs)
 
 
+def numbers_that_turn() -> Number:
+    """Return how many numbers of a head turn where all should: the first ones, among themselves.
+
+    Their frequencies are those of so wide a head.
+    """
+
+    def right(call: Call, graph: Graph) -> float | None:
+        turns = turns_of(call, graph) if call.op == "rope" else None
+        return turns.options["dims"] if turns is not None and turns.op == PLAIN else None
+
+    def fewer(call: Call, graph: Graph) -> range:
+        return range(2, turns_of(call, graph).options["dims"], 2)
+
+    def becomes(value: float) -> Rewrite:
+        width = int(value)
+        of_so_many = turning(lambda turns, config: turns.other(dims=width))
+
+        def first_alone(ops: Any, x: Any, at: Any, by: Any, *, factor: float) -> Any:
+            turned = ops.rope(x[..., :width], at, by, factor=factor)
+            return np.concatenate([turned, x[..., width:]], axis=-1)
+
+        def other(call: Call, graph: Graph) -> Call | None:
+            new = None if right(call, graph) is None else of_so_many(call, graph)
+            return None if new is None else new.replaced(first_alone)
+
+        return other
+
+    return Number("the first {} numbers of a head turn", right, becomes, among=fewer)
+
+
 def window_of(call: Call, graph: Graph) -> float | None:
     """Return how many keys a call of softmax sees at most, None where that has no end."""
     sight = sight_of(call, graph) if call.op == "softmax" else None
@@ -128,12 +158,14 @@ def cap_of_none(call: Call, graph: Graph) -> float | None:
     return math.inf if of_head and all(one.op != "softcap" for one in graph.calls) else None
 
 
-def capped(cap: float) -> Rewrite:
-    def finite(call: Call, graph: Graph) -> bool:
-        return math.isfinite(cap)
+def capped(op: str, *places: str) -> Callable[[float], Rewrite]:
+    """Return how what an operation gives comes to have a cap."""
 
-    cut = afterwards("linear", lambda ops, logits: ops.softcap(logits, cap=cap), "lm_head")
-    return only(finite, cut)
+    def by(cap: float) -> Rewrite:
+        cut = afterwards(op, lambda ops, x: ops.softcap(x, cap=cap), *places)
+        return only(lambda call, graph: math.isfinite(cap), cut)
+
+    return by
 
 
 def bound_of_none(*ops: str) -> Right:
@@ -160,6 +192,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         of_turns("beta_slow", "beta_slow {}", (0.01, 100.0)),
         of_turns("original_max_position_embeddings", "original length {}", (4.0, 1e6)),
         part_that_turns(),
+        numbers_that_turn(),
         replace(COSINES, right=of_long_texts, is_factor=True),
     ),
     "attn-scale-wrong": (
@@ -177,7 +210,9 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     ),
     "softcap-wrong": (
         option_of("softcap", "cap", "cap {}", within=(0.05, 1e4)),
-        Number("cap {}", cap_of_none, capped, within=(0.05, 1e4)),
+        Number("cap {}", cap_of_none, capped("linear", "lm_head"), within=(0.05, 1e4)),
+        Number("scores with a cap of {}", bound_of_none("attention_scores"),
+               capped("attention_scores"), within=(0.05, 1e3)),
     ),
     "activation-clamped": (
         Number("at most {}", bound_of_none(*ANY), clamped, within=(1e-2, 1e3)),
@@ -229,10 +264,10 @@ FAULTS = (
     ),
     Fault(
         id="softcap-wrong",
-        wrong="logits = c' tanh(l / c'), c' another number",
+        wrong="logits = c' tanh(l / c'), c' another number; or scores so",
         right="logits = c tanh(l / c), c = final_logit_softcapping; l where there is none",
-        symptom="greedy text is unchanged, probabilities are not",
-        where="logits",
+        symptom="greedy text is unchanged, probabilities are not; attention is flatter",
+        where="logits, or self_attn.scores",
         fix="take the cap from the config",
         variants={},
     ),
@@ -251,7 +286,7 @@ FAULTS = (
         right="each number of rope_parameters (rope_scaling) as the config has it, or none",
         symptom="worse with distance, or beyond the original length",
         where="self_attn.q_rope",
-        fix="read all of rope_parameters from the config",
+        fix="read all of rope_parameters from the config; without them all of a head turns",
         variants={},
     ),
     Fault(

@@ -239,6 +239,9 @@ def finding(name: str, change: Callable[[Loop, int, Heads, torch.Tensor, str], t
     STEP_BUGS[name] = plant
 
 
+OTHER = {"key": "value", "value": "key"}
+
+
 def eight_bits(x: torch.Tensor) -> torch.Tensor:
     step = x.float().abs().amax(dim=-1, keepdim=True) / 127
     step = torch.where(step == 0, 1.0, step)
@@ -255,6 +258,14 @@ def rotated_by_hadamard(x: torch.Tensor) -> torch.Tensor:
 finding("kv-int8-noise (head)", lambda loop, layer, heads, x, part: eight_bits(x))
 finding(
     "kv-int8-noise (float16)", lambda loop, layer, heads, x, part: x.to(torch.float16).to(x.dtype)
+)
+finding(
+    "kv-int8-noise (float8)",
+    lambda loop, layer, heads, x, part: x.to(torch.float8_e4m3fn).to(x.dtype),
+)
+finding(
+    "kv-exchanged",
+    lambda loop, layer, heads, x, part: getattr(heads, OTHER[part])[:, :, : loop.seen],
 )
 finding("kv-quant-basis-mismatch", lambda loop, layer, heads, x, part: rotated_by_hadamard(x))
 finding(
@@ -290,20 +301,30 @@ def finding_keys(loop: Loop, change: Callable[[torch.Tensor], torch.Tensor]) -> 
         before_attention(module, changed)
 
 
-@bug("rope-on-cached-keys-again (anew)")
-def turned_in_every_step(loop: Loop) -> None:
+def turning_what_is_held(loop: Loop, positions: Callable[[int], torch.Tensor]) -> None:
     """Turn all that is in the cache at each step, and leave it there."""
 
     def changed(layer: int, heads: Heads) -> Heads:
         held = loop.kept.get(layer)
         if held is not None:
-            held = rotated("k", held, *tables(loop, held.shape[2], held))
+            tables = loop.port.base.rotary_emb(held, positions(held.shape[2])[None])
+            held = rotated("k", held, *tables)
         new = heads.key[:, :, loop.seen :]
         loop.kept[layer] = new if held is None else torch.cat([held, new], dim=2)
         return heads.but(key=loop.kept[layer])
 
     for layer, module in enumerate(loop.port.attentions()):
         before_attention(module, lambda heads, layer=layer: changed(layer, heads))
+
+
+@bug("rope-on-cached-keys-again (anew)")
+def turned_in_every_step(loop: Loop) -> None:
+    turning_what_is_held(loop, torch.arange)
+
+
+@bug("rope-on-cached-keys-again (by the step)")
+def turned_by_the_step(loop: Loop) -> None:
+    turning_what_is_held(loop, lambda held: torch.full((held,), loop.seen))
 
 
 @bug("kv-cached-before-rope")

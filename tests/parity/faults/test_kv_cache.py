@@ -151,6 +151,13 @@ FOUND = [
      {"keys": lambda g, j, t: turned(KEYS[0, g, j], 2 * j)}),
     ("rope-on-cached-keys-again", "in every step anew",
      {"keys": lambda g, j, t: turned(KEYS[0, g, j], j * (1 + t - max(j, PROMPT - 1)))}),
+    ("rope-on-cached-keys-again", "by the step's own position",
+     {"keys": lambda g, j, t: turned(KEYS[0, g, j], j + t)}),
+    ("rope-on-cached-keys-again", "by the step's own position, and kept so",
+     {"keys": lambda g, j, t: turned(KEYS[0, g, j], j + sum(range(max(j + 1, PROMPT), t + 1)))}),
+    ("kv-exchanged", "",
+     {"keys": lambda g, j, t: VALUES[0, g, j],
+      "values": lambda g, j, t: turned(KEYS[0, g, j], j)}),
     ("kv-quant-basis-mismatch", "values", {"values": lambda g, j, t: mixed(VALUES[0, g, j])}),
     ("kv-quant-basis-mismatch", "keys",
      {"keys": lambda g, j, t: mixed(turned(KEYS[0, g, j], j))}),
@@ -160,7 +167,20 @@ FOUND = [
     ("kv-int8-noise", "8 bits, a scale for each head of a token",
      {"keys": lambda g, j, t: in_steps(turned(KEYS[0, g, j], j)),
       "values": lambda g, j, t: in_steps(VALUES[0, g, j])}),
+    ("kv-int8-noise", "8 bits of float8_e4m3",
+     {"keys": lambda g, j, t: of_so_many_bits(turned(KEYS[0, g, j], j), 4, -6),
+      "values": lambda g, j, t: of_so_many_bits(VALUES[0, g, j], 4, -6)}),
+    ("kv-int8-noise", "8 bits of float8_e5m2",
+     {"keys": lambda g, j, t: of_so_many_bits(turned(KEYS[0, g, j], j), 3, -14),
+      "values": lambda g, j, t: of_so_many_bits(VALUES[0, g, j], 3, -14)}),
 ]  # fmt: skip
+
+
+def of_so_many_bits(x, bits, least):
+    """By hand: so many bits from the first one on, which stands for 2^least or more."""
+    size = np.maximum(np.floor(np.log2(np.abs(x))), least)
+    step = 2.0 ** (size - bits + 1)
+    return np.round(x / step) * step
 
 
 def mixed(x):

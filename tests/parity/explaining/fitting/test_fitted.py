@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
+from lockstep.parity.faults.rewrites import instead
 from tests.parity.explaining.by_loop import OWN_NORM, experts_by_loop
 from tests.parity.explaining.ports import explained, model_of, port
 from tests.parity.explaining.test_room import found_of, with_adapters
@@ -109,6 +110,32 @@ def test_a_cap_of_logits_that_have_none():
     taps = port(QWEN, level="layers")
     taps = taps | {"logits": 2.5 * np.tanh(taps["logits"] / 2.5)}
     assert told(explained(QWEN, taps, faults=KNOWN)) == [("softcap-wrong", "cap 2.5 for inf", [])]
+
+
+@pytest.mark.parametrize("level", ["taps", "modules"])
+def test_a_cap_of_scores_that_have_none(level):
+    def cut(ops, queries, keys, *, scale):
+        scores = ops.attention_scores(queries, keys, scale=scale)
+        return (1.5 * np.tanh(scores / 1.5)).astype(scores.dtype)
+
+    taps = port(QWEN, [instead("attention_scores", cut)], level=level)
+    assert told(explained(QWEN, taps, faults=KNOWN)) == [
+        ("softcap-wrong", "scores with a cap of 1.5 for inf", [0, 1])
+    ]
+
+
+@pytest.mark.parametrize("level", ["taps", "modules"])
+@pytest.mark.parametrize("width", [4, 10, 16])
+def test_a_part_of_a_head_that_turns_where_all_should(width, level):
+    """By hand: the first numbers turn among themselves, as those of a head of that width do."""
+
+    def in_part(ops, x, at, by, *, factor):
+        first = turned(x[..., :width].astype(np.float64), model_of(QWEN).config.rope_theta)
+        return np.concatenate([first.astype(x.dtype), x[..., width:]], axis=-1)
+
+    taps = port(QWEN, [instead("rope", in_part)], level=level)
+    said = f"the first {width} numbers of a head turn for 20"
+    assert told(explained(QWEN, taps, faults=KNOWN)) == [("rope-stretch-wrong", said, [0, 1])]
 
 
 def test_activations_that_are_cut_off():
