@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.biases import (
+    biased,
+    of_other,
+    twice,
+    without_bias,
+    without_fused_bias,
+)
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import changed_input, either, instead, rewrite
-from lockstep.parity.faults.tensors import BIAS, named, reading
+from lockstep.parity.faults.rewrites import either, instead, rewrite
+from lockstep.parity.faults.softmaxes import (
+    in_half,
+    over_all,
+    over_heads,
+    over_queries,
+    over_queries_masked_after,
+    rounded_around,
+)
+from lockstep.parity.faults.tensors import reading
 from lockstep.parity.faults.values import (
     averaging,
     from_own_stream,
@@ -22,9 +38,9 @@ from lockstep.parity.faults.values import (
     values_turned_by_place,
     values_turned_rightly,
 )
-from lockstep.parity.graph import Call, Constant, Graph
-from lockstep.reference.precision import accumulator, dtype_named, rounded
+from lockstep.parity.graph import Call, Graph
 
+AVERAGE = "attention_context"
 QKV = ("q_proj", "k_proj", "v_proj", "c_attn")
 
 
@@ -101,84 +117,28 @@ def gqa_tiled(call: Call, graph: Graph) -> Call | None:
     return None if groups in (1, queries) else call.with_changed(1, tiled, call.inputs[0])
 
 
-def in_half(name: str) -> Callable[..., Any]:
-    """Round scores, exponentials, their sum and the quotient to half precision.
+def heads_read(which: Callable[[int, int], int]) -> Rewrite:
+    """Read key head `which(query head, key heads)`."""
 
-    What is masked has the lowest number of the port's dtype. Where half precision makes that -inf,
-    a query that sees nothing has no number: exp(-inf + inf).
-    """
-
-    def wrong(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
-        half, work = dtype_named(name), accumulator(scores.dtype)
-
-        def step(values: Any) -> Any:
-            return rounded(values, half).astype(work)
-
-        seen = np.where(mask, step(scores), -np.inf)
-        with np.errstate(all="ignore"):
-            powers = step(np.exp(step(seen - seen.max(axis=-1, keepdims=True))))
-            share = step(powers / step(powers.sum(axis=-1, keepdims=True)))
-        blind = ~np.broadcast_to(mask, seen.shape).any(axis=-1, keepdims=True)
-        port = getattr(ops, "port_dtype", scores.dtype).name
-        row = masked_row if port in ("float16", name) else "nan"
-        return np.where(blind, ops.softmax(scores, mask, masked_row=row), share).astype(
-            scores.dtype
-        )
-
-    return wrong
-
-
-def rounded_around(name: str) -> Callable[..., Any]:
-    """Round scores before the softmax and shares behind it: a kernel is wide inside."""
-
-    def wrong(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
-        half = dtype_named(name)
-        shares = ops.softmax(rounded(scores, half).astype(scores.dtype), mask, **options)
-        return rounded(shares, half).astype(scores.dtype)
-
-    return wrong
-
-
-def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
-    """Share each key out among the queries that see it; one that none sees is as a blind row."""
-    seen = np.broadcast_to(mask, scores.shape).swapaxes(-1, -2)
-    return ops.softmax(scores.swapaxes(-1, -2), seen, **options).swapaxes(-1, -2)
-
-
-def over_queries_masked_after(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
-    """Do the same, and mask once more: a key that no query sees stays out."""
-    shared = over_queries(ops, scores, mask, **options)
-    return np.where(mask, shared, shared.dtype.type(0))
-
-
-def over_heads(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
-    """Share each key out among the heads; what is masked stays out."""
-    shared = ops.softmax(np.moveaxis(scores, 1, -1), np.ones(1, bool), **options)
-    return np.where(mask, np.moveaxis(shared, -1, 1), shared.dtype.type(0))
-
-
-def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
-    """Leave the bias of some projections out."""
-
+    @rewrite(("attention_scores", "attention_context"))
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        if call.op not in BIAS:
+        queries, groups = (graph.input_shape(call, index)[1] for index in (0, 1))
+        read = [which(head, groups) for head in range(queries)]
+        if read == [head // (queries // groups) for head in range(queries)]:
             return None
-        name = named(call.inputs[BIAS[call.op]])
-        if name is None or not chosen(name.removesuffix(".bias").rpartition(".")[2]):
-            return None
-        return call.with_input(BIAS[call.op], Constant(None))
+        return call.with_changed(1, lambda ops, heads: np.take(heads, read, axis=1))
 
     return rewritten
 
 
-def without_fused_bias(part: int) -> Rewrite:
-    """Leave one third of the fused bias of GPT-2 out."""
-
-    def change(ops: Any, bias: Any) -> Any:
-        third = len(bias) // 3
-        return np.where(np.arange(len(bias)) // third == part, np.zeros_like(bias), bias)
-
-    return changed_input("linear", 2, change, r"attn\.c_attn")
+@rewrite("attention_scores")
+def compared_with_values(call: Call, graph: Graph) -> Call | None:
+    """Compare queries with values, where those have a head's width too."""
+    found = (one for one in graph.calls if (one.op, one.layer) == (AVERAGE, call.layer))
+    average = next(found, None)
+    if average is None or graph.input_shape(average, 1) != graph.input_shape(call, 1):
+        return None
+    return call.with_changed(1, lambda ops, keys, values: values, average.inputs[1])
 
 
 def name_of_keys(name: str, graph: Graph) -> str | None:
@@ -263,6 +223,15 @@ FAULTS = (
         },
     ),
     Fault(
+        id="k-taken-from-v",
+        wrong="scores = s q v^T",
+        right="scores = s q k^T",
+        symptom="garbage with the right shapes",
+        where="self_attn.scores, or self_attn.o_proj",
+        fix="give keys and values a buffer each: a second name for one array holds what came last",
+        variants={"": compared_with_values},
+    ),
+    Fault(
         id="v-from-normed-keys",
         wrong="v = norm_k(k), or the turned keys",
         right="v = norm without gain of what v_proj gives, or k_proj where it serves for both",
@@ -321,6 +290,18 @@ FAULTS = (
         variants={"": gqa_tiled},
     ),
     Fault(
+        id="gqa-heads-beyond-the-last",
+        wrong="query head h looks at key head min(h, G - 1), or all look at the first",
+        right="query head h looks at key head h // (H / G)",
+        symptom="garbage with the right shapes",
+        where="self_attn.o_proj",
+        fix="divide the number of the query head by H / G",
+        variants={
+            "min(h, G - 1)": heads_read(lambda head, groups: min(head, groups - 1)),
+            "0": heads_read(lambda head, groups: 0),
+        },
+    ),
+    Fault(
         id="softmax-low-precision",
         wrong="exponentials and their sum in half precision, or the scores and the shares",
         right="softmax in float32, cast behind it",
@@ -337,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         id="softmax-wrong-axis",
-        wrong="probabilities of a key sum to 1 over queries, or over heads",
+        wrong="probabilities sum to 1 over queries, over heads, or over all there are",
         right="probabilities of a query sum to 1 over keys",
         symptom="garbage",
         where="self_attn.o_proj",
@@ -347,6 +328,8 @@ FAULTS = (
             "over queries": instead("softmax", over_queries),
             "over queries, masked after": instead("softmax", over_queries_masked_after),
             "over heads": instead("softmax", over_heads),
+            "over all of a head": over_all(heads=False),
+            "over all of all heads": over_all(heads=True),
         },
     ),
     Fault(
@@ -374,5 +357,26 @@ FAULTS = (
         fix="load and add the biases of the projections that have them",
         evidence=("mlc-ai/mlc-llm#3494",),
         variants={"": without_bias(lambda module: module not in QKV)},
+    ),
+    Fault(
+        id="bias-added-twice",
+        wrong="W x + 2 b",
+        right="W x + b",
+        symptom="degraded text",
+        where="self_attn.q_proj",
+        fix="add the bias in the product, or behind it, not in both",
+        variants={"": biased(twice)},
+    ),
+    Fault(
+        id="bias-of-other-projection",
+        wrong="k = W_k x + b_v, and the like",
+        right="k = W_k x + b_k",
+        symptom="degraded text",
+        where="self_attn.k_proj",
+        fix="load each bias with the weight of its own module",
+        variants={
+            f"{own} with that of {other}": of_other(own, other)
+            for own, other in itertools.permutations(("k_proj", "v_proj"))
+        },
     ),
 )

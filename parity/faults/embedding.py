@@ -1,5 +1,8 @@
 """What goes wrong with the embedding, of tokens, of positions and of layers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
@@ -22,6 +25,7 @@ EMBEDDING = r"model\.embed_tokens"
 OF_LAYERS = r"model\.embed_tokens_per_layer"
 SUMMED = r"model\.per_layer_inputs"
 TABLES = (EMBEDDING, r"transformer\.wte")
+NARROW = ("uint8", "int8", "uint16", "int16")
 CHUNKS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
@@ -82,8 +86,25 @@ def next_row(ops, tokens, table, *, by):
     return (tokens + by) % table.shape[0]
 
 
+def narrowed(kind: str) -> Callable[..., Any]:
+    """Look up what an id becomes in fewer bits; a negative one counts from the table's end."""
+    return lambda ops, tokens, table, *, by: tokens.astype(kind).astype(int) % table.shape[0]
+
+
 def later_position(ops, positions, table, *, by):
     return np.clip(positions + by, 0, table.shape[0] - 1)
+
+
+def looked_up_in(kind: str) -> Rewrite:
+    """Narrow ids, where the table has more rows than so few bits count."""
+    rewritten = shifted(narrowed(kind), 0, *TABLES)
+
+    def change(call: Call, graph: Graph) -> Call | None:
+        stored = graph.stored.get(call.tensor(1) or "") if call.op == "embedding" else None
+        enough = stored is not None and stored.shape[0] <= np.iinfo(kind).max + 1
+        return None if call.op != "embedding" or enough else rewritten(call, graph)
+
+    return change
 
 
 def shifted(index, by, *places) -> Rewrite:
@@ -287,5 +308,14 @@ FAULTS = (
             **SHIFTED_TABLES,
         },
         throughout=SHIFTED_TABLES,
+    ),
+    Fault(
+        id="embedding-ids-narrowed",
+        wrong="h = E[t mod 2^n], or t - 2^n of the upper half, counted from the end",
+        right="h = E[t]",
+        symptom="common words are right, others are not",
+        where="the embedding",
+        fix="keep token ids in 32 bits, or as many as the vocabulary needs",
+        variants={kind: looked_up_in(kind) for kind in NARROW},
     ),
 )  # fmt: skip

@@ -107,8 +107,8 @@ def turned_by_the_step(*, kept: bool) -> Rewrite:
     return rewritten
 
 
-def exchanged() -> Rewrite:
-    """Read values where keys are, and keys where values are."""
+def exchanged(*, values: bool = True) -> Rewrite:
+    """Read values where keys are, and keys where values are, or these as they should be."""
 
     def theirs(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
         other = "attention_context" if which == "keys" else "attention_scores"
@@ -121,7 +121,7 @@ def exchanged() -> Rewrite:
     def other(ops: Any, own: Any, theirs: Any) -> Any:
         return theirs
 
-    return found_again(other, other, theirs)
+    return found_again(other, other if values else None, theirs)
 
 
 def of_other_layer(which: Callable[[int], int]) -> Rewrite:

@@ -34,6 +34,18 @@ def heads_first(ops: Any, heads: Any) -> Any:
     return heads.reshape(batch, count, length, width).swapaxes(1, 2)
 
 
+@rewrite("merge_heads")
+def numbers_first(call: Call, graph: Graph) -> Call | None:
+    """Lay a row out as (D, H)."""
+    attends = graph.source(call, 0).op == "attention_context"
+    _, heads, _, width = graph.input_shape(call, 0)
+
+    def change(ops: Any, rows: Any) -> Any:
+        return rows.reshape(*rows.shape[:-1], heads, width).swapaxes(-1, -2).reshape(rows.shape)
+
+    return call.followed(change) if attends and heads > 1 else None
+
+
 def cut_otherwise(change: Callable[[Any, Any], Any]) -> Rewrite:
     """View what is projected otherwise, if there are heads to mix."""
 
@@ -54,6 +66,15 @@ FAULTS = (
         fix="transpose heads and tokens before the reshape",
         acausal=True,
         variants={"": unmoved},
+    ),
+    Fault(
+        id="head-merge-axes-swapped",
+        wrong="a row of H D numbers laid out as (D, H)",
+        right="a row of H D numbers laid out as (H, D)",
+        symptom="garbage with the right shapes",
+        where="self_attn.o_proj",
+        fix="move heads before a head's numbers, then merge: (B, L, H, D)",
+        variants={"": numbers_first},
     ),
     Fault(
         id="head-split-axes-swapped",

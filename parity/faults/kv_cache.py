@@ -117,6 +117,9 @@ FAULTS = (
             "one slot too early": remembering(
                 lambda asked: [one for one in seen_by(asked) if one != asked.prompt - 1]
             ),
+            "one slot too early, and read to an empty one": remembering(
+                lambda asked: [*(one for one in seen_by(asked) if one != asked.prompt - 1), EMPTY]
+            ),
             "one slot too late, the slot between being empty": remembering(
                 lambda asked: [*seen_by(asked), EMPTY]
             ),
@@ -146,6 +149,17 @@ FAULTS = (
         fix="assign the keys and values that were put together to the cache",
         evidence=("huggingface/candle#1120",),
         variants={"": remembering(own)},
+    ),
+    Fault(
+        id="kv-read-before-write",
+        wrong="a step's queries see the keys of earlier steps, and not their own",
+        right="a step's queries see all keys before them, and their own",
+        symptom="the first token is right, then text that is one token behind",
+        where="self_attn.o_proj from step 1 on",
+        fix="put keys and values into the cache before they are read, and count them",
+        variants={
+            "": remembering(lambda asked: [one for one in seen_by(asked) if one < asked.begins])
+        },
     ),
     Fault(
         id="kv-head-count-in-cache",
@@ -299,7 +313,7 @@ FAULTS = (
         symptom="the first token is right, then garbage",
         where="self_attn.o_proj from step 1 on",
         fix="take both from the cache in the order in which they were put in",
-        variants={"": exchanged()},
+        variants={"": exchanged(), "values for both": exchanged(values=False)},
     ),
     Fault(
         id="kv-quant-basis-mismatch",

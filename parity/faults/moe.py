@@ -23,6 +23,9 @@ from lockstep.parity.faults.routers import (
     as_they_are,
     backwards,
     by_id,
+    first_for_all,
+    highest_id_alone,
+    last_alone,
     next_best,
     one_fewer,
     rounded_choice,
@@ -260,6 +263,7 @@ FAULTS = (
         variants={
             "in reverse": only(several, routed(share=backwards)),
             "ids rising, weights falling": only(several, routed(share=by_id)),
+            "the first one's for all": only(several, routed(share=first_for_all)),
         },
     ),
     Fault(
@@ -282,6 +286,18 @@ FAULTS = (
         where="the experts' output",
         fix="let the loop over a token's experts go on to its last one",
         variants={"": only(several, routed(share=without_last))},
+    ),
+    Fault(
+        id="moe-sum-missing",
+        wrong="what one of the chosen experts says, times its weight",
+        right="the sum of that over all k",
+        symptom="plausible but worse text, while the router is right",
+        where="the experts' output",
+        fix="add to what the other experts of a token said, do not assign",
+        variants={
+            "that of the highest number": only(several, routed(share=highest_id_alone)),
+            "the last of the best": only(several, routed(share=last_alone)),
+        },
     ),
     Fault(
         id="moe-softmax-twice",

@@ -44,12 +44,16 @@ from lockstep.parity.faults.rewrites import (
     skipped,
 )
 from lockstep.parity.faults.roots import (
+    about_the_mean,
+    all_rows,
+    all_tokens,
     inflated,
     merged,
     of_all_heads,
     one_after_another,
     outside,
     rooted,
+    rooted_over,
     squared,
     stepwise,
     summed,
@@ -173,7 +177,10 @@ FAULTS = (
         where="input_layernorm",
         fix="do not take the mean away",
         evidence=("ggml-org/llama.cpp#173", "ml-explore/mlx-examples#1308"),
-        variants={"": instead(("rms_norm", "unit_norm"), centred)},
+        variants={
+            "": instead(("rms_norm", "unit_norm"), centred),
+            "x / std(x) * w": rooted(about_the_mean, ("rms_norm", "unit_norm")),
+        },
     ),
     Fault(
         id="rmsnorm-for-layernorm",
@@ -317,6 +324,19 @@ FAULTS = (
         variants={
             "": rooted(summed, RMS, *QK),
             "of the stream": rooted(summed, RMS, r"(?!self_attn\.).*"),
+        },
+    ),
+    Fault(
+        id="norm-wrong-axis",
+        wrong="x / rms of all numbers, or of one number in all tokens",
+        right="x / rms of its own row",
+        symptom="text that depends on what else is in the batch; a single token may be right",
+        where="input_layernorm",
+        fix="take the mean over the last axis, and keep that axis",
+        acausal=True,
+        variants={
+            "of all numbers": rooted_over(all_rows),
+            "of one number in all tokens": rooted_over(all_tokens),
         },
     ),
     Fault(

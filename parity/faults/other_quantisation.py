@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.packing import affine, minifloat, q4_0, q8_0
 from lockstep.parity.faults.rewrites import NORMS, only
-from lockstep.parity.faults.routers import rounded_through
 from lockstep.parity.faults.tensors import MATRICES, PACKED, Change, Kept, reweighted
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
@@ -55,27 +56,43 @@ def of_mode(mode: str, *, to_even: bool) -> Rewrite:
     return repacked(partial(minifloat, mode=mode, to_even=to_even), 32)
 
 
+def cut_off(weight: np.ndarray) -> np.ndarray:
+    """Keep the upper half of each float32's bits, which rounds towards 0."""
+    bits = np.ascontiguousarray(weight, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def of_half(name: str) -> Fault:
-    """Round what is stored in another float type: matrices alone, all but norms, or everything."""
-    half = dtype_named(name)
+    """Round what is stored in another float type; to bfloat16 some do it by cutting bits off."""
+    half, words = dtype_named(name), f"rounded to {name}, in which the port keeps them"
+    forms = narrowed(name, lambda ops, weight: rounded(weight, half))
+    if name == "bfloat16":
+        shorter = narrowed(name, lambda ops, weight: cut_off(weight))
+        forms |= {f"{form}, cut off": rewrite for form, rewrite in shorter.items()}
+    return entry(name, words, forms, "weights")
+
+
+def narrowed(name: str, narrow: Change) -> dict[str, Rewrite]:
+    """Return the forms of a port's weights: matrices alone, all but norms, or everything narrow."""
 
     def wider(stored: StoredFormat) -> bool:
         return not stored.packed and stored.dtype != STORED[name]
 
-    matrices = reweighted(Kept(lambda ops, weight: rounded(weight, half)), wider, turn=PACKED)
+    def as_wide(ops: Any, weight: np.ndarray) -> np.ndarray:
+        return rounded(narrow(ops, weight), weight.dtype)
+
+    matrices = reweighted(Kept(narrow), wider, turn=PACKED)
 
     def everything(call: Call, graph: Graph) -> Call | None:
         new = matrices(call, graph) or call
         for index in range(len(call.inputs)):
             stored = graph.stored.get(call.tensor(index) or "")
             if index not in MATRICES.get(call.op, ()) and stored is not None and wider(stored):
-                new = new.with_changed(index, rounded_through(name))
+                new = new.with_changed(index, as_wide)
         return None if new is call else new
 
     but_norms = only(lambda call, graph: call.op not in NORMS, everything)
-    words = f"rounded to {name}, in which the port keeps them"
-    forms = {"matrices alone": matrices, "all but norms": but_norms, "everything": everything}
-    return entry(name, words, forms, "weights")
+    return {"matrices alone": matrices, "all but norms": but_norms, "everything": everything}
 
 
 FAULTS = (

@@ -51,6 +51,19 @@ def normed_stream(call: Call, graph: Graph) -> Call | None:
     return None if norm is None else call.with_changed(0, as_wide, Value(norm))
 
 
+@rewrite("add", "residual", SCALED)
+def stream_over_its_root(call: Call, graph: Graph) -> Call | None:
+    """Add to the stream over its root mean square, as a norm in place leaves it before its gain."""
+    stream = graph.calls[call.number].inputs[0]
+    takers = graph.consumers[stream.number] if isinstance(stream, Value) else ()
+    norms = (graph.calls[one] for one in takers if graph.calls[one].layer == call.layer)
+    norm = next((one for one in norms if one.op == "rms_norm"), None)
+    if norm is None:
+        return None
+    eps = norm.options["eps"]
+    return call.with_changed(0, lambda ops, own, x: ops.unit_norm(x, eps=eps), stream)
+
+
 @rewrite("gain", SCALED)
 def scaled_branch(call: Call, graph: Graph) -> Call:
     """Multiply what is added last by the layer's number, and not the stream."""
@@ -121,7 +134,7 @@ FAULTS = (
         symptom="the stream forgets what earlier layers said of its size",
         where="residual",
         fix="keep the stream from before the norm, and add to that",
-        variants={"": normed_stream},
+        variants={"": normed_stream, "without its gain": stream_over_its_root},
     ),
     Fault(
         id="layer-scalar-missing",

@@ -8,15 +8,17 @@ with that epsilon rounds as the wrong one would.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.passes import numbered
 from lockstep.parity.faults.rewrites import NORMS, rewrite
-from lockstep.parity.graph import Call, Graph
+from lockstep.parity.graph import Call, Conflict, Graph
 from lockstep.reference.portions import portions
-from lockstep.reference.precision import accumulator, dtype_named
+from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 # What stands under the wrong root, less nothing: of the centred rows, their power, and eps.
 Under = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
@@ -36,7 +38,7 @@ def rooted(under: Under, ops: tuple[str, ...] = NORMS, *places: str) -> Rewrite:
                 other = under(rows, power, eps) - power
             return by_rows(getattr(ops, call.op), x, weights, other)
 
-        return call.replaced(wrong)
+        return put(call, wrong)
 
     return change
 
@@ -79,9 +81,58 @@ def summed(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     return power * rows.shape[-1] + eps
 
 
+def about_the_mean(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """The variance in the place of the mean square"""
+    return power - np.square(rows.mean(axis=-1, keepdims=True)) + eps
+
+
 def of_all_heads(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     """The mean over the heads too, which are the axis before the last"""
     return np.broadcast_to(power.mean(axis=-2, keepdims=True), power.shape) + eps
+
+
+@dataclass(frozen=True)
+class Over:
+    """A norm by another mean of the squares (B, L, ...), of all tokens that are fed at once."""
+
+    mean: Callable[[np.ndarray], np.ndarray]
+    passes: np.ndarray
+
+    def __call__(self, ops: Any, x: np.ndarray, *gain: Any, eps: float) -> np.ndarray:
+        work, out, here = accumulator(x.dtype), np.empty_like(x), self.passes[: x.shape[1]]
+        for one in np.unique(here):
+            wide = x[:, here == one].astype(work)
+            with np.errstate(all="ignore"):
+                root = np.sqrt(self.mean(wide * wide) + work.type(eps))
+                out[:, here == one] = rounded(wide / root, x.dtype)
+        return out * rounded(gain[0], x.dtype) if gain else out
+
+
+def rooted_over(mean: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
+    """Take another mean of the squares. Raises: Conflict beside a root that is each row's own."""
+
+    @rewrite(("rms_norm", "unit_norm"))
+    def change(call: Call, graph: Graph) -> Call:
+        if call.instead is not None:
+            raise Conflict(call.place)
+        return call.replaced(Over(mean, numbered(graph, graph.shapes[call.number][1])))
+
+    return change
+
+
+def put(call: Call, wrong: Callable[..., np.ndarray]) -> Call:
+    """Return a norm whose rows have roots of their own. Raises: Conflict if they share one."""
+    if isinstance(call.instead, Over):
+        raise Conflict(call.place)
+    return call.replaced(wrong)
+
+
+def all_rows(squares: np.ndarray) -> np.ndarray:
+    return squares.mean(axis=tuple(range(1, squares.ndim)), keepdims=True)
+
+
+def all_tokens(squares: np.ndarray) -> np.ndarray:
+    return squares.mean(axis=1, keepdims=True)
 
 
 def merged(lanes: int, *, whole: bool) -> Rewrite:
@@ -106,7 +157,7 @@ def merged(lanes: int, *, whole: bool) -> Rewrite:
             norm = ops.rms_norm if gain else ops.unit_norm
             return by_rows(norm, x, gain, parts[0][1] / x.shape[-1] + eps - power)
 
-    return rewrite(("rms_norm", "unit_norm"))(lambda call, graph: call.replaced(wrong))
+    return rewrite(("rms_norm", "unit_norm"))(lambda call, graph: put(call, wrong))
 
 
 def merge(

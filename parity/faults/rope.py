@@ -11,13 +11,19 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, keys_by, pairs_first, rows_moved
 from lockstep.parity.faults.rewrites import changed_input, either, instead, only, rewrite
+from lockstep.parity.faults.rotations import (
+    angles_of_neighbours,
+    half_negated,
+    halves_of_pairs,
+    neighbours,
+    overwritten,
+)
 from lockstep.parity.faults.turns import (
     POSITIONS,
     Turns,
     X,
     has_two_bases,
     in_half,
-    rearranged,
     shifted,
     times,
     turning,
@@ -68,37 +74,6 @@ def of_other_kind(*, full: bool, sliding: bool) -> Rewrite:
         return turns.other(theta=config.global_rope_theta) if sliding else None
 
     return turning(change)
-
-
-def neighbours(call: Call, graph: Graph) -> Call:
-    """Pair 2j with 2j + 1."""
-    places = np.arange(graph.input_shape(call, X)[-1])
-    return rearranged(call, np.concatenate([places[0::2], places[1::2]]))
-
-
-def angles_of_neighbours(
-    ops: Any, x: np.ndarray, positions: Any, frequencies: np.ndarray, *, factor: float
-) -> np.ndarray:
-    """Turn j with j + D/2, but j by the angle of pair j // 2: every angle stands there twice."""
-    half = frequencies.shape[-1]
-    pairs = np.arange(2 * half) // 2
-    first, second = (
-        ops.rope(x, positions, frequencies[..., some], factor=factor)
-        for some in (pairs[:half], pairs[half:])
-    )
-    return np.concatenate([first[..., :half], second[..., half:]], axis=-1)
-
-
-def half_negated(*, first: bool, second: bool) -> Callable[..., Any]:
-    """Take x cos + rotate_half(x) sin with these halves of `rotate_half` negated."""
-
-    def wrong(ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
-        half = frequencies.shape[-1]
-        forth, back = (ops.rope(x, way * positions, frequencies, factor=factor) for way in (1, -1))
-        one, other = (forth if first else back), (back if second else forth)
-        return np.concatenate([one[..., :half], other[..., half:]], axis=-1)
-
-    return wrong
 
 
 def across_heads(call: Call, graph: Graph) -> Call:
@@ -182,6 +157,7 @@ FAULTS = (
         variants={
             "": rewrite("rope")(neighbours),
             "in the angles alone": instead("rope", angles_of_neighbours),
+            "halves, of rows in pairs": rewrite("rope")(halves_of_pairs),
         },
     ),
     Fault(
@@ -256,6 +232,18 @@ FAULTS = (
             "": changed_input("rope", POSITIONS, lambda ops, at: -at),
             "neither half is negated": instead("rope", half_negated(first=False, second=False)),
             "both halves are negated": instead("rope", half_negated(first=True, second=True)),
+        },
+    ),
+    Fault(
+        id="rope-half-overwritten",
+        wrong="a = a cos - b sin; b = b cos + a sin, of the a that has turned already",
+        right="both halves are made of both as they were",
+        symptom="degraded text; the first token is exact",
+        where="self_attn.q_rope",
+        fix="keep the first half before it is written over",
+        variants={
+            "the second half": instead("rope", overwritten(first=True)),
+            "the first half": instead("rope", overwritten(first=False)),
         },
     ),
     Fault(

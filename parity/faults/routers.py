@@ -73,6 +73,18 @@ def without_last(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return weights * (np.arange(weights.shape[-1]) < weights.shape[-1] - 1)
 
 
+def first_for_all(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(weights[..., :1], weights.shape)
+
+
+def highest_id_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights * (chosen == chosen.max(axis=-1, keepdims=True))
+
+
+def last_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights * (np.arange(weights.shape[-1]) == weights.shape[-1] - 1)
+
+
 def alike(*, in_all: bool) -> Shares:
     """Let each of the chosen count alike: as 1, or as one of so many."""
     return lambda weights, chosen: np.ones_like(weights) / (weights.shape[-1] if in_all else 1)

@@ -9,12 +9,8 @@ import pytest
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.attention import (
-    FAULTS,
-    in_half,
-    over_queries,
-    over_queries_masked_after,
-)
+from lockstep.parity.faults.attention import FAULTS
+from lockstep.parity.faults.softmaxes import in_half, over_queries, over_queries_masked_after
 from lockstep.parity.graph import Evaluator, Graph, Value
 from lockstep.parity.noise import namespace, of_port, ways
 from lockstep.parity.noise.conventions import EAGER, SDPA, WIDE
@@ -126,6 +122,23 @@ def test_tiled_heads_by_index():
     found = wrong(scores(1.0, **SIZES), variant("gqa-tile-vs-repeat"))
     for head in range(HEADS):
         np.testing.assert_allclose(found[0, head], QUERIES[0, head] @ KEYS[0, head % GROUPS].T)
+
+
+@pytest.mark.parametrize(("name", "read"), [("min(h, G - 1)", [0, 1, 1, 1]), ("0", [0, 0, 0, 0])])
+def test_heads_that_read_another_key_head_by_index(name, read):
+    found = wrong(scores(1.0, **SIZES), variant("gqa-heads-beyond-the-last", name))
+    for head in range(HEADS):
+        np.testing.assert_allclose(found[0, head], QUERIES[0, head] @ KEYS[0, read[head]].T)
+
+
+def test_values_in_the_place_of_keys_by_loop():
+    graph = attention()
+    values, bug = value_of(graph, 12), variant("k-taken-from-v")
+    part = Evaluator(graph, ops, FLOAT64, {}, None)  # pyright: ignore[reportArgumentType]
+    found = part.target(7, {7: bug(graph.calls[7], graph)})
+    for head in range(HEADS):
+        expected = QUERIES[0, head] @ values[0, head // 2].T
+        np.testing.assert_allclose(found[0, head], expected, rtol=1e-12)
 
 
 def attention() -> Graph:
@@ -286,6 +299,27 @@ def test_softmax_over_queries_and_heads_by_loop():
 
 
 @pytest.mark.parametrize(
+    ("name", "heads"), [("over all of a head", 1), ("over all of all heads", 3)]
+)
+def test_softmax_over_all_there_is_by_loop(name, heads):
+    """Each query's largest score is taken off before; the second pass is of two tokens."""
+    given = RNG.standard_normal((1, 3, LENGTH, LENGTH))
+    seen = np.tril(np.ones((LENGTH, LENGTH), bool))
+    graph = replace(softmax(seen, given), steps=(3,))
+    found = wrong(graph, variant("softmax-wrong-axis", name))
+    powers = np.zeros_like(given)
+    for head, query in np.ndindex(3, LENGTH):
+        for key in range(query + 1):
+            most = given[0, head, query, : query + 1].max()
+            powers[0, head, query, key] = np.exp(given[0, head, query, key] - most)
+    for head, query in np.ndindex(3, LENGTH):
+        rows = np.s_[:3] if query < 3 else np.s_[3:]
+        total = (powers[0, :, rows] if heads == 3 else powers[0, head, rows]).sum()
+        expected = powers[0, head, query] / total
+        np.testing.assert_allclose(found[0, head, query], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
     ("bug", "unseen"), [(over_queries, 1 / LENGTH), (over_queries_masked_after, 0)]
 )
 def test_a_key_that_no_query_sees_is_shared_out_among_all_or_none(bug, unseen):
@@ -358,3 +392,27 @@ def test_biases_are_dropped_by_their_modules():
     assert others == {"self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
     for one in here.calls(variant("qkv-bias-dropped")).values():
         assert one.tensor(2) is None
+
+
+def test_biases_are_added_twice_by_hand():
+    bias = np.arange(4.0)
+    here = world("llama/biased_llama3")
+    changed = here.calls(variant("bias-added-twice"))
+    assert {one.tensor(2) for one in changed.values()} == {
+        name for name in here.graph.stored if name.endswith(".bias")
+    }
+    for number, one in changed.items():
+        twice = one.inputs[2]
+        assert np.array_equal(twice.change(ops, bias), 2 * bias)
+        assert one.inputs[:2] == here.graph.calls[number].inputs[:2]
+
+
+@pytest.mark.parametrize(("own", "other"), [("k", "v"), ("v", "k")])
+def test_a_bias_of_another_projection_is_read(own, other):
+    here = world("llama/biased_llama3")
+    name = f"{own}_proj with that of {other}_proj"
+    changed = here.calls(variant("bias-of-other-projection", name))
+    assert len(changed) == here.graph.config.num_hidden_layers
+    for number, one in changed.items():
+        right = here.graph.calls[number].tensor(2)
+        assert one.tensor(2) == right.replace(f"{own}_proj", f"{other}_proj") != right

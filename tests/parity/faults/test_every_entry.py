@@ -66,6 +66,10 @@ UNSEEN: dict[tuple[str, str], str] = {
     ),
     ("mask-sentinel-too-small", "lowered by 10000"): "no score here comes near 10000",
     ("lm-head-quantised-too-low", "4 bits in groups of 128"): "no head here is that wide",
+    **{
+        ("embedding-ids-narrowed", kind): "no vocabulary here is that large"
+        for kind in ("uint16", "int16")
+    },
     ("rope-global-linear-scale-missing", ""): "no model here stretches its positions linearly",
     ("rope-linear-scale-inverted", ""): "no model here stretches its positions linearly",
     ("rope-yarn-scaling-missing", "bounds rounded, or not"): "the bounds here are whole anyway",

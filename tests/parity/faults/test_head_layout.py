@@ -60,3 +60,17 @@ def test_tokens_and_heads_are_viewed_in_one_go_by_loop():
     for number, value in enumerate(line):
         head, token = number // (length * WIDTH), number // WIDTH % length
         assert found[0, token, head, number % WIDTH] == value
+
+
+def test_a_row_is_laid_out_as_width_and_heads_by_loop():
+    values = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float)
+    given = values.reshape(BATCH, HEADS, LENGTH, WIDTH)
+    probs = np.broadcast_to(np.eye(LENGTH), (BATCH, HEADS, LENGTH, LENGTH))
+    graph = graph_of(
+        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
+        call(1, "attention_context", probs, given, Value(0), layer=0),
+        call(2, "merge_heads", Value(1), layer=0),
+    )
+    found = wrong(graph, variant("head-merge-axes-swapped"))
+    for head, token, number in np.ndindex(HEADS, LENGTH, WIDTH):
+        assert found[0, token, number * HEADS + head] == given[0, head, token, number]

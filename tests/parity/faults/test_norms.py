@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.graph import Value
+from lockstep.parity.graph import Conflict, Value
 from lockstep.reference import portions
 from tests.draws import normal
 from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
@@ -58,6 +58,7 @@ RMS_CASES = {
         (value - MEAN) / math.sqrt(VARIANCE + EPS) * gain
         for value, gain in zip(ROW, GAIN, strict=True)
     ],
+    ("layernorm-for-rmsnorm", "x / std(x) * w"): by_root(power(ROW) - (sum(ROW) / N) ** 2 + EPS),
     ("qk-norm-missing", ""): ROW,
 }
 
@@ -132,6 +133,31 @@ def test_a_norm_of_all_heads_may_have_a_wrong_root_too(monkeypatch):
     other = np.square(np.sqrt(own) + EPS) - own
     expected = heads / np.sqrt(own.mean(axis=-2, keepdims=True) + other)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "axes"), [
+    ("of all numbers", (1, 2)), ("of one number in all tokens", (1,)),
+])  # fmt: skip
+def test_one_root_for_all_tokens_of_a_pass(name, axes):
+    """By law: the numbers that share a root have a mean square of 1, in the prompt and a step."""
+    rows = normal(4, 1, 5, N).astype(np.float64)
+    graph = graph_of(call(0, "rms_norm", rows, np.ones(N), eps=0.0), steps=(3,))
+    found = wrong(graph, variant("norm-wrong-axis", name))
+    for some in (np.s_[:3], np.s_[3:]):
+        power = np.square(found[:, some]).mean(axis=axes)
+        np.testing.assert_allclose(power, np.ones_like(power), rtol=1e-12)
+        ratio = found[:, some] / rows[:, some]
+        spread = np.ptp(ratio, axis=axes)
+        np.testing.assert_allclose(spread, np.zeros_like(spread), atol=1e-12)
+
+
+def test_a_root_of_all_tokens_is_not_put_beside_one_of_each_row():
+    graph = graph_of(call(0, "rms_norm", normal(4, 1, 5, N), np.ones(N), eps=EPS))
+    (one,) = graph.calls
+    shared, own = variant("norm-wrong-axis", "of all numbers"), variant("norm-eps-outside-sqrt")
+    for first, second in ((shared, own), (own, shared)):
+        with pytest.raises(Conflict):
+            second(first(one, graph), graph)
 
 
 def test_one_root_for_all_heads():

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.other_quantisation import FAULTS
+from lockstep.parity.faults.other_quantisation import FAULTS, cut_off
 from lockstep.parity.faults.packing import affine, codes_of, minifloat, q4_0, q8_0
 from lockstep.parity.faults.tensors import dense
 from lockstep.reference import ops
@@ -45,6 +45,15 @@ def test_what_is_stored_in_a_half_is_not_rounded_to_it(half, other):
     for name in FORMS:
         assert not here.calls(entries[f"port-quantised-{half}"].variants[name])
         assert here.calls(entries[f"port-quantised-{other}"].variants[name])
+
+
+def test_what_is_cut_off_is_rounded_towards_nought():
+    """By hand: 1 + 2^-7 + 2^-8 is between two numbers of bfloat16, and nearer to neither."""
+    found = cut_off(np.array([1 + 3 * 2.0**-8, -1 - 3 * 2.0**-8, 1.5, 0.0], np.float32))
+    assert found.tolist() == [1 + 2.0**-7, -1 - 2.0**-7, 1.5, 0.0]
+    rounded = WEIGHT.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert (np.abs(cut_off(WEIGHT)) <= np.abs(WEIGHT)).all()
+    assert (np.abs(cut_off(WEIGHT) - WEIGHT) >= np.abs(rounded - WEIGHT)).all()
 
 
 @pytest.mark.parametrize(

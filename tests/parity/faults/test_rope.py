@@ -97,6 +97,9 @@ def plain(h: int, p: int, j: int) -> float:
     ("id", "name", "angle", "pair"),
     [
         ("rope-pairing-swapped", "", plain, lambda j: (2 * j, 2 * j + 1)),
+        # A row in pairs has numbers 0 3 1 4 2 5: halves of it are (0, 4), (3, 2), (1, 5).
+        ("rope-pairing-swapped", "halves, of rows in pairs", plain,
+         lambda j: ((0, 4), (3, 2), (1, 5))[j]),
         ("rope-sign-flipped", "", lambda h, p, j: -plain(h, p, j), in_halves),
         ("rope-pos-starts-at-1", "", lambda h, p, j: plain(h, p + 1, j), in_halves),
         ("rope-axis-mixup", "", lambda h, p, j: plain(h, h, j), in_halves),
@@ -117,6 +120,18 @@ def plain(h: int, p: int, j: int) -> float:
 )  # fmt: skip
 def test_by_loop(id, name, angle, pair):
     np.testing.assert_allclose(wrong(turn(), variant(id, name)), by_loop(angle, pair), atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "mine"), [("the second half", 0), ("the first half", 1)])
+def test_a_half_is_made_of_what_the_other_has_become_by_loop(name, mine):
+    out, sign = np.array(HEADS_OF), (-1, 1)
+    for h, p, j in np.ndindex(HEADS, LENGTH, DIMS // 2):
+        own, other = (in_halves(j)[one] for one in (mine, 1 - mine))
+        c, s = cos(plain(h, p, j)), sin(plain(h, p, j))
+        out[0, h, p, own] = out[0, h, p, own] * c + sign[mine] * out[0, h, p, other] * s
+        out[0, h, p, other] = out[0, h, p, other] * c + sign[1 - mine] * out[0, h, p, own] * s
+    found = wrong(turn(), variant("rope-half-overwritten", name))
+    np.testing.assert_allclose(found, out, atol=1e-14)
 
 
 def test_keys_are_left_where_queries_are_shifted():

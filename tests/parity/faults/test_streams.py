@@ -171,6 +171,30 @@ def test_the_stream_may_be_forgotten_on_the_way_to_a_norm():
     np.testing.assert_allclose(found, ATTENDED, rtol=1e-12)
 
 
+def test_a_branch_may_be_added_to_the_stream_over_its_root():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "rms_norm", Value(0), np.array([1.0, 2.0]), eps=0.0, layer=0),
+        call(2, "add", Value(0), ATTENDED, place="residual", layer=0),
+    )
+    found = wrong(graph, variant("residual-from-normed-stream", "without its gain"))
+    np.testing.assert_allclose(found, STREAM / math.sqrt(12.5) + ATTENDED, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),  # of ids 5, 130, 260, 299, in a table of 300 rows
+    [("uint8", [5, 130, 4, 43]), ("int8", [5, 174, 4, 43])],
+)
+def test_ids_may_be_counted_in_fewer_bits(kind, rows):
+    """By hand: 130 is -126 in int8, the row 300 - 126; 260 is 4, and 299 is 43."""
+    table = np.arange(600.0).reshape(300, 2)
+    found = one_call(
+        "embedding-ids-narrowed", kind, "embedding", np.array([[5, 130, 260, 299]]), table,
+        place="model.embed_tokens", dtype=FLOAT64,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[0], table[rows])
+
+
 def test_a_branch_may_be_added_to_what_its_norm_gives():
     gain = np.array([1.0, 2.0])
     graph = graph_of(

@@ -1,0 +1,70 @@
+"""Biases that are left out, added twice, or another projection's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.rewrites import changed_input
+from lockstep.parity.faults.tensors import BIAS, named, renamed
+from lockstep.parity.graph import Call, Constant, Graph
+
+
+def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
+    """Leave the bias of some projections out."""
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.op not in BIAS:
+            return None
+        name = named(call.inputs[BIAS[call.op]])
+        if name is None or not chosen(name.removesuffix(".bias").rpartition(".")[2]):
+            return None
+        return call.with_input(BIAS[call.op], Constant(None))
+
+    return rewritten
+
+
+def without_fused_bias(part: int) -> Rewrite:
+    """Leave one third of the fused bias of GPT-2 out."""
+
+    def change(ops: Any, bias: Any) -> Any:
+        third = len(bias) // 3
+        return np.where(np.arange(len(bias)) // third == part, np.zeros_like(bias), bias)
+
+    return changed_input("linear", 2, change, r"attn\.c_attn")
+
+
+def biased(change: Callable[[str, Call, Graph], Call | None]) -> Rewrite:
+    """Change what is done with a bias: `change(its module's name, call, graph)`."""
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.op not in BIAS:
+            return None
+        name = named(call.inputs[BIAS[call.op]])
+        return None if name is None else change(name.removesuffix(".bias"), call, graph)
+
+    return rewritten
+
+
+def twice(name: str, call: Call, graph: Graph) -> Call:
+    """Double it, which is exact."""
+    return call.with_changed(BIAS[call.op], lambda ops, bias: bias + bias)
+
+
+def of_other(own: str, other: str) -> Rewrite:
+    """Add another projection's bias, if it is as long."""
+
+    def change(name: str, call: Call, graph: Graph) -> Call | None:
+        if not name.endswith(own):
+            return None
+        theirs = f"{name.removesuffix(own)}{other}.bias"
+        found, right = (graph.stored.get(one) for one in (theirs, f"{name}.bias"))
+        if found is None or right is None or found.shape != right.shape:
+            return None
+        index = BIAS[call.op]
+        return call.with_input(index, renamed(call.inputs[index], theirs))
+
+    return biased(change)
