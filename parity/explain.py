@@ -17,6 +17,8 @@ from lockstep.parity.explaining.before import config_findings, weight_findings
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.dumped_late import dumped_late
+from lockstep.parity.explaining.conventions.float32_inside import SAID as FLOAT32_INSIDE
+from lockstep.parity.explaining.conventions.float32_inside import float32_inside
 from lockstep.parity.explaining.conventions.half_products import SAID, half_products
 from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
@@ -147,6 +149,10 @@ def inside(asked: Asked, result: Diagnosis) -> None:
         result.dtype = half
         sides.moved.clear()
         case = Case(asked.model, graph, sides, half, asked.bugs())
+    if not said and float32_inside(case):
+        result.dtype, found_out = WIDE, [FLOAT32_INSIDE]
+        sides.moved.clear()
+        case = Case(asked.model, graph, sides, WIDE, asked.bugs())
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
     blank = nothing_else(case)
     case, otherwise, gone = read_by_values(roomy(case, asked), asked)

@@ -59,7 +59,7 @@ def as_explained(
     """
     alone: list[str] = []
     if "positions" not in dump.about:
-        dump, alone = with_last_told(dump, tokens)
+        dump, alone = with_last_told(dump, tokens, getattr(config, "hidden_size", 0))
     if "positions" not in dump.about:
         return dump, tokens, [], None
     if tokens is not None:

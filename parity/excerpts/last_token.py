@@ -15,13 +15,19 @@ BEHIND = ("model.norm", "transformer.ln_f", "lm_head", "logits")  # what one row
 TOLD = "no tensor has rows for the {count} tokens of the prompt: read as those of the last alone"
 
 
-def with_last_told(dump: Dump, tokens: Sequence[int] | None) -> tuple[Dump, list[str]]:
+def with_last_told(
+    dump: Dump, tokens: Sequence[int] | None, width: int = 0
+) -> tuple[Dump, list[str]]:
     """Return a dump that says its position if it has the last token's rows alone, and a line on it.
 
-    A loop that feeds the prompt and keeps `x[-1]`, as many ports in C do, leaves such a dump.
+    A loop that feeds the prompt and keeps `x[-1]`, as many ports in C do, leaves such a dump. So
+    does one that writes buffers in a line; then some are as long as all rows of the stream, each of
+    a `width`.
     """
     prompt = list(tokens or dump.tokens or []) if dump.batch is None else []
     if len(prompt) < 2 or not is_of_last_token(dump, len(prompt)):
+        return dump, []
+    if width and (len(prompt) * width,) in dump.shapes.values():
         return dump, []
     about = {**dump.about, "positions": json.dumps([len(prompt) - 1])}
     return replace(dump, about=about), [TOLD.format(count=len(prompt))]

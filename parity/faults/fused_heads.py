@@ -33,10 +33,22 @@ def as_blocks(rows: np.ndarray, heads: int, groups: int) -> np.ndarray:
     return np.concatenate(parts, axis=1).ravel()
 
 
-def values_first(rows: np.ndarray, heads: int, groups: int) -> np.ndarray:
-    """Order them with the values where the keys should be."""
-    queries, keys, values = cut(rows, heads, groups)
-    return np.concatenate([queries, values, keys])
+def put_together(*parts: int) -> Order:
+    """Put the parts together in another order than that in which they are cut."""
+    return lambda rows, heads, groups: np.concatenate(
+        [cut(rows, heads, groups)[part] for part in parts]
+    )
+
+
+def cut_in_order(*parts: int) -> Order:
+    """Cut what is put together rightly as if it lay in another order, each part by its width."""
+
+    def order(rows: np.ndarray, heads: int, groups: int) -> np.ndarray:
+        widths = [len(one) for one in cut(rows, heads, groups)]
+        pieces = np.split(rows, np.cumsum([widths[part] for part in parts])[:-1])
+        return np.concatenate([pieces[parts.index(part)] for part in range(len(parts))])
+
+    return order
 
 
 def cut(rows: np.ndarray, heads: int, groups: int) -> list[np.ndarray]:

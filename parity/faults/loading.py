@@ -11,7 +11,13 @@ import numpy as np
 from lockstep.parity.faults.activation import halves_exchanged, halves_of
 from lockstep.parity.faults.adapter_layers import brought_along
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.fused_heads import as_blocks, by_groups, cut_otherwise, values_first
+from lockstep.parity.faults.fused_heads import (
+    as_blocks,
+    by_groups,
+    cut_in_order,
+    cut_otherwise,
+    put_together,
+)
 from lockstep.parity.faults.rewrites import changed_input, either, only, rewrite
 from lockstep.parity.faults.tensors import dense, named, reading, renamed, reweighted, same_shape
 from lockstep.parity.graph import Call, Graph
@@ -154,6 +160,26 @@ def block_order(*blocks: int) -> Rewrite:
     return columns_from(lambda columns, heads: columns.reshape(3, -1)[list(blocks)])
 
 
+# As what a port takes the parts of a matrix: which of them it then has for queries, keys, values.
+ORDERS = {
+    "keys, queries, values": (1, 0, 2),
+    "values, keys, queries": (2, 1, 0),
+    "values, queries, keys": (1, 2, 0),
+    "keys, values, queries": (2, 0, 1),
+    "queries, values, keys": (0, 2, 1),
+}
+UNEVEN = [name for name in ORDERS if not name.startswith("queries")]  # where widths tell, too
+
+
+def blocks_in(*blocks: int) -> Rewrite:
+    return either(block_order(*blocks), cut_otherwise(put_together(*blocks)))
+
+
+def cut_in(order: str) -> Rewrite:
+    parts = [("queries", "keys", "values").index(part) for part in order.split(", ")]
+    return cut_otherwise(cut_in_order(*parts))
+
+
 EXCHANGED = {
     exchanged_by(by, first): partner(by, first) for by in (1, 2) for first in (0, by)
 }  # fmt: skip
@@ -191,15 +217,17 @@ FAULTS = (
             "head by head": columns_from(head_by_head),
             "head by head, in the weights": columns_stored(head_by_head),
             "number by number": columns_from(number_by_number),
-            "keys, queries, values": block_order(1, 0, 2),
-            "values, keys, queries": block_order(2, 1, 0),
-            "values, queries, keys": block_order(1, 2, 0),
-            "keys, values, queries": block_order(2, 0, 1),
-            "queries, values, keys": either(block_order(0, 2, 1), cut_otherwise(values_first)),
+            **{name: blocks_in(*blocks) for name, blocks in ORDERS.items()},
+            **{f"{name}, cut as these": cut_in(name) for name in UNEVEN},
             "all, cut group by group": cut_otherwise(by_groups),
             "group by group, cut as all": cut_otherwise(as_blocks),
         },
-        whole=("queries, values, keys", "all, cut group by group", "group by group, cut as all"),
+        whole=(
+            *ORDERS,
+            *(f"{name}, cut as these" for name in UNEVEN),
+            "all, cut group by group",
+            "group by group, cut as all",
+        ),
     ),
     Fault(
         id="fused-gate-up-order",

@@ -197,7 +197,7 @@ def read_before_norm(call: Call, graph: Graph) -> Call | None:
     """Project what the norm before it takes: the norm is computed, and nothing reads it."""
     ref = graph.calls[call.number].inputs[0]
     norm = graph.calls[ref.number] if isinstance(ref, Value) else None
-    if norm is None or norm.op not in NORMS or not is_at(norm.place, (*BEFORE, SECOND)):
+    if norm is None or norm.op not in NORMS or not is_at(norm.place, (*BEFORE, SECOND, *FINAL)):
         return None
     return call.with_changed(0, as_wide, norm.inputs[0])
 

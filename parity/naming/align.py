@@ -165,6 +165,20 @@ def last_row(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return x[None, None]
 
 
+def all_in_a_line(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B*L*D,) against (B, L, D): buffers are often written without any axis."""
+    if x.ndim != 1 or wanted[:2] == (1, 1):
+        raise ValueError("more than one axis, or one token alone")
+    return x.reshape(wanted)
+
+
+def tokens_behind(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(D, L) against (1, L, D): columns are tokens where matrices lie column by column."""
+    if x.ndim != 2 or x.shape[1:] != wanted[1:2]:
+        raise ValueError("no matrix with a column for each token")
+    return x.T.reshape(wanted)
+
+
 BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "heads and tokens swapped": heads_swapped,
     "tokens brought before a head's numbers": tokens_last,
@@ -190,8 +204,11 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
         )
         for name, move in BARE_MOVES.items()
     },
+    "a line of numbers cut into rows": all_in_a_line,
+    "tokens brought before a row's numbers": tokens_behind,
 }
 # These leave numbers in their order, whatever the shape.
 IN_ORDER = ("none", "batch axis added", "batch and token axes added", "batch axis dropped",
             "batch and tokens parted", "heads merged or split",
-            "batch axis added, heads merged or split")  # fmt: skip
+            "batch axis added, heads merged or split",
+            "a line of numbers cut into rows")  # fmt: skip

@@ -17,6 +17,7 @@ from lockstep.parity.naming.mapping import read_map
 from lockstep.parity.naming.names import CACHED, is_tap, parted, sparse_layers, tap_named, unwrapped
 from lockstep.parity.naming.padded_vocabulary import within_vocabulary
 from lockstep.parity.naming.recovery import Recovery, recover_taps
+from lockstep.parity.naming.stacked import taken_apart
 from lockstep.parity.naming.wholesale import (
     LAYER,
     counted_from_1,
@@ -48,6 +49,7 @@ def aligned(
     """
     mapped, told = by_map(dump, map_file)
     mean = partial(tap_named, family=family_of(known))
+    dump, apart = taken_apart(dump, known, lambda name: mapped.get(name) or mean(name))
     dump, padded = within_vocabulary(dump, known, lambda name: mapped.get(name) or mean(name))
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
     found = Recovery()
@@ -59,7 +61,7 @@ def aligned(
     recover_rest(found, meant, rest, known, mapped, dump.read, first)
     recover_logits(found, meant, rest, known, mapped)
     recovered = dict(in_every_step(dump.shapes, found.names))
-    told = [*told, *padded, *found.plan]
+    told = [*told, *apart, *padded, *found.plan]
     return align(dump, mapped=recovered | mapped, told=told, known=known)
 
 

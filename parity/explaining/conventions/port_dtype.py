@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.naming.align import Alignment
-from lockstep.parity.naming.names import CACHED
+from lockstep.parity.naming.grouping import LAYER
+from lockstep.parity.naming.names import CACHED, parted
 from lockstep.reference.checkpoint.errors import show
 
 SAMPLED = 24  # tensors that are looked at
@@ -18,6 +19,8 @@ COARSER = (
     "file alone rounds them, store what was computed"
 )
 ADVICE = ", or pass --dtype {kind}"
+WIDE, HALVES = "float32", {"bfloat16", "float16"}
+WIDE_STREAM = "its stream is stored as float32, all else as {half}: judged as {half}"
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
 
 
@@ -33,10 +36,30 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     found = [stored_and_shown(sides.dump.read(name)) for name in sampled(sides, taps)]
     kinds = Counter(shown for _, shown in found if shown in EPSILONS)
     if not kinds:
-        return "float32", []
+        return WIDE, []
     shown = max(kinds, key=lambda kind: (kinds[kind], -EPSILONS[kind]))
+    half = half_but_for_streams(sides, taps) if shown == WIDE else None
+    if half is not None:
+        return half, [WIDE_STREAM.format(half=half)]
     stored = Counter(kept for kept, _ in found).most_common(1)[0][0]
     return shown, [SHOWN.format(stored=stored, shown=shown)] if stored != shown else []
+
+
+def half_but_for_streams(sides: Alignment, taps: Mapping[str, object]) -> str | None:
+    """Return the half precision in which all is stored that is no sum of the stream, nor logits.
+
+    Such a port keeps its stream in float32, and computes in half precision.
+    """
+    inside = [tap for tap in sides.names if tap in taps and not is_stream(tap)]
+    names = [sides.names[tap] for tap in inside if not tap.endswith(CACHED)]
+    kinds = {sides.dump.parts(name).dtype.name for name in names}
+    return next(iter(kinds)) if len(kinds) == 1 and kinds <= HALVES else None
+
+
+def is_stream(tap: str) -> bool:
+    path = parted(tap)[1]
+    ends = path.endswith((".residual", "embed_tokens", ".wte", ".wpe", ".drop"))
+    return bool(LAYER.fullmatch(path)) or ends or path in ("logits", "lm_head")
 
 
 def stored_coarser(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockstep.parity.graph.graph import Call, Piece
 
 MOST_LOST = 0.9  # of the tokens, beside which the others still tell of a bug
+FEW = 0.25  # of all numbers, beside which those of the same tokens tell
 
 
 def tells(piece: Piece, trial: Trial) -> bool:
@@ -72,7 +73,7 @@ def lost_cells(
 ) -> np.ndarray | None:
     """Return what is no number in a port as in what is `made`, with a bug or without: for the bug,
     or since another value of the dump is no number. None if nothing is, and with a bug if most
-    tokens, along `axis`, have some.
+    tokens, along `axis`, have some, and not only few of their numbers.
 
     `spoilt` is what is made of such values, with NaN for each infinity: the order of a sum decides
     whether that stays infinite, and the engine whether SiLU makes the limit of it or NaN.
@@ -82,8 +83,8 @@ def lost_cells(
     by_bug = np.isfinite(right) & alike(port, made)
     already = np.False_ if spoilt is None else ~np.isfinite(spoilt)
     lost = ~np.isfinite(port) & (by_bug | already)
-    most = 1.0 if made is right else MOST_LOST
-    return lost if 0 < tokens_of(lost, axis).mean() <= most else None
+    few = made is right or tokens_of(lost, axis).mean() <= MOST_LOST or lost.mean() <= FEW
+    return lost if lost.any() and few else None
 
 
 def tokens_of(lost: np.ndarray, axis: int) -> np.ndarray:
@@ -99,15 +100,18 @@ def with_noughts(
     and how many of these a bug makes so, where right arithmetic has numbers.
 
     Such a token is as far from any bug as from any other: the others tell them apart, and who makes
-    it. If most are such, they tell nothing, and the three are returned as they are.
+    it. If most are such, it is so with their single numbers; and if these are many, they tell
+    nothing, and the three are returned as they are.
     """
     lost = ~np.isfinite(port)
     tokens = lost.any(axis=-1, keepdims=True)
-    if not tokens.any() or tokens.mean() > MOST_LOST:
+    many = tokens.mean() > MOST_LOST
+    if not tokens.any() or (many and lost.mean() > FEW):
         return [port, wrong, right], 0
     same = np.where(lost, alike(port, wrong), np.isfinite(wrong)).all(axis=-1)
     made = same & (lost & np.isfinite(right)).any(axis=-1)
-    return [np.where(tokens, 0.0, value) for value in (port, wrong, right)], int(made.sum())
+    nought = lost if many else tokens
+    return [np.where(nought, 0.0, value) for value in (port, wrong, right)], int(made.sum())
 
 
 def alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -48,3 +48,10 @@ def test_what_says_itself_or_is_of_one_token_is_left():
     assert with_last_told(dump({"logits": (1, 30), "model.norm": (1, 8)}), TOKENS)[1] == []
     assert with_last_told(dump(LAST), TOKENS[:1])[1] == []
     assert with_last_told(dump(LAST, batch="[[1, 2], [3, 4]]"), None)[1] == []
+
+
+def test_buffers_that_are_written_in_a_line_are_no_single_rows():
+    """By hand: a stream of 8 numbers a token, all tokens one behind the other."""
+    line = {"blocks.0.out": (8 * len(TOKENS),)}
+    assert with_last_told(dump(LAST | line), TOKENS, 8)[1] == []
+    assert with_last_told(dump(LAST | line), TOKENS, 7)[1]

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.fused_heads import as_blocks, by_groups, cut, values_first
+from lockstep.parity.faults.fused_heads import (
+    as_blocks,
+    by_groups,
+    cut,
+    cut_in_order,
+    put_together,
+)
 from lockstep.parity.faults.loading import (
     FAULTS,
     exchanged_by,
@@ -148,6 +154,10 @@ def by_loop(name: str) -> dict[str, list[str]]:
     q, k, v = ["q0", "q1", "q2", "q3"], ["k0", "k1"], ["v0", "v1"]
     if name == "queries, values, keys":
         fused, places = q + v + k, [*range(8)]
+    elif name == "values, queries, keys":  # what is taken for them, a third each: k, v and q
+        fused, places = k + v + q, [*range(8)]
+    elif name == "values, queries, keys, cut as these":
+        fused, places = q + k + v, [2, 3, 4, 5, 6, 7, 0, 1]
     elif name == "group by group, cut as all":
         fused, places = ["q0", "q1", "k0", "v0", "q2", "q3", "k1", "v1"], [*range(8)]
     else:
@@ -156,16 +166,19 @@ def by_loop(name: str) -> dict[str, list[str]]:
     return {"q_proj": got[:4], "k_proj": got[4:6], "v_proj": got[6:]}
 
 
-@pytest.mark.parametrize(
-    "name", ["queries, values, keys", "group by group, cut as all", "all, cut group by group"]
-)
+FUSED = {
+    "queries, values, keys": put_together(0, 2, 1),
+    "values, queries, keys": put_together(1, 2, 0),
+    "values, queries, keys, cut as these": cut_in_order(2, 0, 1),
+    "group by group, cut as all": as_blocks,
+    "all, cut group by group": by_groups,
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
 def test_fused_heads_by_loop(name):
     """A head is a row, its bias its number; the file has the three apart, the port together."""
-    order = {
-        "queries, values, keys": values_first,
-        "group by group, cut as all": as_blocks,
-        "all, cut group by group": by_groups,
-    }[name]
+    order = FUSED[name]
     rows = np.array(["q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1"])
     parts = cut(order(rows, 4, 2), 4, 2)
     assert [one.tolist() for one in parts] == [*by_loop(name).values()]

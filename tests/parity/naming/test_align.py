@@ -131,6 +131,18 @@ def moved(shape, wanted):
             lambda x: x.reshape(1, L, H * D),
             ["batch axis added, heads merged or split in 1 tensors"],
         ),
+        (
+            (B * L * D,),
+            (B, L, D),
+            lambda x: x.reshape(B, L, D),
+            ["a line of numbers cut into rows in 1 tensors"],
+        ),
+        (
+            (H * D, L),
+            (1, L, H, D),
+            lambda x: x.T.reshape(1, L, H, D),
+            ["tokens brought before a row's numbers in 1 tensors"],
+        ),
     ],
 )
 def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
@@ -158,7 +170,8 @@ def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
         ((1, L * D), (1, L, D)),
         ((2, L, D), (L, D)),
         ((B * L + 1, D), (B, L, D)),
-        ((B * L * D,), (B, L, D)),
+        ((B * L * D - 1,), (B, L, D)),
+        ((D, B * L), (B, L, D)),
         ((0,), (1, L, D)),
     ],
 )

@@ -94,7 +94,7 @@ def test_what_mixes_tokens_is_computed_in_stacks_too(monkeypatch: pytest.MonkeyP
     sets = [frozenset(some) for some in combinations(atoms, 2)]
     sets = [some for some in sets if rewritten(some, trial.graph) is not None]
     values = few.values(sets)
-    assert len(values) == 9 and all(value is not None for value in values) and not alone
+    assert len(values) == 15 and all(value is not None for value in values) and not alone
 
 
 def test_what_tokens_should_be_is_not_what_the_port_has():

@@ -66,6 +66,19 @@ def test_what_is_lost_with_a_bug_by_hand(lost, spoilt):
         ]  # fmt: skip
 
 
+def test_few_numbers_of_every_token_may_be_lost_with_a_bug_by_hand():
+    """By hand: of four numbers in each of ten tokens one is; two are too many."""
+    right = np.ones((1, 10, 4))
+    for count, told in ((1, True), (2, False)):
+        made = right.copy()
+        made[..., :count] = NAN
+        assert (lost_cells(made.copy(), right, made, axis=1) is not None) == told
+        (port, wrong, other), spoilt = with_noughts(made[0].copy(), made[0], right[0])
+        assert spoilt == (10 if told else 0)
+        assert np.isfinite(port).all() == np.isfinite(wrong).all() == told
+        assert (other == 0).sum() == (10 * count if told else 0)
+
+
 @pytest.mark.parametrize("right", [NAN, np.inf])
 def test_what_is_lost_without_a_bug_was_spoilt_before(right):
     """By hand: then it matters no more how it is no number."""

@@ -1,0 +1,41 @@
+"""What a port computed in is told by how all is stored that is no stream. By law."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.conventions.port_dtype import WIDE_STREAM, is_stream
+from tests.parity.explaining.ports import explained, ids, port
+
+NAME = "models/untied_float32"
+HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def with_wide_stream(half, level, bugs=()):
+    """Return a port's taps with sums in float32, and all else rounded to a half precision."""
+    taps = port(NAME, bugs, level=level)
+    return {tap: one if is_stream(tap) else one.astype(HALVES[half]) for tap, one in taps.items()}
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("bug", ["final-norm-missing", None])
+def test_a_stream_in_float32_says_nothing_of_what_is_computed_in(bug, half):
+    found = explained(NAME, with_wide_stream(half, "layers", [bug] if bug else []))
+    assert ids(found) == ({bug} if bug else set()) and found.dtype == half
+    assert WIDE_STREAM.format(half=half) in found.conventions
+
+
+def test_one_other_value_in_float32_is_enough_for_a_float32_port():
+    taps = with_wide_stream("bfloat16", "layers") | {"model.norm": port(NAME)["model.norm"]}
+    found = explained(NAME, taps)
+    assert (found.verdict, found.dtype) == ("clean", "float32")
+
+
+@pytest.mark.parametrize(
+    ("tap", "is_one"),
+    [("model.layers.3", True), ("step.2/transformer.h.0", True), ("logits", True),
+     ("model.layers.3.residual", True), ("model.embed_tokens", True), ("model.norm", False),
+     ("model.layers.3.mlp.down_proj", False)],
+)  # fmt: skip
+def test_what_is_a_stream_by_hand(tap, is_one):
+    assert is_stream(tap) == is_one

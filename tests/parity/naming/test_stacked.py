@@ -1,0 +1,78 @@
+"""Tensors of all layers are taken apart, whatever they are called. By hand, and by law."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.naming.stacked import taken_apart
+from tests.parity.explaining.ports import dumped, explained, ids, port
+
+MODEL = "models/untied_float32"
+KNOWN = {"model.embed_tokens": (1, 5, 8), "logits": (1, 5, 31)} | {
+    f"model.layers.{layer}{part}": shape
+    for layer in range(3)
+    for part, shape in (("", (1, 5, 8)), (".self_attn.q_norm", (1, 5, 2, 4)))
+}
+
+
+def stacked(taps, word):
+    """Return what a scan over the layers leaves: each part once, with the layers first."""
+    parts = [tap.removeprefix("model.layers.0") for tap in taps if ".layers.0" in tap]
+    layers = len({tap.split(".")[2] for tap in taps if tap.startswith("model.layers.")})
+    rest = {tap: value for tap, value in taps.items() if ".layers." not in tap}
+    return rest | {
+        word + part: np.stack([taps[f"model.layers.{layer}{part}"] for layer in range(layers)])
+        for part in parts
+    }
+
+
+@pytest.mark.parametrize("word", ["model.layers", "layers", "decoder.blocks"])
+@pytest.mark.parametrize("bug", ["rope-sign-flipped", None])
+def test_a_bug_in_tensors_of_all_layers_is_named(bug, word):
+    taps = stacked(port(MODEL, [bug] if bug else []), word)
+    found = explained(MODEL, taps)
+    assert ids(found) == ({bug} if bug else set()) and found.compared > 24
+    assert any(line.startswith("an axis of 2 layers taken apart") for line in found.conventions)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_streams_are_one_more_with_the_embedding(first):
+    taps = port(MODEL, ["final-norm-missing"], level="layers")
+    streams = ["model.embed_tokens", "model.layers.0", "model.layers.1"][first:]
+    some = {"hidden_states": np.stack([taps[tap] for tap in streams]), "logits": taps["logits"]}
+    found = explained(MODEL, some)
+    assert ids(found) == {"final-norm-missing"} and found.compared >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parts"),
+    [
+        ("layers.mlp", (3, 1, 5, 8), ["layers.0.mlp", "layers.1.mlp", "layers.2.mlp"]),
+        ("model.layers", (3, 5, 8), ["model.layers.0", "model.layers.1", "model.layers.2"]),
+        ("q_norm", (3, 5, 2, 4), ["layers.0.q_norm", "layers.1.q_norm", "layers.2.q_norm"]),
+        ("step.1/layers.wi_0", (3, 5, 8), [f"step.1/layers.{n}.wi_0" for n in range(3)]),
+        ("all.hidden_states", (4, 5, 8), [f"all.hidden_states.{n}" for n in range(4)]),
+    ],
+)
+def test_names_of_parts_by_hand(name, shape, parts):
+    value = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    apart, (line,) = taken_apart(dumped({name: value}), KNOWN, str)
+    assert [*apart.shapes] == parts and set(apart.shapes.values()) == {shape[1:]}
+    for number, part in enumerate(parts):
+        assert np.array_equal(apart.read(part), value[number])
+    assert line == "an axis of 3 layers taken apart in 1 tensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("model.embed_tokens", (3, 5, 8)),  # a tap of the model: a batch, perhaps
+        ("layers.2.mlp", (3, 5, 8)),  # of one layer
+        ("layers_2.mlp", (3, 5, 8)),
+        ("other", (4, 5, 8)),  # of another number of layers
+        ("other", (3, 8)),  # of single rows
+        ("other", (3, 5, 9)),  # of another width
+    ],
+)
+def test_what_is_no_stack_stays(name, shape):
+    dump = dumped({name: np.zeros(shape, np.float32)})
+    assert taken_apart(dump, KNOWN, str) == (dump, [])
