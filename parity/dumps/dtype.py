@@ -42,17 +42,21 @@ def computed_in(dump: Dump) -> tuple[str, str | None]:
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")
 def stored_and_shown(values: np.ndarray | Parts) -> tuple[str, str]:
-    """Return the dtype that values are stored in, and the one that they were widened from."""
+    """Return the dtype that values are stored in, and the one that they were widened from.
+
+    NumPy has no bfloat16, and numbers of it go into float16 too, unless they are large.
+    """
     values = parts_of(values)
-    stored, halves, filled = values.dtype.name, [*HALVES], 0
-    if stored not in ("float64", "float32"):
+    stored, filled = values.dtype.name, 0
+    halves = ["bfloat16"] if stored == "float16" else [*HALVES]
+    if stored not in ("float64", "float32", "float16"):
         return stored, stored
     for piece in values.pieces():
         narrow = np.ascontiguousarray(piece, np.float32)
         if filled < ENOUGH:
             filled += np.count_nonzero(np.isfinite(narrow) & (narrow != 0))
         halves = [name for name in halves if HALVES[name](narrow)]
-        if not halves if stored == "float32" else not (narrow == piece).all():
+        if not halves if stored != "float64" else not (narrow == piece).all():
             return stored, stored
     shown = halves[0] if halves else "float32"
     return stored, shown if filled >= ENOUGH else stored

@@ -117,14 +117,15 @@ def gqa_tiled(call: Call, graph: Graph) -> Call | None:
     return None if groups in (1, queries) else call.with_changed(1, tiled, call.inputs[0])
 
 
-def heads_read(which: Callable[[int, int], int]) -> Rewrite:
-    """Read key head `which(query head, key heads)`."""
+def heads_read(which: Callable[[int, int, int], int]) -> Rewrite:
+    """Read key head `which(query head, key heads, query heads that share one)`."""
 
     @rewrite(("attention_scores", "attention_context"))
     def rewritten(call: Call, graph: Graph) -> Call | None:
         queries, groups = (graph.input_shape(call, index)[1] for index in (0, 1))
-        read = [which(head, groups) for head in range(queries)]
-        if read == [head // (queries // groups) for head in range(queries)]:
+        share = queries // groups
+        read = [which(head, groups, share) for head in range(queries)]
+        if read == [head // share for head in range(queries)]:
             return None
         return call.with_changed(1, lambda ops, heads: np.take(heads, read, axis=1))
 
@@ -290,15 +291,18 @@ FAULTS = (
         variants={"": gqa_tiled},
     ),
     Fault(
-        id="gqa-heads-beyond-the-last",
-        wrong="query head h looks at key head min(h, G - 1), or all look at the first",
+        id="gqa-head-mapping",
+        wrong="query head h looks at key head min(h, G - 1), at the first or last, or at another's",
         right="query head h looks at key head h // (H / G)",
         symptom="garbage with the right shapes",
         where="self_attn.o_proj",
         fix="divide the number of the query head by H / G",
         variants={
-            "min(h, G - 1)": heads_read(lambda head, groups: min(head, groups - 1)),
-            "0": heads_read(lambda head, groups: 0),
+            "min(h, G - 1)": heads_read(lambda head, groups, share: min(head, groups - 1)),
+            "0": heads_read(lambda head, groups, share: 0),
+            "G - 1": heads_read(lambda head, groups, share: groups - 1),
+            "the next one": heads_read(lambda head, groups, share: (head // share + 1) % groups),
+            "from the last on": heads_read(lambda head, groups, share: groups - 1 - head // share),
         },
     ),
     Fault(

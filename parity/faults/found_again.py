@@ -124,8 +124,10 @@ def exchanged(*, values: bool = True) -> Rewrite:
     return found_again(other, other if values else None, theirs)
 
 
-def of_other_layer(which: Callable[[int], int]) -> Rewrite:
-    """Read the cache of another layer, one before."""
+def of_other_layer(
+    which: Callable[[int], int], *, keys: bool = True, values: bool = True
+) -> Rewrite:
+    """Read the cache of another layer, one before: all of it, or its `keys` or `values` alone."""
 
     def theirs(call: Call, graph: Graph, kind: str) -> tuple[Ref, ...] | None:
         layer = call.layer
@@ -142,7 +144,7 @@ def of_other_layer(which: Callable[[int], int]) -> Rewrite:
     def exchanged(ops: Any, own: Any, other: Any) -> Any:
         return other
 
-    return found_again(exchanged, exchanged, theirs)
+    return found_again(exchanged if keys else None, exchanged if values else None, theirs)
 
 
 def of_so_many_heads(*, filled: bool) -> Rewrite:

@@ -36,6 +36,7 @@ from lockstep.parity.faults.slots import (
 )
 from lockstep.parity.graph import Call, Graph
 
+OTHER_LAYERS = {"the first layer": lambda layer: 0, "the layer before": lambda layer: layer - 1}
 SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
 
 
@@ -302,8 +303,13 @@ FAULTS = (
         where="self_attn.o_proj of other layers than the first, from step 1 on",
         fix="index the cache by layer; where layers share, by the layer that owns the keys",
         variants={
-            "the first layer": of_other_layer(lambda layer: 0),
-            "the layer before": of_other_layer(lambda layer: layer - 1),
+            f"{name}{part}": of_other_layer(which, keys=keys, values=values)
+            for name, which in OTHER_LAYERS.items()
+            for part, keys, values in (
+                ("", True, True),
+                (", keys alone", True, False),
+                (", values alone", False, True),
+            )
         },
     ),
     Fault(

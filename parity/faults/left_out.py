@@ -26,7 +26,7 @@ ADDED = frozenset({
     "norm-root-missing", "gated-product-wrong", "activation-clamped",
     "head-split-without-transpose", "moe-weights-misplaced", "moe-weights-missing",
     "moe-softmax-twice", "moe-last-choice-lost", "logits-as-probabilities",
-    "kv-exchanged", "kv-read-before-write", "k-taken-from-v", "gqa-heads-beyond-the-last",
+    "kv-exchanged", "kv-read-before-write", "k-taken-from-v", "gqa-head-mapping",
     "bias-added-twice", "bias-of-other-projection", "norm-wrong-axis", "rope-half-overwritten",
     "embedding-ids-narrowed", "head-merge-axes-swapped", "moe-sum-missing",
 })  # fmt: skip

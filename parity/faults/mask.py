@@ -236,6 +236,9 @@ FAULTS = (
         acausal=True,
         variants={
             "": inverted(spared=False),
+            "but for the query itself: an upper triangle for a lower one": seeing(
+                inverted=True, ahead=-1
+            ),
             "blocked by a number that a sum in float32 outlives": inverted(spared=True),
         },
     ),

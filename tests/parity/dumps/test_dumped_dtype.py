@@ -38,6 +38,14 @@ def test_widened_half_precision_is_seen(name):
     assert computed_in(dump(widened.astype(np.float64)))[0] == name
 
 
+def test_bfloat16_in_files_of_float16_is_seen():
+    stored = NUMBERS.astype(ml_dtypes.bfloat16).astype(np.float16)
+    found, why = computed_in(dump(stored))
+    assert found == "bfloat16" and "stored as float16, but every value" in why
+    stored[0, 0] = np.nextafter(stored[0, 0], np.float16(9))
+    assert computed_in(dump(stored)) == ("float16", None)
+
+
 def test_widened_single_precision_is_seen():
     found, why = computed_in(dump(NUMBERS.astype(np.float64)))
     assert found == "float32" and "stored as float64, but every value" in why

@@ -126,7 +126,7 @@ def test_tiled_heads_by_index():
 
 @pytest.mark.parametrize(("name", "read"), [("min(h, G - 1)", [0, 1, 1, 1]), ("0", [0, 0, 0, 0])])
 def test_heads_that_read_another_key_head_by_index(name, read):
-    found = wrong(scores(1.0, **SIZES), variant("gqa-heads-beyond-the-last", name))
+    found = wrong(scores(1.0, **SIZES), variant("gqa-head-mapping", name))
     for head in range(HEADS):
         np.testing.assert_allclose(found[0, head], QUERIES[0, head] @ KEYS[0, read[head]].T)
 

@@ -10,7 +10,7 @@ from lockstep.parity.faults.kv_cache import FAULTS
 from lockstep.parity.graph import Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
-from tests.parity.faults.planted import check_in_every_way, check_shows, variants
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
 NAMES = (
     "llama/llama_dynamic", "gemma4/sparse", "models/untied_float32, decoded",
@@ -236,6 +236,19 @@ def test_without_steps_there_is_no_cache_to_be_wrong():
             changed = any(rewrite(one, graph) is not None for one in graph.calls)
             in_prefill = fault.id in ("kv-cursor-not-advanced", "kv-offset-aliased") and not name
             assert changed <= in_prefill, (fault.id, name)
+
+
+@pytest.mark.parametrize("layer", ["the first layer", "the layer before"])
+def test_keys_or_values_alone_may_be_another_layer_s(layer):
+    """By law: both together are the one and the other."""
+    graph = world("llama/mistral_window, decoded")
+    both, keys, values = (
+        graph.calls(variant("kv-of-other-layer", f"{layer}{part}"))
+        for part in ("", ", keys alone", ", values alone")
+    )
+    assert {one.op for one in keys.values()} == {"attention_scores"}
+    assert {one.op for one in values.values()} == {"attention_context"}
+    assert both.keys() == keys.keys() | values.keys()
 
 
 def test_walshs_matrix_is_its_own_inverse():

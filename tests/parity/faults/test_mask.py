@@ -67,6 +67,8 @@ def right(i: int, j: int) -> bool:
         ("mask-causal-off-by-one", "not itself, but for the first token",
          seen(lambda i, j: i == j == 0 or (j < i and i - j < WINDOW))),
         ("mask-polarity-inverted", "", seen(lambda i, j: not right(i, j))),
+        ("mask-polarity-inverted", "but for the query itself: an upper triangle for a lower one",
+         seen(lambda i, j: i == j or not right(i, j))),
         ("mask-swa-off-by-one", "one key more", seen(lambda i, j: i - WINDOW <= j <= i)),
         ("mask-swa-off-by-one", "one key less", seen(lambda i, j: i - WINDOW + 2 <= j <= i)),
         ("mask-layer-types-ignored", "full everywhere", seen(lambda i, j: j <= i)),

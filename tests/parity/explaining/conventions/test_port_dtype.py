@@ -39,3 +39,13 @@ def test_one_other_value_in_float32_is_enough_for_a_float32_port():
 )  # fmt: skip
 def test_what_is_a_stream_by_hand(tap, is_one):
     assert is_stream(tap) == is_one
+
+
+@pytest.mark.parametrize("level", ["modules", "layers", "logits"])
+@pytest.mark.parametrize("bug", ["attn-scale-missing", None])
+def test_a_port_in_bfloat16_that_was_stored_in_float16(bug, level):
+    """NumPy has no bfloat16, and an .npz none of its files."""
+    taps = port(NAME, [bug] if bug else [], dtype="bfloat16", level=level)
+    found = explained(NAME, {tap: one.astype(np.float16) for tap, one in taps.items()})
+    assert ids(found) == ({bug} if bug else set()) and not found.unexplained
+    assert found.dtype == "bfloat16"
