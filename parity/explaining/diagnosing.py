@@ -35,6 +35,7 @@ from lockstep.parity.explaining.deciding.under_the_gate import look_under_the_ga
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
 from lockstep.parity.explaining.fitting.beside import fit_beside
 from lockstep.parity.explaining.fitting.fitted import fit_numbers
+from lockstep.parity.explaining.said.counterfactual import not_accounted_for
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.said.filed import file
 from lockstep.parity.explaining.said.left_open import left_open
@@ -68,6 +69,8 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     found += [*case.cached.bugs, *(named_by_vote(bug, votes, case) for bug, votes in quiet)]
     file(found, case, result)
     result.unexplained += left_open(case, farther)
+    if result.faults and not result.unexplained:
+        result.conventions += not_accounted_for(result.counterfactual)
     count(case, result)
 
 

@@ -41,6 +41,16 @@ def layer_left_out(call: Call, graph: Graph) -> Call | None:
     return None if new is call else new
 
 
+@rewrite("add", SCALED)
+def stream_from_before(call: Call, graph: Graph) -> Call | None:
+    """Add the MLP's branch to what went into the layer."""
+    stream = graph.calls[call.number].inputs[0]
+    before = graph.calls[stream.number] if isinstance(stream, Value) else None
+    if before is None or (before.op, before.place, before.layer) != ("add", "residual", call.layer):
+        return None
+    return call.with_input(0, before.inputs[0])
+
+
 @rewrite("add", "residual", SCALED)
 def normed_stream(call: Call, graph: Graph) -> Call | None:
     """Add to what the branch's norm makes of the stream, and not to the stream."""
@@ -115,6 +125,15 @@ FAULTS = (
         where="residual, or the layer's output",
         fix="add what the module returns to the stream",
         variants={"": skipped("add", *SUMS)},
+    ),
+    Fault(
+        id="residual-from-before-attention",
+        wrong="x + mlp(norm(h)), h = x + attn(norm(x))",
+        right="h + mlp(norm(h))",
+        symptom="what attention says is heard by the MLP of its own layer alone",
+        where="the layer's output",
+        fix="add the MLP's branch to the stream that it was computed from",
+        variants={"": stream_from_before},
     ),
     Fault(
         id="layer-left-out",

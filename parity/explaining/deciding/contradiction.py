@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import (
@@ -40,7 +40,8 @@ class Beside:
 
     A bug that is in one layer alone says nothing against itself in the others. But what changes
     each projection is less likely to be in one of a layer than what changes that one alone. It was
-    not seen where nothing is wrong, nor where other bugs `explained` all that is.
+    not seen where nothing is wrong, nor where other bugs `explained` all that is. Worst is a right
+    value that the bug's own call would have made wrong.
     """
 
     trial: Trial
@@ -61,7 +62,9 @@ class Beside:
                 if calls[piece.target].layer in layers
             )
             self.counted[key] = min(len(found) + sum(others), MOST_BESIDE)
-        return self.counted[key]
+        own = replace(atom.hypothesis, calls=atom.calls)
+        refuted = bool(contradictions(own, self.trial, self.right, 1))
+        return self.counted[key] + MOST_BESIDE * refuted
 
     def spoilt(self, one: Hypothesis, piece: Piece, some: list[Explanation]) -> bool:
         """Say whether a piece is explained, and would not be if this bug were there too."""

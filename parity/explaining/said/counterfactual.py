@@ -16,6 +16,11 @@ from lockstep.parity.judging.metrics import difference, rms
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
+HARDLY, CLEARLY = 0.5, 0.05  # of the error as it is, and of the logits: more than rounding leaves
+NOT_ALL = (
+    "with all that is named fixed, the logits would be off by {after:.3g} of their size, and "
+    "are by {before:.3g}: what is named is not all that is wrong, or not what it is called"
+)
 Fix = tuple[list[str], Rewritten]  # what is fixed, and the calls that bugs rewrite all the same
 
 
@@ -57,6 +62,16 @@ def counterfactuals(some: Sequence[Fix], logits: Row, case: Case) -> list[dict[s
     for (fixed, _), found in zip(each, others, strict=True):
         rows.append({"fixed": fixed, "logits_error": error(found, right)})
     return [*rows, {"fixed": every, "logits_error": error(actual, predicted)}]
+
+
+def not_accounted_for(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line if the logits are wrong, and would hardly be less so with all bugs fixed."""
+    if not rows:
+        return []
+    before, after = (rows[place]["logits_error"] for place in (0, -1))
+    if not after > max(HARDLY * before, CLEARLY):
+        return []
+    return [NOT_ALL.format(after=after, before=before)]
 
 
 def calls_of(bug: Chosen) -> frozenset[int]:

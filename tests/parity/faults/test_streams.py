@@ -132,6 +132,16 @@ def test_a_sum_may_have_another_share_of_its_sides(id, expected):
     np.testing.assert_array_equal(wrong(graph, variant(id)), expected)
 
 
+def test_a_branch_may_be_added_to_what_went_into_the_layer():
+    graph = graph_of(
+        call(0, "scale", STREAM, by=1.0),
+        call(1, "add", Value(0), ATTENDED, place="residual", layer=0),
+        call(2, "add", Value(1), 3 * ATTENDED, layer=0),
+    )
+    found = wrong(graph, variant("residual-from-before-attention"))
+    np.testing.assert_array_equal(found, STREAM + 3 * ATTENDED)
+
+
 def test_positions_may_not_be_added():
     graph = graph_of(
         call(0, "scale", STREAM, by=1.0),
