@@ -29,7 +29,7 @@ ADDED = frozenset({
     "kv-exchanged", "kv-read-before-write", "k-taken-from-v", "gqa-head-mapping",
     "bias-added-twice", "bias-of-other-projection", "norm-wrong-axis", "rope-half-overwritten",
     "embedding-ids-narrowed", "head-merge-axes-swapped", "moe-sum-missing",
-    "residual-from-before-attention",
+    "residual-from-before-attention", "quant-scales-of-neighbour", "quant-scales-in-half",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -56,39 +56,24 @@ from lockstep.parity.faults.misread import (
     without_top_of_scales,
     zero_points,
 )
-from lockstep.parity.faults.other_quantisation import repacked
+from lockstep.parity.faults.misread_scales import (
+    GROUPS,
+    ROWS,
+    kept_in,
+    of_neighbour,
+    top_bit_lost,
+)
+from lockstep.parity.faults.other_quantisation import STORED, repacked
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.graph import Call, Graph
+from lockstep.parity.faults.tiles import shortened, without_last_group
 
-
-def shortened(multiple: int) -> Rewrite:
-    """Leave the columns out that are no whole tile."""
-
-    @rewrite("linear")
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        whole = graph.input_shape(call, 0)[-1] // multiple * multiple
-        if not 0 < whole < graph.input_shape(call, 0)[-1]:
-            return None
-        return call.with_changed(
-            0, lambda ops, x: np.where(np.arange(x.shape[-1]) < whole, x, 0 * x)
-        )
-
-    return rewritten
-
-
-@rewrite(("linear", "embedding"))
-def without_last_group(call: Call, graph: Graph) -> Call | None:
-    """Leave the columns out that the last scale of each row is for."""
-    stored = graph.stored.get(call.tensor(1) or "")
-    size = stored.group_size if stored is not None else None
-    if stored is None or size is None or size >= stored.shape[-1]:
-        return None
-
-    def cut(ops, x):
-        return np.where(np.arange(x.shape[-1]) < x.shape[-1] - size, x, 0 * x)
-
-    return call.followed(cut) if call.op == "embedding" else call.with_changed(0, cut)
+NEIGHBOURS = (
+    ("of the group before", GROUPS, 1),
+    ("of the group after", GROUPS, -1),
+    ("of the row before", ROWS, 1),
+    ("of the row after", ROWS, -1),
+)
 
 
 def low_head(bits: int, group_size: int) -> Rewrite:
@@ -125,6 +110,7 @@ FAULTS = (
         variants={
             "affine, two's complement": misread(signed_codes, of_mlx("affine", bits=(4, 8))),
             "affine, around the middle": misread(centred_codes, of_mlx("affine", bits=(4, 8))),
+            "affine, the top bit lost": misread(top_bit_lost, of_mlx("affine", bits=(4, 8))),
             "Q4_0, two's complement": reoctet(complement, "Q4_0"),
             "Q4_0, unsigned": unpacked(unsigned_q4, of_gguf("Q4_0")),
         },
@@ -243,6 +229,34 @@ FAULTS = (
         variants={
             "": misread(biased(0), of_mlx("affine")),
             "twice": misread(biased(2), of_mlx("affine")),
+            "the other sign": misread(biased(-1), of_mlx("affine")),
+        },
+    ),
+    Fault(
+        id="quant-scales-of-neighbour",
+        wrong="w = s' q + b', scale and bias of another group",
+        right="w = s q + b, of its own group: number k of a row is in group k // g",
+        symptom="text that is nearly right, or garbage",
+        where="the first packed projection",
+        fix="lay scales out as (rows, groups), and count both from 0",
+        variants={
+            f"{name}{part}": of_neighbour(axis, step, biases=biases)
+            for name, axis, step in NEIGHBOURS
+            for part, biases in (("", True), (", the scale alone", False))
+        },
+    ),
+    Fault(
+        id="quant-scales-in-half",
+        wrong="scales and biases in half precision",
+        right="scales and biases as they are stored",
+        symptom="none to see: noise of a part in a thousand",
+        where="the first packed projection",
+        fix="keep scales in the dtype of the file",
+        coarse=True,
+        variants={
+            f"{name}{part}": kept_in(name, biases=biases)
+            for name in STORED
+            for part, biases in (("", True), (", scales alone", False))
         },
     ),
     Fault(
@@ -285,6 +299,7 @@ FAULTS = (
         variants={
             "even places first": respelled(of_eight(0, 2, 4, 6, 1, 3, 5, 7)),
             "put back though they were in sequence": respelled(of_eight(0, 4, 1, 5, 2, 6, 3, 7)),
+            "the last place first": respelled(of_eight(7, 6, 5, 4, 3, 2, 1, 0)),
         },
     ),
     Fault(

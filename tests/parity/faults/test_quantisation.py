@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from lockstep.parity.faults import misread
+from lockstep.parity.faults.misread_scales import top_bit_lost
 from lockstep.parity.faults.packing import affine, codes_of, minifloat, q4_0, q8_0
 from lockstep.parity.faults.quantisation import FAULTS
 from lockstep.parity.faults.tensors import dense
@@ -14,7 +16,7 @@ from lockstep.parity.graph import Graph, Value
 from lockstep.reference import ops
 from lockstep.reference.checkpoint.block_tensor import BLOCKS, BlockTensor
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
-from tests.parity.faults.planted import check_in_every_way, check_shows, variants
+from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 from tests.sampled import sampled
 
 NAMES = (
@@ -62,6 +64,7 @@ def by_code(packed, value: Callable[[float, float, float, int], float]) -> np.nd
         ),
         (misread.centred_codes, lambda top: lambda s, b, q, k: s * (q - top)),
         (misread.zero_points, lambda top: lambda s, b, q, k: s * (q - b)),
+        (top_bit_lost, lambda top: lambda s, b, q, k: s * (q % top) + b),
         (misread.one_step(1), lambda top: lambda s, b, q, k: s * (q + 1) + b),
         (misread.first_block_only, lambda top: lambda s, b, q, k: s * q + b if k < 32 else 0.0),
     ],
@@ -77,6 +80,40 @@ def test_a_dropped_bias_by_formula():
     without = replace(packed, biases=np.zeros_like(packed.biases))
     expected = by_code(packed, lambda s, b, q, k: s * q)
     np.testing.assert_allclose(dense(ops, without, np.float64), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "group"),
+    [("of the group before", 0, -1), ("of the group after", 0, 1), ("of the row before", -1, 0),
+     ("of the row after", 1, 0)],
+)  # fmt: skip
+def test_scales_of_a_neighbour_by_index(name, row, group):
+    packed = affine(WEIGHT, bits=4, group_size=32)
+    rows, groups = packed.scales.shape
+    for part, alone in (("", False), (", the scale alone", True)):
+        found = change_of("quant-scales-of-neighbour", f"{name}{part}")(ops, packed)
+        for r, g in np.ndindex(rows, groups):
+            there = (r + row) % rows, (g + group) % groups
+            assert found.scales[r, g] == packed.scales[there]
+            assert found.biases[r, g] == packed.biases[(r, g) if alone else there]
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_scales_in_half_are_rounded_once(half):
+    packed = affine(WEIGHT, bits=4, group_size=32)
+    narrow = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}[half]
+    for part, alone in (("", False), (", scales alone", True)):
+        found = change_of("quant-scales-in-half", f"{half}{part}")(ops, packed)
+        assert np.array_equal(found.scales, packed.scales.astype(narrow).astype(np.float32))
+        biases = packed.biases if alone else packed.biases.astype(narrow).astype(np.float32)
+        assert np.array_equal(found.biases, biases) and found.scales.dtype == np.float32
+
+
+def change_of(id, name):
+    """Return what a variant does to the first packed matrix of a small model."""
+    here = world("models/affine_8_32")
+    call = next(iter(here.calls(variant(id, name)).values()))
+    return call.inputs[1].change
 
 
 def test_groups_twice_as_wide_by_index():
