@@ -45,3 +45,9 @@ def wrong(graph: Graph, rewrite: Rewrite, *, ops: Any = ops) -> np.ndarray:
 def one_call(id: str, name: str, op: str, *inputs: Any, place: str = "", **options: Any) -> Any:
     """Return what one operation gives with a bug in it."""
     return wrong(graph_of(call(0, op, *inputs, place=place, **options)), variant(id, name))
+
+
+def value_of(graph: Graph, number: int) -> np.ndarray:
+    """Return a value of a graph as it should be."""
+    run = Evaluator(graph, ops, FLOAT64, {}, None)  # pyright: ignore[reportArgumentType]
+    return run.target(number)
