@@ -43,15 +43,27 @@ def unturned(ops: Any, keys: Any, before: Any) -> Any:
 before_the_turn = found_again(unturned, None, keys_before)
 
 
-def turned(times: Callable[[Graph, int], np.ndarray]) -> Rewrite:
-    """Turn the keys in the cache some more times: `times(graph, rows)` of each query and key."""
+Turned = Callable[[Graph, Call], Callable[..., Any]]  # of the right turn: how scores are made
+
+
+def keys_turned(make: Turned) -> Rewrite:
+    """Make scores of keys that turn otherwise in the cache: `wrong(ops, queries, keys, at, by)`."""
 
     @rewrite("attention_scores")
     def rewritten(call: Call, graph: Graph) -> Call | None:
         turn = rope_of_keys(call, graph) if graph.steps else None
         if turn is None:
             return None
+        new = call.replaced(make(graph, turn))
+        return replace(new, inputs=(*new.inputs, *turn.inputs[1:3]))
 
+    return rewritten
+
+
+def turned(times: Callable[[Graph, int], np.ndarray]) -> Rewrite:
+    """Turn the keys in the cache some more times: `times(graph, rows)` of each query and key."""
+
+    def make(graph: Graph, turn: Call) -> Callable[..., Any]:
         def wrong(ops: Any, queries: Any, keys: Any, at: Any, by: Any, *, scale: float) -> Any:
             out = ops.attention_scores(queries, keys, scale=scale)
             more = times(graph, keys.shape[2])
@@ -61,10 +73,9 @@ def turned(times: Callable[[Graph, int], np.ndarray]) -> Rewrite:
                 out = np.where(more == count, scores, out)
             return out
 
-        new = call.replaced(wrong)
-        return replace(new, inputs=(*new.inputs, *turn.inputs[1:3]))
+        return wrong
 
-    return rewritten
+    return keys_turned(make)
 
 
 def steps_between(graph: Graph, rows: int) -> np.ndarray:
@@ -82,12 +93,7 @@ def turned_by_the_step(*, kept: bool) -> Rewrite:
     If they are `kept` so, each step adds its turn to those before it.
     """
 
-    @rewrite("attention_scores")
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        turn = rope_of_keys(call, graph) if graph.steps else None
-        if turn is None:
-            return None
-
+    def make(graph: Graph, turn: Call) -> Callable[..., Any]:
         def wrong(ops: Any, queries: Any, keys: Any, at: Any, by: Any, *, scale: float) -> Any:
             out = ops.attention_scores(queries, keys, scale=scale)
             more = np.zeros_like(at[:, : keys.shape[2]])
@@ -101,10 +107,9 @@ def turned_by_the_step(*, kept: bool) -> Rewrite:
                 out = np.where((passes == step)[:, None], scores, out)
             return out
 
-        new = call.replaced(wrong)
-        return replace(new, inputs=(*new.inputs, *turn.inputs[1:3]))
+        return wrong
 
-    return rewritten
+    return keys_turned(make)
 
 
 def exchanged(*, values: bool = True) -> Rewrite:

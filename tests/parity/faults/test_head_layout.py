@@ -24,17 +24,22 @@ def test_a_variant_rounds_in_every_way(fault, name):
     check_in_every_way(fault, name, NAMES)
 
 
-def test_heads_merged_as_they_lie_by_index():
-    values = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float)
-    given = values.reshape(BATCH, HEADS, LENGTH, WIDTH)
+GIVEN = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float).reshape(BATCH, HEADS, LENGTH, WIDTH)
+
+
+def merged():
+    """Each token attends to itself alone: its heads are merged as they are."""
     probs = np.broadcast_to(np.eye(LENGTH), (BATCH, HEADS, LENGTH, LENGTH))
-    graph = graph_of(
+    return graph_of(
         call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
-        call(1, "attention_context", probs, given, Value(0), layer=0),
+        call(1, "attention_context", probs, GIVEN, Value(0), layer=0),
         call(2, "merge_heads", Value(1), layer=0),
     )
-    found = wrong(graph, variant("head-merge-without-transpose"))
-    np.testing.assert_array_equal(found, values.reshape(BATCH, LENGTH, HEADS * WIDTH))
+
+
+def test_heads_merged_as_they_lie_by_index():
+    found = wrong(merged(), variant("head-merge-without-transpose"))
+    np.testing.assert_array_equal(found, GIVEN.reshape(BATCH, LENGTH, HEADS * WIDTH))
 
 
 def test_a_row_is_read_as_width_and_heads_by_loop():
@@ -63,14 +68,6 @@ def test_tokens_and_heads_are_viewed_in_one_go_by_loop():
 
 
 def test_a_row_is_laid_out_as_width_and_heads_by_loop():
-    values = np.arange(BATCH * HEADS * LENGTH * WIDTH, dtype=float)
-    given = values.reshape(BATCH, HEADS, LENGTH, WIDTH)
-    probs = np.broadcast_to(np.eye(LENGTH), (BATCH, HEADS, LENGTH, LENGTH))
-    graph = graph_of(
-        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
-        call(1, "attention_context", probs, given, Value(0), layer=0),
-        call(2, "merge_heads", Value(1), layer=0),
-    )
-    found = wrong(graph, variant("head-merge-axes-swapped"))
+    found = wrong(merged(), variant("head-merge-axes-swapped"))
     for head, token, number in np.ndindex(HEADS, LENGTH, WIDTH):
-        assert found[0, token, number * HEADS + head] == given[0, head, token, number]
+        assert found[0, token, number * HEADS + head] == GIVEN[0, head, token, number]
