@@ -36,6 +36,7 @@ def taken_apart(
         for name, shape in dump.shapes.items()
         if tap_of(name) not in known and is_stack(name, shape, count, wanted)
     }
+    stacks = {name: rows for name, rows in stacks.items() if is_free(name, rows, dump)}
     if not stacks:
         return dump, []
     places = {one: (name, row) for name, rows in stacks.items() for one, row in named(name, rows)}
@@ -58,6 +59,11 @@ def is_stack(name: str, shape: Shape, count: int, wanted: set[Shape]) -> bool:
     if NUMBER.search(path) or len(shape) < 3 or not (streams or shape[0] == count):
         return False
     return any(move_between(shape[1:], one) is not None for one in wanted)
+
+
+def is_free(name: str, rows: int, dump: Dump) -> bool:
+    """Say whether no part has the name of a tensor that is there."""
+    return all(one not in dump.shapes for one, _ in named(name, rows))
 
 
 def named(name: str, rows: int) -> Iterator[tuple[str, int]]:

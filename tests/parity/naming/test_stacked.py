@@ -76,3 +76,9 @@ def test_names_of_parts_by_hand(name, shape, parts):
 def test_what_is_no_stack_stays(name, shape):
     dump = dumped({name: np.zeros(shape, np.float32)})
     assert taken_apart(dump, KNOWN, str) == (dump, [])
+
+
+def test_a_part_takes_no_name_that_is_there():
+    stack, part = np.zeros((3, 5, 8), np.float32), np.ones((5, 8), np.float32)
+    dump = dumped({"layers.mlp": stack, "layers.1.mlp": part})
+    assert taken_apart(dump, KNOWN, str) == (dump, [])
