@@ -8,6 +8,7 @@ from tests.parity.explaining.ports import explained, ids, port
 
 NAME = "gpt2/original"
 MISSING, PAST = "branch-not-added", "parallel-residual-as-sequential"
+BEHIND = "residual-from-before-attention"  # which with PAST is MISSING
 
 
 def known_but(*unknown):
@@ -25,11 +26,17 @@ def taps():
 
 def test_a_bug_of_the_norm_alone_is_not_named_for_the_streams(taps, monkeypatch):
     """Without attention the norm sees what it would see if attention went past it."""
-    found = explained(NAME, taps, known_but(MISSING))
+    found = explained(NAME, taps, known_but(MISSING, BEHIND))
     assert not found.faults
     assert {one.op for one in found.unexplained} == {"layer_norm", "add"}
     monkeypatch.setattr(one_value, "explains", lambda *given: False)
-    assert ids(explained(NAME, taps, known_but(MISSING))) == {PAST}
+    assert ids(explained(NAME, taps, known_but(MISSING, BEHIND))) == {PAST}
+
+
+def test_attention_that_is_not_added_is_one_bug_and_not_two(taps):
+    """Past the norm and past the layer's end it would be two, which together are the same."""
+    assert ids(explained(NAME, taps)) == {MISSING}
+    assert ids(explained(NAME, taps, known_but(MISSING))) == {PAST, BEHIND}
 
 
 def test_it_is_named_beside_what_is_unknown_elsewhere():
