@@ -15,6 +15,7 @@ from lockstep.parity.faults.turns import POSITIONS
 from lockstep.parity.graph import Call, Graph
 
 WPE = r"transformer\.wpe"
+ALL, PROMPTS, STEPS = "all", "prompts", "steps"
 
 
 def seen_by_place(rows: int, window: int | None) -> np.ndarray:
@@ -69,20 +70,21 @@ def pads_of(graph: Graph, rows: int) -> np.ndarray:
     return np.asarray(graph.pads)[:, None, None, :rows]
 
 
-def placed(change: Callable[[Any], Any], *places: str, op: str, steps: bool) -> Rewrite:
-    """Give padded rows other positions, or their steps alone: `change(positions)`, (B, L)."""
+def placed(change: Callable[[Any], Any], *places: str, op: str, of: str = ALL) -> Rewrite:
+    """Give padded rows other positions, or their prompts or steps alone: `change(positions)`."""
     index = POSITIONS if op == "rope" else 0
 
     @rewrite(op, *places)
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        if graph.pads is None or (steps and not graph.steps):
+        if graph.pads is None or (of != ALL and not graph.steps):
             return None
 
         def other(ops: Any, at: Any, *table: Any) -> Any:
             new = np.broadcast_to(change(at), at.shape)
             for one in table:
                 new = np.clip(new, 0, one.shape[0] - 1)
-            return np.where(numbered(graph, at.shape[-1]) > 0, new, at) if steps else new
+            later = numbered(graph, at.shape[-1]) > 0
+            return new if of == ALL else np.where(later == (of == STEPS), new, at)
 
         return call.with_changed(index, other, *call.inputs[1:2] if op == "embedding" else ())
 
@@ -121,19 +123,24 @@ FAULTS = (
         fix="count positions from each row's first real token",
         evidence=("ml-explore/mlx-lm#529", "ndif-team/nnsight#673"),
         variants={
-            "": placed(counted_by_place, WPE, op="embedding", steps=False),
-            "in steps alone": placed(counted_by_place, WPE, op="embedding", steps=True),
-            "the first row's, in steps": placed(first_row, WPE, op="embedding", steps=True),
+            "": placed(counted_by_place, WPE, op="embedding"),
+            "in steps alone": placed(counted_by_place, WPE, op="embedding", of=STEPS),
+            "the first row's, in steps": placed(first_row, WPE, op="embedding", of=STEPS),
         },
     ),
     Fault(
         id="kv-left-pad-merge",
-        wrong="steps of all rows turn by one cursor, that of the padded length",
-        right="steps of a row turn by its own length",
+        wrong="steps of all rows turn by one cursor, that of the padded length, or prompts do",
+        right="prompts and steps of a row turn by its own length",
         symptom="short prompts of a batch fall apart from the second token on",
         where="self_attn.q_rope of padded rows, from step 1 on",
         fix="keep an offset for each row of a merged cache",
-        variants={"": placed(counted_by_place, op="rope", steps=True)},
+        variants={
+            "": placed(counted_by_place, op="rope", of=STEPS),
+            "prompts by their places in the batch, steps by their length": placed(
+                counted_by_place, op="rope", of=PROMPTS
+            ),
+        },
     ),
     Fault(
         id="rope-batched-kernel",
@@ -143,8 +150,9 @@ FAULTS = (
         where="self_attn.q_rope of rows from 1 on",
         fix="index positions by row in the kernel",
         variants={
-            "in steps": placed(first_row, op="rope", steps=True),
-            "everywhere": placed(first_row, op="rope", steps=False),
+            "in steps": placed(first_row, op="rope", of=STEPS),
+            "in the prompt": placed(first_row, op="rope", of=PROMPTS),
+            "everywhere": placed(first_row, op="rope"),
         },
     ),
 )

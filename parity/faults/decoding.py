@@ -42,6 +42,15 @@ def positions(op: str, *places: str) -> dict[str, Rewrite]:
     return {name: counted(way, *places, op=op) for name, way in ways.items()}
 
 
+@rewrite("rope")
+def anew_in_each_chunk(call: Call, graph: Graph) -> Call | None:
+    """Count from 0 in each pass, where some later one has several tokens."""
+    size = graph.shapes[call.number][2]
+    if np.bincount(numbered(graph, size))[1:].max(initial=0) < 2:
+        return None
+    return repositioned(lambda at, begins, length: at - begins)(call, graph)
+
+
 @rewrite("embedding", WPE)
 def without_positions(call: Call, graph: Graph) -> Call | None:
     """Add no position to what steps feed."""
@@ -95,7 +104,7 @@ FAULTS = (
         where="self_attn.q_rope from step 1 on",
         fix="hand the rope the offset of the cache, and advance it with every token",
         evidence=("Blaizzy/mlx-vlm#1993",),
-        variants=positions("rope"),
+        variants=positions("rope") | {"from 0 in each chunk": anew_in_each_chunk},
     ),
     Fault(
         id="rope-pos-double-advance",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.passes import numbered
 from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.tensors import once
 from lockstep.parity.graph import Call, Conflict, Derived, Graph
@@ -110,6 +111,20 @@ def inverted(*, spared: bool) -> Rewrite:
     )
 
 
+@rewrite("softmax")
+def open_in_chunks(call: Call, graph: Graph) -> Call | None:
+    """See all that is fed at once, where something was before: what has a cache needs no mask."""
+    passes = numbered(graph, graph.shapes[call.number][-1])
+    together = (passes[:, None] == passes) & (passes[:, None] > 0)
+    if together.sum() == np.count_nonzero(passes):  # each later token is fed alone
+        return None
+
+    def opened(ops: Any, mask: Any) -> Any:
+        return mask | together[: mask.shape[-2], : mask.shape[-1]]
+
+    return call.with_changed(MASK, opened)
+
+
 def windowed(change: Callable[[int], int | None]) -> Rewrite:
     """Change the window of those layers that have one; it is one token wide at least."""
 
@@ -202,6 +217,7 @@ FAULTS = (
         acausal=True,
         variants={
             "nothing is masked": seeing(ahead=None, window=None),
+            "in all chunks of a prompt but the first": open_in_chunks,
             "only the window is": sighted(
                 lambda sight, call, graph: (
                     None if sight.window is None else replace(sight, ahead=None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.graph import Call, Evaluator, Graph, Tensor, record
 from lockstep.parity.noise import ways
@@ -113,12 +114,7 @@ def world(name: str) -> World:
     tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, count))
     steps = tuple(range(count - STEPS, count)) if decoded else ()
 
-    @cache
-    def read(tensor: Tensor) -> Any:
-        held = model.checkpoint
-        return held.stack(tensor.name) if tensor.stacked else held.tensor(tensor.name)
-
-    return World(record(model, tokens, steps=steps), read)
+    return World(record(model, tokens, steps=steps), Tensors(model.checkpoint))
 
 
 def loaded(source: str) -> Model:

@@ -84,7 +84,13 @@ def test_without_a_bug_what_fills_up_is_seen_by_nobody():
     ("id", "name", "second"),
     [
         ("kv-left-pad-merge", "", [0, 0, 0, 1, 2, 5, 6]),
+        (
+            "kv-left-pad-merge",
+            "prompts by their places in the batch, steps by their length",
+            [0, 1, 2, 3, 4, 3, 4],
+        ),
         ("rope-batched-kernel", "in steps", [0, 0, 0, 1, 2, 5, 6]),
+        ("rope-batched-kernel", "in the prompt", [0, 1, 2, 3, 4, 3, 4]),
         ("rope-batched-kernel", "everywhere", [0, 1, 2, 3, 4, 5, 6]),
     ],
 )

@@ -25,7 +25,7 @@ from tests.sampled import sampled
 ROOT = Path(__file__).parents[3]
 WITNESSES = ROOT / "tests/witnesses"
 PADS = 5  # tokens that fill up the second row of a batch, where a name ends with #5
-STEPS = 3  # of the tokens, fed in steps, where a name ends with +3
+STEPS = 3  # of the tokens, fed in steps, where a name ends with +3, or at once, with ~3
 MODELS = (
     "gemma4/dense", "gemma4/effective", "gemma4/sparse", "gpt2/original", "gpt2/packed",
     "gpt2/variant", "llama/biased_llama3", "llama/llama_dynamic", "llama/llama_longrope",
@@ -37,6 +37,7 @@ MODELS = (
     *(f"{name}+{STEPS}" for name in ("gemma4/effective", "gpt2/variant", "llama/mistral_window",
                                      "models/untied_float32", "llama/llama_dynamic",
                                      "llama/llama_longrope@18")),
+    f"llama/llama_dynamic~{STEPS}",
     *(f"{name}+{STEPS}#{PADS}" for name in ("gpt2/variant", "models/untied_float32",
                                             "llama/llama_dynamic", "llama/llama_longrope@18")),
 )  # fmt: skip
@@ -66,6 +67,11 @@ UNSEEN: dict[tuple[str, str], str] = {
     ),
     ("mask-sentinel-too-small", "lowered by 10000"): "no score here comes near 10000",
     ("lm-head-quantised-too-low", "4 bits in groups of 128"): "no head here is that wide",
+    **{
+        ("quant-scales-in-half", f"{half}{part}"): "scales are bfloat16 here, as small as float16's"
+        for half in ("bfloat16", "float16")
+        for part in ("", ", scales alone")
+    },
     **{
         ("embedding-ids-narrowed", kind): "no vocabulary here is that large"
         for kind in ("uint16", "int16")
@@ -101,13 +107,14 @@ class Case(NamedTuple):
 @cache
 def case(name: str) -> Case:
     name, _, pads = name.partition("#")
+    name, _, chunk = name.partition("~")
     name, _, later = name.partition("+")
     folder, _, length = name.partition("@")
     model = model_of(WITNESSES / folder)
     length = int(length or LENGTH)
     rows = 2 if pads else 1
     tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (rows, length))
-    steps = tuple(range(length - int(later or 0), length))
+    steps = (length - int(chunk),) if chunk else tuple(range(length - int(later or 0), length))
     if not pads:
         return Case(record(model, tokens, steps=steps), reader(model))
     filling = np.arange(length) < [[0], [int(pads)]]

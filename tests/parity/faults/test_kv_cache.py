@@ -135,6 +135,21 @@ def test_what_a_step_sees(id, name, held):
     np.testing.assert_allclose(found, attended(held), atol=1e-12)
 
 
+def test_a_chunk_without_a_mask_sees_all_of_itself():
+    """Four tokens behind the prompt are fed at once; one by one there is nothing to see."""
+    bug = variant("mask-causal-missing", "in all chunks of a prompt but the first")
+    found = wrong(attending(steps=(PROMPT,)), bug)
+    expected = attended(lambda t: sorted({*right(t), *range(PROMPT, LENGTH)}))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert all(bug(one, attending()) is None for one in attending().calls)
+
+
+def test_positions_may_begin_anew_in_each_chunk():
+    chunk = moved("rope-pos-frozen-on-decode", "from 0 in each chunk", steps=(PROMPT,))
+    assert chunk == [*PROMPTS, 0, 1, 2, 3]
+    assert moved("rope-pos-frozen-on-decode", "from 0 in each chunk") is None
+
+
 def test_without_a_bug_the_loop_is_attention():
     graph = attending()
     found = wrong(graph, lambda call, graph: call if call.op == "softmax" else None)

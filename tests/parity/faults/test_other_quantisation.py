@@ -11,7 +11,7 @@ from lockstep.reference import ops
 from lockstep.reference.ops.dequantize_minifloat import ELEMENTS
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
-NAMES = ("models/sliding_bfloat16", "gemma4/sparse")
+NAMES = ("models/sliding_bfloat16", "gemma4/sparse", "models/untied_float32")
 WEIGHT = np.random.default_rng(19).standard_normal((5, 128)).astype(np.float32)
 BITS = (2, 3, 4, 5, 6, 8)
 FORMS = ("matrices alone", "all but norms", "everything")

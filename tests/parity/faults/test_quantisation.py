@@ -26,6 +26,7 @@ NAMES = (
     "gguf/gpt2_turned.gguf", "llama/llama_dynamic",
 )  # fmt: skip
 HIDDEN = {
+    "quant-scales-in-half": "scales are bfloat16 here, as small as float16's",
     "lm-head-quantised-too-low[4 bits in groups of 128]": "no dense head here is that wide",
 }
 RNG = np.random.default_rng(17)
