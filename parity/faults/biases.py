@@ -13,30 +13,6 @@ from lockstep.parity.faults.tensors import BIAS, named, renamed
 from lockstep.parity.graph import Call, Constant, Graph
 
 
-def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
-    """Leave the bias of some projections out."""
-
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        if call.op not in BIAS:
-            return None
-        name = named(call.inputs[BIAS[call.op]])
-        if name is None or not chosen(name.removesuffix(".bias").rpartition(".")[2]):
-            return None
-        return call.with_input(BIAS[call.op], Constant(None))
-
-    return rewritten
-
-
-def without_fused_bias(part: int) -> Rewrite:
-    """Leave one third of the fused bias of GPT-2 out."""
-
-    def change(ops: Any, bias: Any) -> Any:
-        third = len(bias) // 3
-        return np.where(np.arange(len(bias)) // third == part, np.zeros_like(bias), bias)
-
-    return changed_input("linear", 2, change, r"attn\.c_attn")
-
-
 def biased(change: Callable[[str, Call, Graph], Call | None]) -> Rewrite:
     """Change what is done with a bias: `change(its module's name, call, graph)`."""
 
@@ -47,6 +23,26 @@ def biased(change: Callable[[str, Call, Graph], Call | None]) -> Rewrite:
         return None if name is None else change(name.removesuffix(".bias"), call, graph)
 
     return rewritten
+
+
+def without_bias(chosen: Callable[[str], bool]) -> Rewrite:
+    """Leave the bias of some projections out."""
+
+    def change(name: str, call: Call, graph: Graph) -> Call | None:
+        left_out = chosen(name.rpartition(".")[2])
+        return call.with_input(BIAS[call.op], Constant(None)) if left_out else None
+
+    return biased(change)
+
+
+def without_fused_bias(part: int) -> Rewrite:
+    """Leave one third of the fused bias of GPT-2 out."""
+
+    def change(ops: Any, bias: Any) -> Any:
+        third = len(bias) // 3
+        return np.where(np.arange(len(bias)) // third == part, np.zeros_like(bias), bias)
+
+    return changed_input("linear", 2, change, r"attn\.c_attn")
 
 
 def twice(name: str, call: Call, graph: Graph) -> Call:

@@ -42,13 +42,19 @@ def positions(op: str, *places: str) -> dict[str, Rewrite]:
     return {name: counted(way, *places, op=op) for name, way in ways.items()}
 
 
-@rewrite("rope")
-def anew_in_each_chunk(call: Call, graph: Graph) -> Call | None:
-    """Count from 0 in each pass, where some later one has several tokens."""
-    size = graph.shapes[call.number][2]
-    if np.bincount(numbered(graph, size))[1:].max(initial=0) < 2:
-        return None
-    return repositioned(lambda at, begins, length: at - begins)(call, graph)
+def anew_in_each_chunk(*, steps: bool) -> Rewrite:
+    """Count from 0 in each pass, or in those of several tokens alone, if some later one is such."""
+
+    def begun_anew(at: Any, begins: Any, length: Any) -> Any:
+        return at - begins if steps else np.where(length > 1, at - begins, at)
+
+    @rewrite("rope")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        passes = numbered(graph, graph.shapes[call.number][2])
+        chunks = np.bincount(passes)[1:].max(initial=0) > 1
+        return repositioned(begun_anew)(call, graph) if chunks else None
+
+    return rewritten
 
 
 @rewrite("embedding", WPE)
@@ -104,7 +110,11 @@ FAULTS = (
         where="self_attn.q_rope from step 1 on",
         fix="hand the rope the offset of the cache, and advance it with every token",
         evidence=("Blaizzy/mlx-vlm#1993",),
-        variants=positions("rope") | {"from 0 in each chunk": anew_in_each_chunk},
+        variants={
+            **positions("rope"),
+            "from 0 in each chunk": anew_in_each_chunk(steps=False),
+            "from 0 in each chunk and step": anew_in_each_chunk(steps=True),
+        },
     ),
     Fault(
         id="rope-pos-double-advance",

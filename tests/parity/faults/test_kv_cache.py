@@ -145,9 +145,11 @@ def test_a_chunk_without_a_mask_sees_all_of_itself():
 
 
 def test_positions_may_begin_anew_in_each_chunk():
-    chunk = moved("rope-pos-frozen-on-decode", "from 0 in each chunk", steps=(PROMPT,))
-    assert chunk == [*PROMPTS, 0, 1, 2, 3]
-    assert moved("rope-pos-frozen-on-decode", "from 0 in each chunk") is None
+    """A chunk of three tokens and a step; of single steps nothing is said."""
+    for name, last in (("from 0 in each chunk", LENGTH - 1), ("from 0 in each chunk and step", 0)):
+        found = moved("rope-pos-frozen-on-decode", name, steps=(PROMPT, LENGTH - 1))
+        assert found == [*PROMPTS, 0, 1, 2, last]
+        assert moved("rope-pos-frozen-on-decode", name) is None
 
 
 def test_without_a_bug_the_loop_is_attention():
