@@ -15,6 +15,7 @@ import numpy as np
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.behind_the_cap import is_right
 from lockstep.parity.explaining.conventions.readings import takers_of
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.rewrites import NORMS
@@ -48,26 +49,35 @@ def dumped_late(case: Case) -> tuple[Joined, list[str]]:
 def candidates(case: Case) -> Iterator[tuple[str, str]]:
     """Yield the taps whose values are unlike themselves, and like what is made of them.
 
-    What was read anew is what the next one is computed from. A kind that is itself in its first
-    layer is so in all.
+    What was read anew is what the next one is computed from. A kind that is not so in its first
+    layer is so in none.
     """
     graph, trial = case.graph, case.trial
-    themselves: set[str] = set()
+    others: set[str] = set()
     for tap in sorted(case.sides.names.keys() & graph.taps.keys(), key=graph.taps.__getitem__):
         number = graph.taps[tap]
-        if number not in case.dumped or not graph.judges(number) or kind(tap) in themselves:
+        if number not in case.dumped or not graph.judges(number) or kind(tap) in others:
+            continue
+        if not any(made_of(number, graph)):
             continue
         right = trial.centre(None).target(number)
-        if is_near(case.dumped[number], right, NEAR):
-            themselves.add(kind(tap))
-            continue
         made = trial.over({number: right})
-        for later in made_of(number, graph):
-            value, after = read_as(later, tap, case), graph.taps[later]
-            if is_near(value, made.centre(None).target(after), NEAR):
-                trial = made.over({after: value})
-                yield tap, later
-                break
+        later = None if is_near(case.dumped[number], right, NEAR) else like(tap, made, case)
+        if later is None:
+            others.add(kind(tap))
+        else:
+            trial = made.over({graph.taps[later]: read_as(later, tap, case)})
+            yield tap, later
+
+
+def like(tap: str, made: Trial, case: Case) -> str | None:
+    """Return the tap of what is made of a right value, if the port's is like that."""
+    numbers, run = case.graph.taps, made.centre(None)
+    return next(
+        (later for later in made_of(numbers[tap], case.graph)
+         if is_near(read_as(later, tap, case), run.target(numbers[later]), NEAR)),
+        None,
+    )  # fmt: skip
 
 
 def made_of(number: int, graph: Graph) -> Iterator[str]:

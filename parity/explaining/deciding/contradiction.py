@@ -48,13 +48,14 @@ class Beside:
     right: list[Piece]
     explained: Sequence[tuple[Piece, list[Explanation]]] = ()
     counted: dict[tuple[Hypothesis, frozenset[int | None]], int] = field(default_factory=dict)
+    refuted: dict[Atom, bool] = field(default_factory=dict)
 
     def __call__(self, atom: Atom) -> int:
         calls = self.trial.graph.calls
         layers = frozenset(calls[number].layer for number in atom.calls)
         key = atom.hypothesis, layers
+        near = [piece for piece in self.right if calls[piece.target].layer in layers]
         if key not in self.counted:
-            near = [piece for piece in self.right if calls[piece.target].layer in layers]
             found = contradictions(atom.hypothesis, self.trial, near, MOST_BESIDE)
             others = (
                 self.spoilt(atom.hypothesis, piece, some)
@@ -62,9 +63,10 @@ class Beside:
                 if calls[piece.target].layer in layers
             )
             self.counted[key] = min(len(found) + sum(others), MOST_BESIDE)
-        own = replace(atom.hypothesis, calls=atom.calls)
-        refuted = bool(contradictions(own, self.trial, self.right, 1))
-        return self.counted[key] + MOST_BESIDE * refuted
+        if atom not in self.refuted:
+            own = replace(atom.hypothesis, calls=atom.calls)
+            self.refuted[atom] = bool(contradictions(own, self.trial, near, 1))
+        return self.counted[key] + MOST_BESIDE * self.refuted[atom]
 
     def spoilt(self, one: Hypothesis, piece: Piece, some: list[Explanation]) -> bool:
         """Say whether a piece is explained, and would not be if this bug were there too."""
