@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockstep.parity.explaining.explanation import Explanation
@@ -54,9 +54,8 @@ class Beside:
         calls = self.trial.graph.calls
         layers = frozenset(calls[number].layer for number in atom.calls)
         key = atom.hypothesis, layers
-        near = [piece for piece in self.right if calls[piece.target].layer in layers]
         if key not in self.counted:
-            found = contradictions(atom.hypothesis, self.trial, near, MOST_BESIDE)
+            found = contradictions(atom.hypothesis, self.trial, self.near(layers), MOST_BESIDE)
             others = (
                 self.spoilt(atom.hypothesis, piece, some)
                 for piece, some in self.explained
@@ -65,8 +64,13 @@ class Beside:
             self.counted[key] = min(len(found) + sum(others), MOST_BESIDE)
         if atom not in self.refuted:
             own = replace(atom.hypothesis, calls=atom.calls)
-            self.refuted[atom] = bool(contradictions(own, self.trial, near, 1))
+            self.refuted[atom] = bool(contradictions(own, self.trial, self.near(layers), 1))
         return self.counted[key] + MOST_BESIDE * self.refuted[atom]
+
+    def near(self, layers: frozenset[int | None]) -> Iterator[Piece]:
+        """Yield the right pieces that end in some layers."""
+        calls = self.trial.graph.calls
+        return (piece for piece in self.right if calls[piece.target].layer in layers)
 
     def spoilt(self, one: Hypothesis, piece: Piece, some: list[Explanation]) -> bool:
         """Say whether a piece is explained, and would not be if this bug were there too."""

@@ -41,8 +41,7 @@ def name_left_layers(chosen: dict[Key, Chosen], case: Case) -> None:
 
 def empty_layers(bug: Chosen, case: Case) -> set[int]:
     """Return the layers that add nothing, if the bug is in such alone and none shows its inside."""
-    calls = {number for atom in bug.atoms for number in atom.calls}
-    graph = case.graph
+    calls, graph = bug.calls, case.graph
     layers = {layer for one in calls if (layer := graph.calls[one].layer) is not None}
     sums = {layer: sums_of(layer, graph) for layer in layers}
     inside = {graph.calls[one].layer for one in case.dumped.keys() - outputs(graph)}

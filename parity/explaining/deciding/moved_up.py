@@ -43,14 +43,12 @@ def name_moved_up(chosen: dict[Key, Chosen], case: Case) -> None:
 def reaches_the_end(moved: Chosen, left: Chosen, case: Case) -> bool:
     """Say whether the layers are the next ones up to the last but one, and no layer ends before."""
     layers, last = of_layers(moved, case), case.graph.config.num_hidden_layers - 1
-    numbers = {number for atom in left.atoms for number in atom.calls}
-    at_the_end = all(layer >= last - 1 for layer in layers_before(numbers, case.graph))
+    at_the_end = all(layer >= last - 1 for layer in layers_before(left.calls, case.graph))
     return layers == [*range(layers[0], last)] and at_the_end
 
 
 def of_layers(bug: Chosen, case: Case) -> list[int]:
-    numbers = {number for atom in bug.atoms for number in atom.calls}
-    found = {case.graph.calls[number].layer for number in numbers}
+    found = {case.graph.calls[number].layer for number in bug.calls}
     return sorted(layer for layer in found if layer is not None)
 
 

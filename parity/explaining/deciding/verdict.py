@@ -28,6 +28,11 @@ class Chosen:
     layers: Sequence[int] = ()  # which it is of, if that is not where it acts
 
     @property
+    def calls(self) -> frozenset[int]:
+        """The calls that it acts on, in all of its pieces."""
+        return frozenset(number for atom in self.atoms for number in atom.calls)
+
+    @property
     def ties(self) -> set[Key]:
         """What fits in its place in every piece that it was found in."""
         return set.intersection(*self.rivals) if self.rivals else set()

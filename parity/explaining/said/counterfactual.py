@@ -29,7 +29,7 @@ def fixes(chosen: Mapping[Key, Chosen], case: Case) -> list[Fix]:
 
     The first stands for all that are fixed: it says what they account for.
     """
-    bugs = {key: [Atom(bug.hypothesis, calls_of(bug))] for key, bug in chosen.items()}
+    bugs = {key: [Atom(bug.hypothesis, bug.calls)] for key, bug in chosen.items()}
 
     def planted(left: Mapping[Key, list[Atom]]) -> Rewritten:
         return rewritten([atom for atoms in left.values() for atom in atoms], case.graph) or {}
@@ -72,7 +72,3 @@ def not_accounted_for(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not after > max(HARDLY * before, CLEARLY):
         return []
     return [NOT_ALL.format(after=after, before=before)]
-
-
-def calls_of(bug: Chosen) -> frozenset[int]:
-    return frozenset(number for atom in bug.atoms for number in atom.calls)

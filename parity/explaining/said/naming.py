@@ -73,10 +73,9 @@ def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:
 def layers(bug: Chosen, case: Case) -> list[int]:
     if bug.layers:
         return [*bug.layers]
-    numbers = {number for atom in bug.atoms for number in atom.calls}
     if bug.hypothesis.fault.behind:
-        return sorted(layers_before(numbers, case.graph))
-    found = {case.graph.calls[number].layer for number in numbers}
+        return sorted(layers_before(bug.calls, case.graph))
+    found = {case.graph.calls[number].layer for number in bug.calls}
     return sorted(layer for layer in found if layer is not None)
 
 
@@ -85,7 +84,7 @@ def put_into(bug: Chosen, case: Case) -> list[str]:
     without one, the next that has. Nothing, if these are the pieces' own.
     """
     tapped = [call for call in case.graph.calls if call.taps]
-    made = sorted({number for atom in bug.atoms for number in atom.calls})
+    made = sorted(bug.calls)
     found = [next((c for c in tapped if c.number >= number), tapped[-1]) for number in made]
     names = dict.fromkeys(call.taps[0] for call in found)
     own = {piece.target for piece in bug.pieces}
