@@ -102,7 +102,7 @@ def explained_by_both(case: Case, piece: Piece, sets: list[Atoms]) -> bool:
     search = case.search_over(piece)
     search.start = case.trial.count
     found = [some for some in search.as_taught(sets) if some in sets]
-    every = search.with_siblings(found, search.visible(search.atoms)) if found else []
+    every = with_siblings(search, found, search.visible(search.atoms)) if found else []
     if found or search.cleared is not None:
         case.open = [other for other in case.open if other is not piece]
     if search.cleared is not None:

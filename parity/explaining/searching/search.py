@@ -27,6 +27,7 @@ from lockstep.parity.explaining.searching.price import BUDGET
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.settling import COARSE
+from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.explaining.searching.stages import stages
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
@@ -85,7 +86,7 @@ class Search(ByFewTokens):
         if self.cleared is not None:
             return []
         others = self.visible(self.atoms) if found else []
-        return self.told(self.with_siblings(found, others), complete=not self.spent)
+        return self.told(with_siblings(self, found, others), complete=not self.spent)
 
     def visible(self, atoms: Sequence[Atom]) -> list[Atom]:
         """Return the bugs that show alone; each is looked at once, however many they are."""
@@ -372,20 +373,6 @@ class Search(ByFewTokens):
             errors = {atoms: fits[atoms][measure] for atoms in possible}
             best |= dict.fromkeys(distinct(errors, keep))
         return list(best)
-
-    def with_siblings(self, found: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets, and those that do as well with one bug exchanged for another; in a
-        larger set for one that does the same: that is what cannot be told.
-        """
-        every = dict.fromkeys(found)
-        for atoms in found[:BEAM]:
-            for atom in atoms:
-                for other in visible if len(atoms) == 1 else self.alike(atoms, atom, visible):
-                    if other not in atoms and not self.spent:
-                        sibling = atoms - {atom} | {other}
-                        if self.settles(sibling):
-                            every.setdefault(sibling)
-        return list(every)
 
     def nearer(self, rest: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
         before = self.trial.count

@@ -107,8 +107,9 @@ def test_a_piece_that_is_right_after_all_is_searched_no_more(monkeypatch):
 
 
 def test_nothing_else_is_tried_after_a_single_bug_cleared_a_piece(monkeypatch):
-    for name in ("of_known", "sets", "with_siblings"):
+    for name in ("of_known", "sets"):
         monkeypatch.setattr(Search, name, clears if name == "of_known" else fails)
+    monkeypatch.setattr(searching, "with_siblings", fails)
     monkeypatch.setattr(Search, "singles", clears)
     found = search([])
     found.trial.blind = lambda target: False

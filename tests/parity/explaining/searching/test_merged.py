@@ -10,6 +10,7 @@ from lockstep.parity.explaining.searching import seen
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.merged import merged
 from lockstep.parity.explaining.searching.search import Attempt, Search
+from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
@@ -86,7 +87,7 @@ def test_beside_a_softmax_over_heads_masks_that_hide_nothing_are_alike(beside: b
     bugs = [MISSING, OVER_HEADS] if beside else [MISSING]
     faults = [MISSING, TINY, ADDED, TWICE, OVER_HEADS]
     search, here = search_of("model.layers.0.self_attn.o_proj", bugs, faults)
-    found = search.with_siblings([frozenset(here[key] for key in bugs)], search.atoms)
+    found = with_siblings(search, [frozenset(here[key] for key in bugs)], search.atoms)
     alike = {TINY, ADDED, TWICE} if beside else {TINY}
     assert set().union(*map(named, found)) - {OVER_HEADS} == {MISSING, *alike}
 
@@ -187,3 +188,23 @@ def test_which_softmax_over_queries_it_is_shows_beside_a_mask_that_hides_a_key(v
     assert {one.id: one.variant for one in found.faults} == {
         "softmax-wrong-axis": variant, bugs[1]: None,
     }  # fmt: skip
+
+
+def test_beside_another_reading_of_one_bug_one_does_what_several_did():
+    """By witness: beside keys that turn too little, cached keys for values are keys that are turned
+    rightly; beside queries that turn too far they are the keys as they are.
+    """
+    late, early = (
+        ("rope-query-position-shifted", one) for one in ("queries one late", "keys one early")
+    )
+    cached, bare = (
+        ("v-taken-from-k", one) for one in ("keys as they are cached", "keys before their turn")
+    )
+    turned = ("rope-applied-to-v", "as keys should turn")
+    faults = [late, early, cached, bare, turned]
+    search, here = search_of("model.layers.1.self_attn.o_proj", [late, cached], faults)
+    three = frozenset(here[key] for key in (early, bare, turned))
+    assert search.settles(three)
+    assert search.fewest(three) == three
+    found = with_siblings(search, [three], search.atoms)
+    assert [*map(named, found)] == [{late, cached}]

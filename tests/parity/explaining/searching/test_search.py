@@ -11,6 +11,7 @@ from lockstep.parity.explaining.searching import search as module
 from lockstep.parity.explaining.searching.atom_sets import distinct, widest
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.search import Search
+from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
@@ -231,7 +232,7 @@ def test_what_leaves_noise_in_the_same_calls_is_tried_in_the_place_of_one_of_a_s
     quick = Atom(some["gelu-quick", "for silu"], loud.calls)
     search.atoms = [*search.atoms, quick]
     first = both - {loud} | {quick}
-    assert search.with_siblings([first], search.atoms) == [first, both]
+    assert with_siblings(search, [first], search.atoms) == [first, both]
 
 
 def test_work_of_segments_leaves_the_search_its_own(monkeypatch: pytest.MonkeyPatch):
