@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.contradiction import Beside
+from lockstep.parity.explaining.deciding.poor import BARELY
 from lockstep.parity.explaining.deciding.rules import uses
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.fitting.fit import EARLY, Fit
@@ -26,6 +27,7 @@ from lockstep.parity.explaining.fitting.paired import Paired, paired
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.price import most_computations
+from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph.graph import Piece
 
@@ -52,10 +54,12 @@ def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:
     """Return the one number and its value that leaves nothing of a piece but noise, with each of
     the bugs beside which it does.
 
-    None are, if two such numbers or values differ: nothing says which the port has.
+    None are, if two such numbers or values differ: nothing says which the port has. Nor where in
+    few digits the piece is barely wrong.
     """
     trial = case.trial
-    if trial.blind(piece.target):
+    few_digits = trial.dtype.itemsize <= HALF
+    if trial.blind(piece.target) or (few_digits and case.judged[piece.target].ratio <= BARELY):
         return []
     last = trial.count + round(SHARE * most_computations(trial, piece))
     some = [
@@ -66,7 +70,7 @@ def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:
     found = [*paired(case, piece, [one for one in some if one[1].length > EARLY])]
     if len({(one.number.form, one.right, value) for _, one, value in found}) != 1:
         return []
-    if trial.count >= last and trial.dtype.itemsize <= HALF:
+    if trial.count >= last and few_digits:
         return []  # what was not tried may do as well
     _, one, value = found[0]
     had = values[one.number.form, one.right]

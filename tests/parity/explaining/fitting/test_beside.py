@@ -239,6 +239,15 @@ def test_one_piece_alone_proves_it_where_digits_are_many(dtype, named):
     assert sorted((bug.id, bug.variant) for bug in found.faults) == named
 
 
+@pytest.mark.parametrize(("dtype", "named"), [("float32", 2), ("float16", 0)])
+def test_what_is_barely_wrong_in_few_digits_has_no_number_beside_a_bug(dtype, named, monkeypatch):
+    """By witness: an epsilon outside of the root, in norms 1.7 noises off, was two other bugs."""
+    taps = port(QWEN, [norm(0.5, plus_one)], dtype=dtype)
+    assert len(explained(QWEN, taps, faults=KNOWN).faults) == 2
+    monkeypatch.setattr(beside, "BARELY", 1e9)
+    assert len(explained(QWEN, taps, faults=KNOWN).faults) == named
+
+
 def test_two_values_that_do_as_well_are_none(monkeypatch):
     def twice(*given):
         for fault, one, value in paired(*given):
