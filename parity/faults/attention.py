@@ -19,12 +19,11 @@ from lockstep.parity.faults.biases import (
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.softmaxes import (
-    in_half,
+    IN_FEW_BITS,
     over_all,
     over_heads,
     over_queries,
     over_queries_masked_after,
-    rounded_around,
 )
 from lockstep.parity.faults.tensors import reading
 from lockstep.parity.faults.values import (
@@ -315,8 +314,8 @@ FAULTS = (
         evidence=("huggingface/transformers#17437", "ml-explore/mlx#3119"),
         coarse=True,
         variants={
-            f"{place}in {name}": instead("softmax", wrong(name))
-            for place, wrong in (("", in_half), ("before and behind it ", rounded_around))
+            f"{place}in {name}": change(name)
+            for place, change in IN_FEW_BITS.items()
             for name in ("bfloat16", "float16")
         },
     ),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.half_attention import by_operations, handed_over, in_a_kernel
 from lockstep.parity.faults.rewrites import afterwards, only, option, rewrite
 from lockstep.parity.faults.routers import rounded_through
 from lockstep.parity.faults.tensors import BIAS, MATRICES, MISREAD, Reading, dense, read_as
@@ -227,6 +228,26 @@ FAULTS = (
             **{f"in {half}": half_cache(half) for half in HALVES},
             **{f"keys alone, in {half}": half_cache(half, ATTENTION[:1]) for half in HALVES},
             **{f"values alone, in {half}": half_cache(half, ATTENTION[1:]) for half in HALVES},
+        },
+        convention=True,
+    ),
+    Fault(
+        id="attention-in-half",
+        wrong="attention in half precision, and all else in float32",
+        right="attention in the dtype that is computed in",
+        symptom="noise of 1e-3 (float16) or 1e-2 (bfloat16) from attention alone",
+        where="self_attn.o_proj",
+        fix="none is needed: fused kernels know half precision alone; to compare more closely, use"
+        " attention in float32",
+        coarse=True,
+        variants={
+            f"in {half}{how}": wrong(half)
+            for half in HALVES
+            for how, wrong in (
+                ("", handed_over),
+                (", powers too", in_a_kernel),
+                (", each operation", by_operations),
+            )
         },
         convention=True,
     ),

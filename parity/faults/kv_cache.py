@@ -23,6 +23,7 @@ from lockstep.parity.faults.found_again import (
 )
 from lockstep.parity.faults.mask import seeing
 from lockstep.parity.faults.passes import repositioned
+from lockstep.parity.faults.pooled import of_all_layers, of_other_layer_always
 from lockstep.parity.faults.rope import QUERIES
 from lockstep.parity.faults.slots import (
     EMPTY,
@@ -297,10 +298,10 @@ FAULTS = (
     ),
     Fault(
         id="kv-of-other-layer",
-        wrong="steps read keys and values from the cache of another layer",
+        wrong="keys and values are read from the cache of another layer, in steps or always",
         right="layer i reads what layer i wrote",
-        symptom="the first token is right, then garbage",
-        where="self_attn.o_proj of other layers than the first, from step 1 on",
+        symptom="the first token is right, then garbage; or all is",
+        where="self_attn.o_proj of other layers than the first, from step 1 on, or always",
         fix="index the cache by layer; where layers share, by the layer that owns the keys",
         variants={
             f"{name}{part}": of_other_layer(which, keys=keys, values=values)
@@ -310,6 +311,23 @@ FAULTS = (
                 (", keys alone", True, False),
                 (", values alone", False, True),
             )
+        }
+        | {
+            f"{name}, in the prompt too": of_other_layer_always(which)
+            for name, which in OTHER_LAYERS.items()
+        },
+    ),
+    Fault(
+        id="kv-one-for-all-layers",
+        wrong="all layers put their keys and values into one cache, and read all of it",
+        right="each layer has a cache of its own",
+        symptom="garbage, though the first layer is right",
+        where="self_attn.o_proj of the second layer",
+        fix="make a cache for each layer: [Cache()] * n is n times the same one",
+        acausal=True,
+        variants={
+            "": of_all_layers(counted_on=False),
+            "positions counted on": of_all_layers(counted_on=True),
         },
     ),
     Fault(

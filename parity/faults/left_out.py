@@ -30,6 +30,8 @@ ADDED = frozenset({
     "bias-added-twice", "bias-of-other-projection", "norm-wrong-axis", "rope-half-overwritten",
     "embedding-ids-narrowed", "head-merge-axes-swapped", "moe-sum-missing",
     "residual-from-before-attention", "quant-scales-of-neighbour", "quant-scales-in-half",
+    "attention-in-half", "kv-one-for-all-layers", "rope-applied-twice",
+    "moe-renorm-wrong-axis",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -83,6 +83,10 @@ def normalizes(call: Call, graph: Graph) -> bool:
     return bool(call.options.get("normalize"))
 
 
+def fed_at_once(call: Call, graph: Graph) -> bool:
+    return normalizes(call, graph) and not graph.steps
+
+
 def sigmoid(logits, probs):
     return 1 / (1 + np.exp(-logits))
 
@@ -238,6 +242,19 @@ FAULTS = (
         fix="divide by the sum itself, or by the sum and the epsilon of this architecture",
         evidence=("ml-explore/mlx-lm#521", "ml-explore/mlx-lm#1354"),
         variants={f"eps = {eps:g}": only(normalizes, routed(epsilon=eps)) for eps in (1e-6, 1e-5)},
+    ),
+    Fault(
+        id="moe-renorm-wrong-axis",
+        wrong="w = p / its sum over tokens, or over all there are",
+        right="w = p / its sum over the chosen experts of the token",
+        symptom="each expert counts less, the longer the prompt is",
+        where="the experts' output",
+        fix="sum over the last axis, that of the chosen experts, and keep it",
+        acausal=True,
+        variants={
+            "over tokens": only(fed_at_once, routed(over=(0, 1))),
+            "over all": only(fed_at_once, routed(over=(0, 1, 2))),
+        },
     ),
     Fault(
         id="moe-expert-order",

@@ -21,7 +21,8 @@ class Number:
 
     `right` reads it from a call, None where the call has none; `becomes` makes the rewrite that
     changes it. It lies anywhere `within` two bounds, or is one of the values that `among` lists.
-    One that `is_factor` does no more than multiply all that a call gives.
+    One that `is_factor` does no more than multiply all that a call gives. One that `is_quick` has
+    so few values that it is asked before the others.
     """
 
     form: str
@@ -30,6 +31,7 @@ class Number:
     within: tuple[float, float] = (0.0, 0.0)
     among: Callable[[Call, Graph], Sequence[float]] | None = None
     is_factor: bool = False
+    is_quick: bool = False
 
     def values(self, call: Call, graph: Graph) -> Sequence[float]:
         """Return the values to begin with: every one that it may have, or some of each decade."""
@@ -39,12 +41,15 @@ class Number:
         return np.geomspace(least, most, round(np.log10(most / least) * PER_DECADE) + 1).tolist()
 
     def is_within(self, value: float) -> bool:
-        """Say whether a value lies within the bounds: beyond them it is as good as none."""
+        """Say whether a value lies within the bounds, if any: beyond them it is as good as none."""
+        if self.among is not None:
+            return True
         least, most = self.within
         return least <= value <= most
 
     def said(self, value: float, right: float) -> str:
-        return f"{self.form.format(f'{value:.7g}')} for {right:.7g}"
+        beside = f"for {right:.7g}" if np.isfinite(right) else "where there is none"
+        return f"{self.form.format(f'{value:.7g}')} {beside}"
 
     def doubled(self, call: Call, graph: Graph) -> Call | None:
         """Give the number twice its value, or 1 for nought or no end, as an example."""

@@ -7,7 +7,7 @@ Which value cannot be listed. So these classes, and some of other files, have `N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.mask import MASK, barred, lowered, set_to, sight_of, windowed
+from lockstep.parity.faults.mask import MASK, barred, lowered, seeing, set_to, sight_of, windowed
 from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
@@ -139,6 +139,21 @@ def windows(call: Call, graph: Graph) -> range:
     return range(1, graph.shapes[graph.source(call, MASK).number][-1])
 
 
+def no_window(call: Call, graph: Graph) -> float | None:
+    """Return what a window is where there is none: it is beyond any prompt."""
+    sight = sight_of(call, graph) if call.op == "softmax" else None
+    return math.inf if sight is not None and sight.window is None else None
+
+
+def ending(window: float) -> Rewrite:
+    return seeing(window=int(window) if math.isfinite(window) else None)
+
+
+def usual_windows(call: Call, graph: Graph) -> Sequence[int]:
+    """Return the windows that models have, of those that hide anything of the prompt."""
+    return [one for one in USUAL if one < graph.shapes[graph.source(call, MASK).number][-1]]
+
+
 def experts_of(call: Call, graph: Graph) -> range:
     """Return every number of experts; what computes them has the routing (B, L, E) behind x."""
     routing = call if call.op == ROUTING else graph.source(call, 1)
@@ -177,6 +192,7 @@ def clamped(most: float) -> Rewrite:
     return afterwards(ANY, lambda ops, x: np.minimum(x, x.dtype.type(most)))
 
 
+USUAL = [2**power for power in range(3, 18)]
 COSINES = option_of("rope", "factor", "cosines and sines times {}", within=(0.1, 10.0))
 
 NUMBERS: Mapping[str, tuple[Number, ...]] = {
@@ -201,6 +217,8 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "mask-window-wrong": (
         Number("a window of {} keys", window_of, lambda to: windowed(lambda w: int(to)),
                among=windows),
+        Number("a window of {} keys", no_window, ending, among=usual_windows,
+               is_quick=True),
     ),
     "mask-sentinel-too-small": (
         Number("lowered by {}", bound_of_none("softmax"), lambda to: barred(lowered(-to)),

@@ -93,6 +93,10 @@ def still(call: Call, graph: Graph) -> Call:
     return call.with_changed(POSITIONS, lambda ops, at: at * 0).with_options(factor=1.0)
 
 
+def turned_twice(ops: Any, x: Any, at: Any, by: Any, **options: Any) -> Any:
+    return ops.rope(ops.rope(x, at, by, **options), at, by, **options)
+
+
 def rounded_angles(name: str) -> Callable[..., Any]:
     """Round positions, frequencies and their product to half precision."""
 
@@ -244,6 +248,19 @@ FAULTS = (
         variants={
             "the second half": instead("rope", overwritten(first=True)),
             "the first half": instead("rope", overwritten(first=False)),
+        },
+    ),
+    Fault(
+        id="rope-applied-twice",
+        wrong="rope(rope(q)), of queries, of keys, or of both",
+        right="rope(q), rope(k)",
+        symptom="worse with every position",
+        where="self_attn.q_rope",
+        fix="turn queries and keys once: in the projection's code, or in the attention's",
+        variants={
+            "": instead("rope", turned_twice),
+            "queries alone": instead("rope", turned_twice, QUERIES),
+            "keys alone": instead("rope", turned_twice, KEYS),
         },
     ),
     Fault(

@@ -99,6 +99,7 @@ class Routing:
 
     choose: Choice = best
     weigh: Weights = probabilities
+    over: tuple[int, ...] = (-1,)
     epsilon: float = 0.0
     divided: bool = True
     share: Shares = as_shared
@@ -112,7 +113,7 @@ class Routing:
             chosen = self.choose(probs, per_token)
             weights = np.take_along_axis(self.weigh(wide, probs), chosen, axis=-1)
             if normalize and self.divided:
-                weights = weights / (weights.sum(axis=-1, keepdims=True) + self.epsilon)
+                weights = weights / (weights.sum(axis=self.over, keepdims=True) + self.epsilon)
             weights = self.share(weights, chosen)
         out = np.zeros_like(probs)
         np.put_along_axis(out, chosen, weights, axis=-1)

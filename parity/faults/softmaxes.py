@@ -9,7 +9,8 @@ import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.passes import numbered
-from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.rewrites import afterwards, changed_input, instead, rewrite
+from lockstep.parity.faults.routers import rounded_through
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
@@ -50,6 +51,15 @@ def rounded_around(name: str) -> Callable[..., Any]:
         return rounded(shares, half).astype(scores.dtype)
 
     return wrong
+
+
+# What is rounded to half precision: all of the softmax, what stands around it, or one side of that.
+IN_FEW_BITS: dict[str, Callable[[str], Rewrite]] = {
+    "": lambda name: instead("softmax", in_half(name)),
+    "before and behind it ": lambda name: instead("softmax", rounded_around(name)),
+    "before it ": lambda name: changed_input("softmax", 0, rounded_through(name)),
+    "behind it ": lambda name: afterwards("softmax", rounded_through(name)),
+}
 
 
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:

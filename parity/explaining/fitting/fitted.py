@@ -86,8 +86,11 @@ def fitted(case: Case, piece: Piece, values: Values) -> Iterator[Hypothesis]:
 
 
 def numbers_of(case: Case) -> list[tuple[Fault, Number]]:
-    """Return the numbers that may have another value, each with the bug that this is."""
-    return [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
+    """Return the numbers that may have another value, each with the bug that this is; those of few
+    values first.
+    """
+    every = [(fault, one) for id, fault in case.faults.items() for one in NUMBERS.get(id, ())]
+    return sorted(every, key=lambda one: not one[1].is_quick)
 
 
 def hides(more: list[Hypothesis], case: Case) -> bool:

@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 
 from lockstep.parity.explaining.said.dropped_out import dropped_out
+from lockstep.parity.explaining.said.one_expert import one_expert
+from lockstep.parity.explaining.said.one_head import one_head
 from lockstep.parity.explaining.said.other_rows import other_rows
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
@@ -38,7 +40,9 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     right, port = right / size, port / size  # whose squares are numbers, however large they are
     error = port - right
     rows, fallen = (partial(one, trial, piece) for one in (other_rows_of, dropped_out_of))
-    kinds = (fallen, gain, offset, order, rows, positions, features) if error.any() else ()
+    of_expert, of_head = (partial(one, trial, piece) for one in (of_one_expert, of_one_head))
+    parts, whole = (of_expert, of_head), (offset, order, rows, positions, features)
+    kinds = (fallen, *parts, gain, *whole) if error.any() else ()
     for describe in kinds:
         said = describe(right, port, error)
         if said:
@@ -55,6 +59,14 @@ def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
 
 def dropped_out_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
     return dropped_out(trial, piece)
+
+
+def of_one_expert(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None:
+    return one_expert(trial, piece, errors[-1])
+
+
+def of_one_head(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None:
+    return one_head(trial, piece, errors[-1])
 
 
 def share(left: np.ndarray, error: np.ndarray) -> float:

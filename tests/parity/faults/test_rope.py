@@ -115,6 +115,7 @@ def plain(h: int, p: int, j: int) -> float:
          lambda h, p, j: p * THETA ** (-2 * (j + 1) / DIMS), in_halves),
         ("rope-query-position-shifted", "queries one early", lambda h, p, j: plain(h, p - 1, j),
          in_halves),
+        ("rope-applied-twice", "", lambda h, p, j: 2 * plain(h, p, j), in_halves),
         ("kv-offset-aliased", "", lambda h, p, j: plain(h, p + LENGTH, j), in_halves),
     ],
 )  # fmt: skip
@@ -204,3 +205,12 @@ def test_keys_of_many_heads_are_not_touched_where_counts_agree():
     graph = world("gemma4/sparse").graph
     changed = {one.place for one in graph.calls if rewrite(one, graph) is not None}
     assert changed == {"self_attn.k_proj"}
+
+
+@pytest.mark.parametrize(("name", "tap"), [("queries alone", "q"), ("keys alone", "k")])
+def test_queries_or_keys_alone_are_turned_twice(name, tap):
+    rewrite = variant("rope-applied-twice", name)
+    for one in "qk":
+        graph = turn(f"self_attn.{one}_rope")
+        changed = any(rewrite(call, graph) is not None for call in graph.calls)
+        assert changed == (one == tap)

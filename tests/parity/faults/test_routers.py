@@ -217,3 +217,30 @@ def test_a_step_that_is_right_leaves_every_bit_in_every_convention(convention):
     again = Routing()(ops, logits, per_token=2, normalize=True)
     assert again.dtype == right.dtype
     np.testing.assert_array_equal(again, right)
+
+
+@pytest.mark.parametrize("name", ["over tokens", "over all"])
+def test_weights_that_are_normed_over_another_axis_by_loop(name):
+    """Two tokens choose two of four experts each; the best of one is normed with that of the other,
+    the second with the second.
+    """
+    logits = np.log([[[1.0, 2.0, 3.0, 4.0], [5.0, 1.0, 3.0, 1.0]]])
+    found = one_call(
+        "moe-renorm-wrong-axis", name, "top_k_routing", logits, per_token=2, normalize=True
+    )
+    best, second = (0.4, 0.5), (0.3, 0.3)
+    sums = (sum(best), sum(second)) if name == "over tokens" else (1.5, 1.5)
+    expected = [
+        [0, 0, second[0] / sums[1], best[0] / sums[0]],
+        [best[1] / sums[0], 0, second[1] / sums[1], 0],
+    ]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-12)
+
+
+def test_weights_that_are_not_normed_have_no_wrong_axis():
+    rewrite = variant("moe-renorm-wrong-axis", "over all")
+    for normalize, steps in ((False, ()), (True, (1,))):
+        graph = graph_of(
+            call(0, "top_k_routing", LOGITS, per_token=2, normalize=normalize), steps=steps
+        )
+        assert rewrite(graph.calls[0], graph) is None

@@ -37,6 +37,23 @@ def renorm_spurious(port: Port) -> None:
         one.weigh = lambda scores, index: scores.gather(-1, index).softmax(-1, torch.float32)
 
 
+@bug(
+    "moe-renorm-wrong-axis",
+    site=SHARES,
+    when=normalised,
+    variants={"over tokens": {"axes": (0,)}, "over all": {"axes": (0, 1)}},
+)
+def renorm_of_others(port: Port, axes: tuple[int, ...]) -> None:
+    """Divide by the sum over the prompt's tokens."""
+
+    def weigh(scores: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        shares = scores.softmax(-1, torch.float32).gather(-1, index)
+        return shares / shares.sum(axes, keepdim=True)
+
+    for one in steps(port):
+        one.weigh = weigh
+
+
 @bug("moe-raw-logits-as-weights", site=SHARES, when=traits.experts)
 def raw_scores(port: Port) -> None:
     for one in steps(port):

@@ -57,6 +57,23 @@ def missing(port: Port, layers: str) -> None:
         around_turn(attention, lambda turn, role, x, cos, sin: x)
 
 
+@bug(
+    "rope-applied-twice",
+    site=PAIRS,
+    when=traits.rope,
+    variants={"both": {"roles": "qk"}, "queries": {"roles": "q"}, "keys": {"roles": "k"}},
+)
+def twice(port: Port, roles: str) -> None:
+    """Rotate in the projection's code, and in the attention's once more."""
+
+    def turn(previous: Any, role: str, x: torch.Tensor, *tables: torch.Tensor) -> torch.Tensor:
+        once = previous(role, x, *tables)
+        return previous(role, once, *tables) if role in roles else once
+
+    for attention in port.attentions():
+        around_turn(attention, turn)
+
+
 @bug("rope-axis-mixup", site=POSITIONS, when=traits.rope)
 def axis(port: Port) -> None:
     """Read the position off the axis of heads: (B, H, L, D) rotated as if it were (B, L, H, D)."""

@@ -109,7 +109,9 @@ def test_the_cap_of_the_logits():
 def test_a_cap_of_logits_that_have_none():
     taps = port(QWEN, level="layers")
     taps = taps | {"logits": 2.5 * np.tanh(taps["logits"] / 2.5)}
-    assert told(explained(QWEN, taps, faults=KNOWN)) == [("softcap-wrong", "cap 2.5 for inf", [])]
+    assert told(explained(QWEN, taps, faults=KNOWN)) == [
+        ("softcap-wrong", "cap 2.5 where there is none", [])
+    ]
 
 
 @pytest.mark.parametrize("level", ["taps", "modules"])
@@ -120,7 +122,22 @@ def test_a_cap_of_scores_that_have_none(level):
 
     taps = port(QWEN, [instead("attention_scores", cut)], level=level)
     assert told(explained(QWEN, taps, faults=KNOWN)) == [
-        ("softcap-wrong", "scores with a cap of 1.5 for inf", [0, 1])
+        ("softcap-wrong", "scores with a cap of 1.5 where there is none", [0, 1])
+    ]
+
+
+@pytest.mark.parametrize("level", ["taps", "modules", "layers"])
+def test_a_window_in_a_model_that_has_none(level):
+    """By hand: of 20 tokens each sees 8 at most."""
+    seen = np.tril(np.ones((20, 20), bool)) & ~np.tril(np.ones((20, 20), bool), -8)
+
+    def cut(ops, scores, mask, **options):
+        rows, held = scores.shape[-2:]
+        return ops.softmax(scores, mask & seen[:rows, :held], **options)
+
+    taps = port(QWEN, [instead("softmax", cut)], level=level)
+    assert told(explained(QWEN, taps, faults=KNOWN)) == [
+        ("mask-window-wrong", "a window of 8 keys where there is none", [0, 1])
     ]
 
 
@@ -173,8 +190,8 @@ def test_a_bound_that_one_layer_alone_reaches():
 
 
 @pytest.mark.parametrize(("said", "hidden"), [
-    ("lowered by 10 for inf", lambda score: score - 10.0),
-    ("set to -5 for inf", lambda score: -5.0),
+    ("lowered by 10 where there is none", lambda score: score - 10.0),
+    ("set to -5 where there is none", lambda score: -5.0),
 ])  # fmt: skip
 def test_what_is_masked_by_a_small_number(said, hidden):
     def context(taps):

@@ -229,8 +229,7 @@ def test_what_leaves_noise_in_the_same_calls_is_tried_in_the_place_of_one_of_a_s
     search, both = search_in(bugs, "bfloat16")
     (loud,) = (atom for atom in both if atom.hypothesis.id == "act-silu-vs-gelu")
     some = {(one.id, one.variant): one for one in hypotheses(catalogue(), search.trial.graph)}
-    quick = Atom(some["gelu-quick", "for silu"], loud.calls)
-    search.atoms = [*search.atoms, quick]
+    search.atoms = [*search.atoms, quick := Atom(some["gelu-quick", "for silu"], loud.calls)]
     first = both - {loud} | {quick}
     assert with_siblings(search, [first], search.atoms) == [first, both]
 

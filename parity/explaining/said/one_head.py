@@ -1,0 +1,61 @@
+"""Whether an error is in one head of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.faults.tensors import dense
+from lockstep.parity.graph import Call, Tensor
+from lockstep.parity.graph.graph import Piece
+
+LEFT = 0.01  # of the error's power that may be beside one head
+SAID = "one head: head {head} of {heads}, counted from 0, accounts for all of it"
+
+
+def one_head(trial: Trial, piece: Piece, error: np.ndarray) -> str | None:
+    """Say which head makes all of an error (tokens, numbers), if one of several does.
+
+    Behind the output projection a head spans the columns that read it.
+    """
+    spans = [*heads_of(trial, piece)]
+    width = error.shape[1]
+    if len(spans) < 2 or any(2 * span.shape[1] > width for span in spans):
+        return None  # one head could make nearly any error
+    power = np.sum(error**2)
+    left = [np.sum((error - error @ span @ span.T) ** 2) / power for span in spans]
+    alone = [head for head, rest in enumerate(left) if rest < LEFT]
+    return SAID.format(head=alone[0], heads=len(spans)) if len(alone) == 1 else None
+
+
+def heads_of(trial: Trial, piece: Piece) -> Iterator[np.ndarray]:
+    """Yield an orthonormal basis of what each head can reach of a token's numbers."""
+    graph, target = trial.graph, trial.graph.calls[piece.target]
+    if len(shape := graph.shapes[piece.target]) == 4 and graph.token_axes[piece.target][0] == 2:
+        yield from parts(np.eye(shape[1] * shape[3]), shape[1])
+    merge = target if target.op == "merge_heads" else merged(target, trial)
+    if merge is None:
+        return
+    _, heads, _, width = graph.input_shape(merge, 0)
+    if merge is target:
+        yield from parts(np.eye(heads * width), heads)
+    elif (matrix := matrix_of(target, trial)).shape == (shape[-1], heads * width):
+        yield from (np.linalg.qr(one)[0] for one in parts(matrix, heads))
+
+
+def merged(call: Call, trial: Trial) -> Call | None:
+    """Return the merge of heads that a projection reads."""
+    source = trial.graph.source(call, 0) if call.op == "linear" else call
+    return source if source.op == "merge_heads" else None
+
+
+def matrix_of(call: Call, trial: Trial) -> np.ndarray:
+    weight = call.inputs[1]
+    assert isinstance(weight, Tensor)  # behind heads no table is applied
+    return dense(trial.ops, trial.read(weight)).astype(np.float64)
+
+
+def parts(matrix: np.ndarray, heads: int) -> list[np.ndarray]:
+    return np.split(matrix, heads, axis=1)
