@@ -77,14 +77,17 @@ def but_for(case: Case, gone: frozenset[int]) -> Trial:
 def goes_on_from(number: int, there: Trial, gone: Trial) -> bool:
     """Say whether what the port computed next may be computed from a value of noughts.
 
-    `gone` is the trial of the dump without such values: there they are what they should be.
+    `gone` is the trial of the dump without such values: there they are what they should be. What
+    is right with noughts alone says so, whatever else that takes them has a bug of its own.
     """
-    graph = there.graph
+    against = False
     for piece in takers_of(number, there):
         if piece.target not in gone.dumped:
             continue  # nought itself, it says nothing
         raw = there.look(piece, {}).raw(0, None)
-        without = gone.look(graph.piece(piece.target, gone.dumped), {}).raw(0, None)
-        if without < NEARER * raw and not there.judge(piece).passed:
-            return False
-    return True
+        without = gone.look(there.graph.piece(piece.target, gone.dumped), {}).raw(0, None)
+        passed = there.judge(piece).passed
+        if passed and raw < NEARER * without:
+            return True
+        against |= without < NEARER * raw and not passed
+    return not against

@@ -21,7 +21,7 @@ from lockstep.parity.explaining.deciding.duel import winners
 from lockstep.parity.explaining.deciding.handed_on import withdraw_handed_on
 from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.in_common import in_common
-from lockstep.parity.explaining.deciding.left_layers import name_left_layers
+from lockstep.parity.explaining.deciding.left_layers import name_left_layers, name_unseen_layers
 from lockstep.parity.explaining.deciding.moved_up import name_moved_up
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
@@ -122,6 +122,7 @@ def choose(case: Case) -> dict[Key, Chosen]:
     common = in_common(explained, beside, case.graph)
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind, common)
     withdraw_done_before(chosen, case)
+    name_unseen_layers(chosen, case)
     with_shared_ties(chosen, case.graph)
     name_left_layers(chosen, case)
     name_moved_up(chosen, case)

@@ -13,6 +13,7 @@ from lockstep.parity.explaining.deciding.verdict import Chosen, Key
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.faults.residual import SUMS
 from lockstep.parity.graph import Graph
+from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -37,6 +38,47 @@ def name_left_layers(chosen: dict[Key, Chosen], case: Case) -> None:
         [*other.complete, *bug.complete],
     )
     del chosen[BRANCHES]
+
+
+def name_unseen_layers(chosen: dict[Key, Chosen], case: Case) -> None:
+    """Call what may be a layer that was left out that, if other layers alone show their inside.
+
+    Matrices of nought, say, would leave what the layer computes in the dump.
+    """
+    inside = {case.graph.calls[one].layer for one in case.dumped.keys() - outputs(case.graph)}
+    layer = next((one for one in case.hypotheses if (one.id, one.variant) == LAYER), None)
+    if layer is None or inside <= {None}:
+        return
+    for key, bug in [*chosen.items()]:
+        there = [one for one, some in zip(bug.pieces, bug.rivals, strict=True) if LAYER in some]
+        unseen = [one for one in there if not inside & layers_of(bug, one, case)]
+        if key == LAYER or not unseen:
+            continue
+        add_left(chosen, layer, bug, unseen, case)
+        chosen[key] = bug.but_in(unseen)
+        if not chosen[key].pieces:
+            del chosen[key]
+
+
+def layers_of(bug: Chosen, piece: Piece, case: Case) -> set[int | None]:
+    """Return the layers that a bug acts on in one of its pieces."""
+    (atom,) = (atom for one, atom in zip(bug.pieces, bug.atoms, strict=True) if one is piece)
+    return {case.graph.calls[number].layer for number in atom.calls}
+
+
+def add_left(
+    chosen: dict[Key, Chosen], layer: Hypothesis, bug: Chosen, pieces: list[Piece], case: Case
+) -> None:
+    """Add some pieces of a bug to those behind a layer that was left out."""
+    left = chosen.setdefault(LAYER, Chosen(layer))
+    key = bug.hypothesis.id, bug.hypothesis.variant
+    for piece, some, complete in zip(bug.pieces, bug.rivals, bug.complete, strict=True):
+        if any(piece is one for one in pieces):
+            gone = {one for one in layers_of(bug, piece, case) if one is not None}
+            left.pieces.append(piece)
+            left.atoms.append(Atom(layer, behind(gone, layer, case.graph)))
+            left.rivals.append((some | {key}) - {LAYER})
+            left.complete.append(complete)
 
 
 def empty_layers(bug: Chosen, case: Case) -> set[int]:

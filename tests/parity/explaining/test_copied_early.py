@@ -1,8 +1,12 @@
 """A port whose hooks copied noughts: nothing is named by them, and the rest is judged. By law."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining import copied_early
 from tests.parity.explaining.ports import explained, ids, port
 
 PLAIN = "models/tied_bfloat16"
@@ -46,3 +50,25 @@ def test_noughts_that_the_port_went_on_from_are_a_bug():
     found = explained(PLAIN, taps)
     assert ids(found) == {bug}
     assert not any("nought everywhere" in one for one in found.conventions)
+
+
+@pytest.mark.parametrize(("passed", "goes_on"), [([False], False), ([False, True], True)])
+def test_what_is_right_with_noughts_alone_says_more_than_what_has_a_bug_of_its_own(
+    passed, goes_on, monkeypatch
+):
+    """By hand: a norm with a bug is nearer without them, by chance; the sum is right with them."""
+    distances = {0: (394.0, 57.0), 1: (1.0, 30.0)}  # with noughts, and without
+
+    def trial(which: int) -> Any:
+        def look(piece: Any, calls: Any) -> Any:
+            return SimpleNamespace(raw=lambda skip, rows: distances[piece.target][which])
+
+        def judge(piece: Any) -> Any:
+            return SimpleNamespace(passed=passed[piece.target])
+
+        graph = SimpleNamespace(piece=lambda target, dumped: SimpleNamespace(target=target))
+        return SimpleNamespace(look=look, judge=judge, graph=graph, dumped=distances)
+
+    pieces = [SimpleNamespace(target=target) for target in range(len(passed))]
+    monkeypatch.setattr(copied_early, "takers_of", lambda number, there: pieces)
+    assert copied_early.goes_on_from(7, trial(0), trial(1)) == goes_on

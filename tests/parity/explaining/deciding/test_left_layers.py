@@ -60,3 +60,19 @@ def test_what_a_layer_that_is_left_out_would_take_counts_for_nothing():
     taker = next(call.number for call in graph.calls if call.layer == 1 and call.op == "rms_norm")
     assert layers_before({norm}, graph) == layers_before({norm, taker}, graph) == {1}
     assert layers_before({taker}, graph) == {0}
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_layer_that_alone_shows_nothing_was_not_run_whatever_else_others_have(shown):
+    """By law: matrices of nought in the first layer may be in the last one too, if that was run."""
+
+    def where(call):
+        behind_all = call.layer is None and call.op == "rms_norm"
+        return behind_all or (call.layer == 0 and call.place == "self_attn.o_proj")
+
+    bugs = ["layer-left-out", "strict-false-drops-tensors[matrices of 0]"]
+    taps = port(SMALL, bugs, where=where)
+    ends = () if shown else ("model.layers.1",)
+    found = explained(SMALL, {tap: x for tap, x in taps.items() if not tap.startswith(ends)})
+    named = {one.id: one.layers for one in found.faults}
+    assert named == {"layer-left-out": [1], "strict-false-drops-tensors": [0]}
