@@ -22,6 +22,7 @@ from lockstep.parity.explaining.searching.brought import beside_what_is_brought
 from lockstep.parity.explaining.searching.by_few_tokens import DEEPEST, ByFewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.one_more import one_more
 from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.price import BUDGET
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
@@ -82,6 +83,7 @@ class Search(ByFewTokens):
         found = found or self.of_known(known, begun)
         found = found or (self.beside_known(known, visible) if blind else [])
         deep = deep and not blind and self.cleared is None
+        found = found or (one_more(self, taught, visible) if deep and taught else [])
         found = found or (self.sets(self.beside_others(visible), known, begun) if deep else [])
         if self.cleared is not None:
             return []
