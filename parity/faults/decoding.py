@@ -87,6 +87,11 @@ def top_left(asked: Asked) -> range:
     return range(max(asked.oldest - asked.begins, 0), asked.token - asked.begins + 1)
 
 
+def top_left_in_chunks(asked: Asked) -> range | None:
+    """See so in steps of several tokens; what is fed alone has no mask."""
+    return top_left(asked) if asked.ends - asked.begins > 1 else None
+
+
 def by_positions(*, moving: bool) -> Held:
     """See what is at or before a position that a step counts from 0, as all steps' keys are."""
 
@@ -173,6 +178,7 @@ FAULTS = (
         ),
         variants={
             "": remembering(top_left),
+            "in chunks of several tokens": remembering(top_left_in_chunks),
             "by positions that stand at 0": remembering(by_positions(moving=False)),
             "by positions from 0 again": remembering(by_positions(moving=True)),
         },

@@ -18,6 +18,7 @@ from lockstep.parity.faults.passes import (
     numbered,
 )
 from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.routers import plain
 from lockstep.parity.graph import Call, Graph, Ref
 from lockstep.parity.graph.stretched import turn_of
 from lockstep.reference.precision import accumulator, dtype_named, rounded
@@ -116,17 +117,42 @@ def exchanged(*, values: bool = True) -> Rewrite:
     """Read values where keys are, and keys where values are, or these as they should be."""
 
     def theirs(call: Call, graph: Graph, which: str) -> tuple[Ref, ...] | None:
-        other = "attention_context" if which == "keys" else "attention_scores"
-        found = (one for one in graph.calls if (one.op, one.layer) == (other, call.layer))
-        beside = next(found, None)
-        if beside is None or graph.input_shape(beside, KEYS) != graph.input_shape(call, KEYS):
-            return None
-        return (beside.inputs[KEYS],)
+        beside = read_beside(call, graph)
+        return None if beside is None else (beside,)
 
     def other(ops: Any, own: Any, theirs: Any) -> Any:
         return theirs
 
     return found_again(other, other if values else None, theirs)
+
+
+def exchanged_in_steps() -> Rewrite:
+    """Do so with a step's own keys and values too."""
+
+    @rewrite(("attention_scores", "attention_context"))
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        beside = read_beside(call, graph) if graph.steps else None
+        if beside is None:
+            return None
+        first, right = graph.steps[0], call.instead or plain(call.op)
+
+        def wrong(ops: Any, one: Any, own: Any, *more: Any, **options: Any) -> Any:
+            mask, theirs = more[:-1], more[-1]
+            out, found = (right(ops, one, x, *mask, **options) for x in (own, theirs))
+            return np.where((np.arange(out.shape[2]) >= first)[:, None], found, out)
+
+        return replace(call, instead=wrong, inputs=(*call.inputs, beside))
+
+    return rewritten
+
+
+def read_beside(call: Call, graph: Graph) -> Ref | None:
+    """Return the values that stand beside keys, or the keys beside values, of the same shape."""
+    other = "attention_context" if call.op == "attention_scores" else "attention_scores"
+    beside = next((one for one in graph.calls if (one.op, one.layer) == (other, call.layer)), None)
+    if beside is None or graph.input_shape(beside, KEYS) != graph.input_shape(call, KEYS):
+        return None
+    return beside.inputs[KEYS]
 
 
 def of_other_layer(

@@ -14,6 +14,7 @@ from lockstep.parity.faults.found_again import (
     axes_mixed,
     before_the_turn,
     exchanged,
+    exchanged_in_steps,
     in_the_basis_of_storage,
     of_other_layer,
     of_so_many_heads,
@@ -24,6 +25,14 @@ from lockstep.parity.faults.found_again import (
 from lockstep.parity.faults.mask import seeing
 from lockstep.parity.faults.passes import repositioned
 from lockstep.parity.faults.pooled import of_all_layers, of_other_layer_always
+from lockstep.parity.faults.rings import (
+    SINKS,
+    before_it_is_full,
+    overwritten,
+    read_to_the_end,
+    trimmed_by_buffer,
+    with_sinks,
+)
 from lockstep.parity.faults.rope import QUERIES
 from lockstep.parity.faults.slots import (
     EMPTY,
@@ -38,7 +47,6 @@ from lockstep.parity.faults.slots import (
 from lockstep.parity.graph import Call, Graph
 
 OTHER_LAYERS = {"the first layer": lambda layer: 0, "the layer before": lambda layer: layer - 1}
-SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
 
 
 def retained(fewer: int) -> Any:
@@ -72,28 +80,6 @@ def in_one_slot(*, empty: bool) -> Callable[[Asked], list[int]]:
         return [asked.prompt - 1, *later, *[EMPTY] * ((asked.prompt - 1) * empty)]
 
     return held
-
-
-def with_sinks(asked: Asked) -> Sequence[int] | None:
-    """Keep the first tokens of all, and as many of the last as there is room for."""
-    if asked.window is None or asked.window <= SINKS or asked.token < asked.window:
-        return None
-    return [*range(SINKS), *range(asked.token + 1 - (asked.window - SINKS), asked.token + 1)]
-
-
-def trimmed_by_buffer(asked: Asked) -> Sequence[int] | None:
-    """Drop as many as the whole buffer is too long, though it is not full."""
-    if asked.window is None or asked.begins < asked.window:
-        return None
-    buffer = -(-asked.begins // STEP) * STEP
-    oldest = max(asked.begins - max(asked.begins - (buffer - asked.window), 0), asked.oldest)
-    return [*range(oldest, asked.begins), *own(asked)]
-
-
-def read_to_the_end(asked: Asked) -> list[int]:
-    """See all of a buffer, whatever was written to it."""
-    buffer = -(-(asked.token + 1) // STEP) * STEP
-    return [*seen_by(asked), *[EMPTY] * (buffer - asked.token - 1)]
 
 
 FAULTS = (
@@ -233,6 +219,14 @@ FAULTS = (
                     lambda token, prompt, window: token % window,
                 )
             ),
+            "the prompt by p mod W, later tokens from slot 0 on": remembering(
+                wrapped(
+                    lambda prompt, window: sorted(
+                        range(max(prompt - window, 0), prompt), key=lambda p: p % window
+                    ),
+                    lambda token, prompt, window: (token - prompt) % window,
+                )
+            ),
             "the prompt's first W are kept": remembering(
                 wrapped(
                     lambda prompt, window: range(min(prompt, window)),
@@ -240,6 +234,15 @@ FAULTS = (
                 )
             ),
         },
+    ),
+    Fault(
+        id="kv-ring-overwritten",
+        wrong="all tokens of a chunk are put into a ring of W slots, then each looks for its keys",
+        right="each token of a chunk sees the W - 1 before it",
+        symptom="long prompts that are read in parts lose what stands at the beginning of a part",
+        where="self_attn.o_proj of sliding layers from the second chunk on",
+        fix="attend to what the ring held and the chunk together, and write the chunk afterwards",
+        variants={"": remembering(overwritten)},
     ),
     Fault(
         id="kv-chunk-cache-trims-buffer",
@@ -255,6 +258,7 @@ FAULTS = (
         variants={
             f"trimmed by it, a buffer of {STEP} slots": remembering(trimmed_by_buffer),
             f"read to its end, a buffer of {STEP} slots": remembering(read_to_the_end),
+            "a ring read to its end before it is full": remembering(before_it_is_full),
         },
     ),
     Fault(
@@ -326,7 +330,8 @@ FAULTS = (
         fix="make a cache for each layer: [Cache()] * n is n times the same one",
         acausal=True,
         variants={
-            "": of_all_layers(counted_on=False),
+            "": of_all_layers(),
+            "seen by their positions": of_all_layers(by_position=True),
             "positions counted on": of_all_layers(counted_on=True),
         },
     ),
@@ -337,7 +342,11 @@ FAULTS = (
         symptom="the first token is right, then garbage",
         where="self_attn.o_proj from step 1 on",
         fix="take both from the cache in the order in which they were put in",
-        variants={"": exchanged(), "values for both": exchanged(values=False)},
+        variants={
+            "": exchanged(),
+            "values for both": exchanged(values=False),
+            "a step's own too": exchanged_in_steps(),
+        },
     ),
     Fault(
         id="kv-quant-basis-mismatch",

@@ -31,6 +31,7 @@ ADDED = frozenset({
     "embedding-ids-narrowed", "head-merge-axes-swapped", "moe-sum-missing",
     "residual-from-before-attention", "quant-scales-of-neighbour", "quant-scales-in-half",
     "attention-in-half", "kv-one-for-all-layers", "rope-applied-twice",
+    "kv-ring-overwritten",
     "moe-renorm-wrong-axis",
 })  # fmt: skip
 

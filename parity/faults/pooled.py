@@ -20,9 +20,10 @@ Change = Callable[..., Any]
 SCORES, AVERAGE = "attention_scores", "attention_context"
 
 
-def of_all_layers(*, counted_on: bool) -> Rewrite:
-    """See all tokens of earlier layers too. Positions are `counted_on` from layer to layer, where
-    they are counted by what is in the cache: then keys of layers before are so far behind.
+def of_all_layers(*, counted_on: bool = False, by_position: bool = False) -> Rewrite:
+    """See all tokens of earlier layers too, or those `by_position` that are at or before one's own.
+    Positions are `counted_on` from layer to layer, where they are counted by what is in the cache:
+    then keys of layers before are so far behind.
     """
 
     @rewrite(AVERAGE)
@@ -34,7 +35,7 @@ def of_all_layers(*, counted_on: bool) -> Rewrite:
         if counted_on and turn is None:
             return None
         held = [scores_of(one, graph).inputs[KEYS] for one in values]
-        new = call.replaced(attended(call, graph, turn if counted_on else None))
+        new = call.replaced(attended(call, graph, turn if counted_on else None, by_position))
         table = turn.inputs[1:3] if turn is not None and counted_on else ()
         more = (*scores.inputs, *table, *held, *(one.inputs[KEYS] for one in values))
         return replace(new, inputs=(*new.inputs, *more))
@@ -52,7 +53,7 @@ def before(call: Call, graph: Graph) -> list[Call]:
     return [one for one in same if (one.layer or 0) < call.layer] if len(shapes) == 1 else []
 
 
-def attended(call: Call, graph: Graph, turn: Call | None) -> Change:
+def attended(call: Call, graph: Graph, turn: Call | None, by_position: bool) -> Change:
     """Return the attention over what all layers so far hold; of a `turn` of keys as it goes on."""
     scale = scores_of(call, graph).options["scale"]
     row = graph.source(call, 0).options["masked_row"]
@@ -66,7 +67,8 @@ def attended(call: Call, graph: Graph, turn: Call | None) -> Change:
         if turn is not None:
             held = [farther(ops, one, turn, layers - at, table) for at, one in enumerate(held)]
         every = np.concatenate([*held, keys], axis=2)
-        seen = np.concatenate([np.ones((*mask.shape[:-1], layers * keys.shape[2]), bool), mask], -1)
+        before = [mask if by_position else np.ones_like(mask)] * layers
+        seen = np.concatenate([*before, mask], axis=-1)
         shares = ops.softmax(
             ops.attention_scores(queries, every, scale=scale), seen, masked_row=row
         )

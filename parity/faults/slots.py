@@ -21,13 +21,14 @@ STEP = 256  # slots that a cache grows by, in MLX
 @dataclass(frozen=True)
 class Asked:
     """One token of a step. All are numbers of tokens: its own, the first of its step, the prompt's
-    length. `window` is None in layers that see everything.
+    length, the first of the next step. `window` is None in layers that see everything.
     """
 
     token: int
     begins: int
     prompt: int
     window: int | None
+    ends: int
 
     @property
     def oldest(self) -> int:
@@ -77,10 +78,12 @@ class Counted:
 def counted(held: Held, graph: Graph, window: int | None, size: int) -> Counted | None:
     """Ask for every token of the steps; None if all see what they should."""
     prompt = graph.steps[0]
-    starts = begins(graph, size)
+    starts, edges = begins(graph, size), np.array((*graph.steps, size))
+    ends = edges[np.searchsorted(edges, np.arange(size), side="right")]
     times, empty, wrong = np.zeros((size - prompt, size), int), np.zeros(size - prompt, int), False
     for row in range(size - prompt):
-        asked = Asked(prompt + row, int(starts[prompt + row]), prompt, window)
+        token = prompt + row
+        asked = Asked(token, int(starts[token]), prompt, window, int(ends[token]))
         found = held(asked)
         right = seen_by(asked)
         tokens = list(right if found is None else found)

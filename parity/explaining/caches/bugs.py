@@ -39,8 +39,9 @@ class Pass:
 
         A cache of a sliding layer may keep all tokens, and then goes wrong as one without a window.
         """
-        asked = [Asked(self.end, self.end, self.prompt, window) for window in {self.window, None}]
-        asked += [replace(one, token=self.end - 1, begins=self.begins) for one in asked]
+        end = self.end
+        asked = [Asked(end, end, self.prompt, window, end + 1) for window in {self.window, None}]
+        asked += [replace(one, token=end - 1, begins=self.begins, ends=end) for one in asked]
         return any(self.holds(seen_by(one) if (x := held(one)) is None else x) for one in asked)
 
     def holds(self, tokens: Sequence[int]) -> bool:

@@ -20,7 +20,12 @@ NARROW = "no head of a tiny model is that wide"
 HIDDEN = {
     f"kv-int8-noise[{name}]": NARROW
     for name in ("8 bits in blocks of 32", "8 bits in groups of 64", "4 bits in groups of 64")
-}
+} | {
+    "kv-ring-overwritten": "steps here are of one token",
+    "kv-chunk-cache-trims-buffer[a ring read to its end before it is full]": (
+        "prompts here are longer than windows"
+    ),
+}  # fmt: skip
 PROMPT, LENGTH, WINDOW, WIDTH, GROUPS, HEADS = 6, 10, 4, 4, 2, 4
 STEPS = tuple(range(PROMPT, LENGTH))
 DRAWN = np.random.default_rng(11)
@@ -118,6 +123,8 @@ HELD = [
      lambda t: buffer(t, [2, 3, 4, 5], lambda one: one % 4)),
     ("kv-ring-sliced-as-flat", "the prompt's first W are kept",
      lambda t: buffer(t, [0, 1, 2, 3], lambda one: one % 4)),
+    ("kv-ring-sliced-as-flat", "the prompt by p mod W, later tokens from slot 0 on",
+     lambda t: buffer(t, [4, 5, 2, 3], lambda one: (one - 6) % 4)),
     ("kv-chunk-cache-trims-buffer", "read to its end, a buffer of 256 slots",
      lambda t: right(t) + [-1] * (255 - t)),
     ("kv-chunk-cache-trims-buffer", "trimmed by it, a buffer of 256 slots", lambda t: [t]),
@@ -133,6 +140,39 @@ HELD = [
 def test_what_a_step_sees(id, name, held):
     found = wrong(attending(), variant(id, name))
     np.testing.assert_allclose(found, attended(held), atol=1e-12)
+
+
+@pytest.mark.parametrize(("id", "name", "held"), [
+    ("mask-top-left-aligned", "in chunks of several tokens", lambda t: range(t - 5)),
+    # The chunk is four tokens long, as the ring is: it holds no other.
+    ("kv-ring-overwritten", "", lambda t: range(6, t + 1)),
+])  # fmt: skip
+def test_what_a_chunk_sees(id, name, held):
+    found = wrong(attending(steps=(PROMPT,)), variant(id, name))
+    np.testing.assert_allclose(found, attended(held), atol=1e-12)
+    assert all(variant(id, name)(one, attending()) is None for one in attending().calls)
+
+
+def test_a_ring_that_is_not_full_may_be_read_to_its_end():
+    """Of nine slots six are the prompt's: a step sees three, two, one or no empty ones."""
+    name = "a ring read to its end before it is full"
+    found = wrong(attending(window=9), variant("kv-chunk-cache-trims-buffer", name))
+    held = attended(lambda t: [*right(t, 9), *[-1] * max(8 - t, 0)], window=9)
+    np.testing.assert_allclose(found, held, atol=1e-12)
+
+
+def test_keys_and_values_are_exchanged_in_steps():
+    """By loop over tokens: values for keys, and turned keys for values."""
+    graph = attending(window=None)
+    scores = np.einsum("bhld,bhsd->bhls", QUERIES, np.repeat(VALUES, HEADS // GROUPS, axis=1))
+    keys = [[turned(KEYS[0, g, j], j) for j in range(LENGTH)] for g in range(GROUPS)]
+    theirs = np.repeat(np.array(keys)[None], HEADS // GROUPS, axis=1)
+    found = wrong(graph, variant("kv-exchanged", "a step's own too"))
+    for token in STEPS:
+        powers = np.exp(0.5 * scores[0, :, token, : token + 1])
+        powers /= powers.sum(axis=-1, keepdims=True)
+        expected = np.einsum("hs,hsd->hd", powers, theirs[0, :, : token + 1])
+        np.testing.assert_allclose(found[0, :, token], expected, atol=1e-12)
 
 
 def test_a_chunk_without_a_mask_sees_all_of_itself():

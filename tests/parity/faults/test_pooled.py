@@ -52,14 +52,18 @@ def attended(layer, held):
     return out
 
 
-@pytest.mark.parametrize(("name", "far"), [("", 0), ("positions counted on", LENGTH)])
+@pytest.mark.parametrize(("name", "far"), [
+    ("", 0), ("positions counted on", LENGTH), ("seen by their positions", 0),
+])  # fmt: skip
 def test_all_layers_put_into_one_cache(name, far):
-    """By loop: all that earlier layers put there is seen, in the second way from farther off."""
+    """By loop: all that earlier layers put there is seen, or what is not later; or all of it from
+    farther off.
+    """
     last = LAYERS - 1
 
     def held(token):
         for layer in range(last):
-            for j in range(LENGTH):
+            for j in range(token + 1 if name.startswith("seen") else LENGTH):
                 position = j - (last - layer) * far
                 yield turned(KEYS[layer, 0, 0, j], position), VALUES[layer, 0, 0, j]
         for j in range(token + 1):
@@ -83,7 +87,7 @@ def test_keys_and_values_of_another_layer(name, layer):
     attending(layers=1), attending(window=3), attending(steps=(3,)),
 ], ids=["one layer", "a window", "steps"])  # fmt: skip
 def test_where_one_cache_is_nothing(graph):
-    for name in ("", "positions counted on"):
+    for name in ("", "positions counted on", "seen by their positions"):
         rewrite = variant("kv-one-for-all-layers", name)
         assert all(rewrite(one, graph) is None for one in graph.calls)
 
