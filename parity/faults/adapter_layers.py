@@ -171,9 +171,31 @@ def from_the_first(layer: int, count: int, adapted: set[int]) -> int:
     return layer + min(adapted)
 
 
+def of_other_module(pairs: dict[str, str]) -> Rewrite:
+    """Give modules the adapters of other modules of their layer, where those fit."""
+
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        if call.layer is None or call.op != "add_lora" or call.place not in pairs:
+            return None
+        adapters, _ = placed_adapters(graph)
+        own, other = (adapters.get((one, call.layer)) for one in (call.place, pairs[call.place]))
+        if trained(own) is None or trained(other) is None or own.magnitude or other.magnitude:
+            return None
+        return by_adapter(call, own, other) if fits(call, graph, other) else None
+
+    return rewritten
+
+
+def exchanged_with(one: str, other: str) -> Rewrite:
+    return of_other_module({one: other, other: one})
+
+
 COUNTED_OTHERWISE = {
     "one layer late": offset(1),
     "one layer early": offset(-1),
     "on the first layers": of_layer(from_the_first),
     "counted from the end": of_layer(lambda layer, count, adapted: count - 1 - layer),
+    "the first one's on all": of_layer(
+        lambda layer, count, adapted: min(adapted) if layer in adapted else layer
+    ),
 }

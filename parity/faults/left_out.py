@@ -31,7 +31,8 @@ ADDED = frozenset({
     "embedding-ids-narrowed", "head-merge-axes-swapped", "moe-sum-missing",
     "residual-from-before-attention", "quant-scales-of-neighbour", "quant-scales-in-half",
     "attention-in-half", "kv-one-for-all-layers", "rope-applied-twice",
-    "kv-ring-overwritten",
+    "kv-ring-overwritten", "lora-applied-twice", "lora-subtracted", "lora-other-module",
+    "lora-in-half",
     "moe-renorm-wrong-axis",
 })  # fmt: skip
 

@@ -13,11 +13,13 @@ import numpy as np
 from lockstep.parity.faults.adapter_layers import (
     COUNTED_OTHERWISE,
     FACTORS,
+    exchanged_with,
     factor_of,
     without_length,
 )
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
+from lockstep.parity.faults.lora_in_half import added_in, factors_in
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.tensors import dense
@@ -165,6 +167,22 @@ def other_than_default(stored: Any) -> bool:
     return stored.packed and ours != ("affine", 4, 64) and stored.shape[-1] % 64 == 0
 
 
+def to_half_of_the_rows(*, first: bool) -> Rewrite:
+    """Add to one half of what a projection gives: to one of two that are fused."""
+
+    @rewrite("add_lora")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        rows = graph.shapes[call.number][-1]
+        there = (np.arange(rows) < rows // 2) == first
+        if rows % 2 or adds_nothing(call):
+            return None
+        return call.with_changed(
+            FACTORS[call.op][1], lambda ops, b: np.where(there[:, None], b, b.dtype.type(0))
+        )
+
+    return rewritten
+
+
 def rows_of_b(order: Callable[[np.ndarray, int], np.ndarray]) -> Rewrite:
     """Reorder the rows of B in queries and keys: `order(rows, heads)`."""
 
@@ -235,7 +253,56 @@ FAULTS = (
         where="the first adapted projection",
         fix="check that the adapter's names match modules; refuse one that changes nothing",
         evidence=("MakazhanAlpamys/Soup#392", "ollama/ollama#4825", "ml-explore/mlx-lm#1249"),
-        variants={"": not_applied, "but for DoRA's lengths": without_factors},
+        variants={
+            "": not_applied,
+            "but for DoRA's lengths": without_factors,
+            "but to the first half of the rows": to_half_of_the_rows(first=True),
+            "but to the second half of the rows": to_half_of_the_rows(first=False),
+        },
+    ),
+    Fault(
+        id="lora-applied-twice",
+        wrong="y + 2 s B A x",
+        right="y + s B A x",
+        symptom="the adapter is too strong",
+        where="the first adapted projection",
+        fix="merge the adapter, or add it as the model runs, but not both; merge it once",
+        variants={"": rescaled(lambda scale, rank: 2 * scale)},
+    ),
+    Fault(
+        id="lora-subtracted",
+        wrong="y - s B A x",
+        right="y + s B A x",
+        symptom="the model does the opposite of what it was trained for",
+        where="the first adapted projection",
+        fix="add the update; only to take a merged adapter out it is subtracted",
+        variants={"": rescaled(lambda scale, rank: -scale)},
+    ),
+    Fault(
+        id="lora-other-module",
+        wrong="the adapter of another module of the layer",
+        right="each adapter on the module that it is named after",
+        symptom="a degraded adapter",
+        where="the adapted projections",
+        fix="match adapters by the modules' names, and keep the order of fused parts",
+        variants={
+            "gate and up exchanged": exchanged_with("mlp.gate_proj", "mlp.up_proj"),
+            "keys and values exchanged": exchanged_with("self_attn.k_proj", "self_attn.v_proj"),
+        },
+    ),
+    Fault(
+        id="lora-in-half",
+        wrong="the factors in half precision, or all that they are multiplied to",
+        right="y + s B A x in float32, where that is computed in",
+        symptom="noise from adapted projections alone",
+        where="the first adapted projection",
+        fix="keep the factors in float32, and multiply in it",
+        coarse=True,
+        variants={
+            f"{what} in {half}": wrong(half)
+            for half in ("bfloat16", "float16")
+            for what, wrong in (("factors", factors_in), ("all of it", added_in))
+        },
     ),
     Fault(
         id="lora-factors-transposed",

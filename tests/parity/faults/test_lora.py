@@ -75,6 +75,8 @@ def projected(scale: float, a: np.ndarray = A, b: np.ndarray = B) -> np.ndarray:
         ("lora-rslora-ignored", "divided by r", SCALE / math.sqrt(RANK)),
         ("lora-rslora-ignored", "divided by the root of r", SCALE * math.sqrt(RANK)),
         ("lora-not-applied", "", 0.0),
+        ("lora-applied-twice", "", 2 * SCALE),
+        ("lora-subtracted", "", -SCALE),
     ],
 )
 def test_scales_by_formula(id, name, scale):
@@ -327,3 +329,68 @@ def test_factors_keep_their_place_in_the_graph():
     assert moved is not None and isinstance(moved.inputs[2], Constant)
     both = variant("lora-layer-offset", "one layer late")(transposed, graph)
     assert both is not None and both.inputs[2].change is transposed.inputs[2].change
+
+
+@pytest.mark.parametrize(("name", "rows"), [("first", slice(2, 4)), ("second", slice(0, 2))])
+def test_half_of_the_rows_stays_as_it_was(name, rows):
+    """By hand: of four rows two."""
+    w, b = W[:4], B[:4]
+    graph = graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), w, None, place="mlp.up_proj", layer=0),
+        call(2, "add_lora", Value(1), Value(0), A, b, place="mlp.up_proj", layer=0, scale=SCALE),
+    )
+    found = wrong(graph, variant("lora-not-applied", f"but to the {name} half of the rows"))
+    expected = X @ (w + SCALE * b @ A).T
+    expected[..., rows] = (X @ w.T)[..., rows]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_an_odd_number_of_rows_has_no_half():
+    graph = adapted()
+    rewrite = variant("lora-not-applied", "but to the first half of the rows")
+    assert all(rewrite(one, graph) is None for one in graph.calls)
+
+
+def test_the_adapters_of_gate_and_up_are_exchanged():
+    """By formula: both add what the other should; keys and values have none here."""
+    a, b = RNG.standard_normal(A.shape), RNG.standard_normal(B.shape)
+    gate, up = "mlp.gate_proj", "mlp.up_proj"
+    graph = graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), W, None, place=gate, layer=0),
+        call(2, "add_lora", Value(1), Value(0), A, B, place=gate, layer=0, scale=SCALE),
+        call(3, "linear", Value(0), W, None, place=up, layer=0),
+        call(4, "add_lora", Value(3), Value(0), a, b, place=up, layer=0, scale=2.0),
+        call(5, "add", Value(2), Value(4)),
+        call(6, "multiply", Value(2), Value(4)),
+    )
+    rewrite = variant("lora-other-module", "gate and up exchanged")
+    first, second = X @ (W + 2.0 * b @ a).T, X @ (W + SCALE * B @ A).T
+    np.testing.assert_allclose(wrong(graph, rewrite), first * second, atol=1e-12)
+    other = variant("lora-other-module", "keys and values exchanged")
+    assert all(other(one, graph) is None for one in graph.calls)
+
+
+def half(x):
+    """Round to bfloat16 by hand: eight bits from the first one on."""
+    step = 2.0 ** (np.floor(np.log2(np.abs(x))) - 7)
+    return np.round(x / step) * step
+
+
+def test_factors_or_all_of_it_in_half_by_hand():
+    found = wrong(adapted(), variant("lora-in-half", "factors in bfloat16"))
+    expected = X @ W.T + BIAS + SCALE * (X @ half(A).T @ half(B).T)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    found = wrong(adapted(), variant("lora-in-half", "all of it in bfloat16"))
+    low = half(half(X) @ half(A).T)
+    expected = X @ W.T + BIAS + SCALE * half(low @ half(B).T)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_first_layers_adapter_may_be_on_all_that_have_one():
+    """By law: layers that have none stay so."""
+    graph = world("adapters/peft_patterns")
+    calls = graph.calls(variant("lora-layer-offset", "the first one's on all"))
+    assert calls
+    assert all(one.op == "add_lora" and one.layer for one in calls.values())
