@@ -47,6 +47,7 @@ from lockstep.parity.explaining.searching.untrained import (
     untrained_beside,
 )
 from lockstep.parity.explaining.searching.untrained_and_more import untrained_and_more
+from lockstep.parity.explaining.steps.alone import explain_steps
 from lockstep.parity.explaining.whole_runs import whole_runs
 from lockstep.parity.graph.graph import Piece
 
@@ -95,6 +96,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     """
     random = list(untrained(case))
     case.wrong = but_for(random, case.wrong)
+    explain_steps(case, progress)
     case.search(progress)
     fit_beside(case, fit_numbers(case, progress), progress)
     give_up_rules(case, [one.piece for one in random])
