@@ -64,7 +64,8 @@ def refused(error: BaseException) -> int:
         return say(f"error: {error}", BAD_INPUT)
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{escape(os.fsdecode(error.filename))}: "
-        return say(f"error: {place}{error.strerror or 'input or output failed'}", BAD_INPUT)
+        other = f"input or output failed, {type(error).__name__}: {show(str(error), 200)}"
+        return say(f"error: {place}{error.strerror or other}", BAD_INPUT)
     if type(error).__name__ == "PanicException":  # a library in Rust gave up on a file
         return say(f"error: a library cannot read this: {show(str(error), 200)}", BAD_INPUT)
     if os.environ.get("LOCKSTEP_DEBUG") == "1":

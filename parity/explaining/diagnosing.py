@@ -18,6 +18,7 @@ from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
 from lockstep.parity.explaining.deciding.done_before import withdraw_done_before
 from lockstep.parity.explaining.deciding.duel import winners
+from lockstep.parity.explaining.deciding.exchanged_names import withdraw_exchanged_names
 from lockstep.parity.explaining.deciding.handed_on import withdraw_handed_on
 from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.in_common import in_common
@@ -60,6 +61,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     random = search(case, progress)
     result.conventions += settle_codes(case)
     chosen = choose(case)
+    result.conventions += withdraw_exchanged_names(chosen, case)
     quiet, farther, freed = subtle(case, chosen.values())
     withdraw_noise(chosen, freed)
     case.set_aside()

@@ -35,6 +35,7 @@ def positions(op: str, *places: str) -> dict[str, Rewrite]:
     ways: dict[str, Callable[[Any, int], Any]] = {
         "at 0": lambda at, prompt: at * 0,
         "from 0 again": lambda at, prompt: at - prompt,
+        "from 1 again": lambda at, prompt: at - prompt + 1,
         "at the prompt's length": lambda at, prompt: at * 0 + prompt,
         "at the prompt's last token": lambda at, prompt: at * 0 + prompt - 1,
         "one too early": lambda at, prompt: at - 1,
@@ -55,6 +56,18 @@ def anew_in_each_chunk(*, steps: bool) -> Rewrite:
         return repositioned(begun_anew)(call, graph) if chunks else None
 
     return rewritten
+
+
+@rewrite("rope")
+def at_the_first_of_each_chunk(call: Call, graph: Graph) -> Call | None:
+    """Leave all tokens of a later pass at its first one's position, if some pass has several."""
+
+    def standing(at: Any, begins: Any, length: Any) -> Any:
+        return at - (np.arange(at.shape[-1]) - begins)
+
+    passes = numbered(graph, graph.shapes[call.number][2])
+    chunks = np.bincount(passes)[1:].max(initial=0) > 1
+    return repositioned(standing)(call, graph) if chunks else None
 
 
 @rewrite("embedding", WPE)
@@ -102,6 +115,13 @@ def by_positions(*, moving: bool) -> Held:
     return held
 
 
+def from_the_first(asked: Asked) -> range | None:
+    """See what is within the window of the step's first token, and the step's own so far."""
+    if asked.window is None:
+        return None
+    return range(max(asked.begins - asked.window + 1, 0), asked.token + 1)
+
+
 def everything(asked: Asked) -> range:
     return range(asked.token + 1)
 
@@ -119,6 +139,7 @@ FAULTS = (
             **positions("rope"),
             "from 0 in each chunk": anew_in_each_chunk(steps=False),
             "from 0 in each chunk and step": anew_in_each_chunk(steps=True),
+            "at the first of each chunk": at_the_first_of_each_chunk,
         },
     ),
     Fault(
@@ -194,6 +215,9 @@ FAULTS = (
             "ml-explore/mlx-lm#843",
             "ml-explore/mlx-swift-lm#462",
         ),
-        variants={"": remembering(everything)},
+        variants={
+            "": remembering(everything),
+            "counted from the first token of a chunk": remembering(from_the_first),
+        },
     ),
 )

@@ -136,7 +136,12 @@ FAULTS = (
         where="self_attn.o_proj from step 1 on",
         fix="assign the keys and values that were put together to the cache",
         evidence=("huggingface/candle#1120",),
-        variants={"": remembering(own)},
+        variants={
+            "": remembering(own),
+            "in chunks of several tokens": remembering(
+                lambda asked: own(asked) if asked.ends - asked.begins > 1 else None
+            ),
+        },
     ),
     Fault(
         id="kv-read-before-write",

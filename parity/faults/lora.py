@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,16 +15,28 @@ from lockstep.parity.faults.adapter_layers import (
     factor_of,
     without_length,
 )
+from lockstep.parity.faults.dora import (
+    not_divided,
+    of_an_unscaled_update,
+    of_the_base,
+    on_a_part,
+)
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
 from lockstep.parity.faults.lora_in_half import added_in, factors_in
-from lockstep.parity.faults.packing import affine
+from lockstep.parity.faults.lora_patterns import as_most_have
+from lockstep.parity.faults.merged_adapter import (
+    adds_nothing,
+    has_lengths,
+    is_affine,
+    merged,
+    other_than_default,
+    packed_again,
+    packed_by_default,
+    sum_in,
+)
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.tensors import dense
-from lockstep.parity.graph import Call, Derived, Graph
-from lockstep.reference.checkpoint.checkpoint import StoredFormat
-from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
-from lockstep.reference.precision import dtype_named, rounded
+from lockstep.parity.graph import Call, Graph
 
 
 def rank_of(call: Call) -> int:
@@ -72,99 +82,10 @@ def not_applied(call: Call, graph: Graph) -> Call | None:
     return call.with_options(scale=0.0)
 
 
-def adds_nothing(call: Call) -> bool:
-    """Say whether an adapter is of noughts alone, as none is that was trained, or is to be."""
-    factors = (factor_of(call.inputs[index]) for index in FACTORS[call.op])
-    return not any(one.value.any() for one in factors)
-
-
 def without_factors(call: Call, graph: Graph) -> Call | None:
     """Read a second factor of noughts, as it begins; DoRA still gives the rows their lengths."""
     resized = call.op == "dora_rescale" or (call.op in FACTORS and has_lengths(call, graph))
     return call.with_options(scale=0.0) if resized else None
-
-
-def merged(
-    pack: Callable[..., Any], when: Callable[[Any], bool], factors: str = "float32"
-) -> Rewrite:
-    """Multiply by what `pack(sum, weight)` makes of the matrix with the update added to it.
-
-    The update is the product of `factors` of that dtype.
-
-    It is done where the update is added, in the place of the projection and of that: a part of it
-    alone would be an adapter that is not there.
-    """
-
-    @rewrite("add_lora")
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        projection = graph.source(call, 0)
-        stored = graph.stored.get(projection.tensor(1) or "")
-        if projection.op != "linear" or stored is None or not when(stored):
-            return None
-        if has_lengths(call, graph):
-            return None
-        if adds_nothing(call):
-            return call.with_options()  # nothing to merge, unless a bug brings an adapter here
-        held = dtype_named(factors)
-        change = partial(with_update, pack, held, call.options["scale"], stored)
-        matrix = Derived(change, (projection.inputs[1], *call.inputs[2:4]))
-        new = replace(call, inputs=(*call.inputs, matrix, projection.inputs[2]))
-        return new.replaced(by_one_matrix)
-
-    return rewritten
-
-
-def by_one_matrix(
-    ops: Any, y: Any, x: Any, a: Any, b: Any, matrix: Any, bias: Any, *, scale: float
-) -> Any:
-    return ops.linear(x, matrix, bias)
-
-
-def has_lengths(adds: Call, graph: Graph) -> bool:
-    return any(graph.calls[one].op == "dora_rescale" for one in graph.consumers[adds.number])
-
-
-def with_update(
-    pack: Any, held: Any, scale: float, stored: StoredFormat, ops: Any, weight: Any, a: Any, b: Any
-) -> Any:
-    a, b = (rounded(factor, held).astype(np.float32) for factor in (a, b))
-    update = np.float32(scale) * (b @ a)
-    return pack(dense(ops, weight), update, stored)
-
-
-def sum_in(name: str) -> Callable[..., Any]:
-    """Round weight and update to half precision, then their sum."""
-
-    def pack(plain: Any, update: Any, stored: StoredFormat) -> Any:
-        half = dtype_named(name)
-        return rounded(rounded(plain, half) + rounded(update, half), half)
-
-    return pack
-
-
-def packed_again(plain: np.ndarray, update: np.ndarray, stored: StoredFormat) -> Any:
-    """Pack the sum as the base is packed."""
-    bits, group_size = stored.bits or 4, stored.group_size or 64
-    return affine(in_dtype_of_scales(plain + update, stored), bits=bits, group_size=group_size)
-
-
-def packed_by_default(plain: np.ndarray, update: np.ndarray, stored: StoredFormat) -> Any:
-    """Pack the sum in MLX's default form, 4 bits in groups of 64."""
-    return affine(in_dtype_of_scales(plain + update, stored), bits=4, group_size=64)
-
-
-def in_dtype_of_scales(plain: np.ndarray, stored: StoredFormat) -> np.ndarray:
-    tag = stored.scale_dtype
-    return rounded(plain, numpy_dtype(tag)) if tag in FLOATS else plain
-
-
-def is_affine(stored: Any) -> bool:
-    return stored.mode == "affine"
-
-
-def other_than_default(stored: Any) -> bool:
-    ours = (stored.mode, stored.bits, stored.group_size)
-    return stored.packed and ours != ("affine", 4, 64) and stored.shape[-1] % 64 == 0
 
 
 def to_half_of_the_rows(*, first: bool) -> Rewrite:
@@ -244,6 +165,15 @@ FAULTS = (
             "divided by r": rescaled(lambda scale, rank: scale / math.sqrt(rank)),
             "divided by the root of r": rescaled(lambda scale, rank: scale * math.sqrt(rank)),
         },
+    ),
+    Fault(
+        id="lora-patterns-ignored",
+        wrong="one alpha, or one rank, in the scale of all adapters",
+        right="s = alpha / r, of each module its own: alpha_pattern and rank_pattern",
+        symptom="some modules are adapted too much or too little",
+        where="the projections that a pattern names",
+        fix="look each module up in alpha_pattern and rank_pattern of adapter_config.json",
+        variants={"of alpha": as_most_have(alpha=True), "of the rank": as_most_have(alpha=False)},
     ),
     Fault(
         id="lora-not-applied",
@@ -332,6 +262,21 @@ FAULTS = (
         where="the first adapted projection",
         fix="give each row the length in lora_magnitude_vector (mlx-lm: m)",
         variants={"": rewrite("dora_rescale")(lambda call, graph: call.replaced(without_length))},
+    ),
+    Fault(
+        id="dora-gain-wrong",
+        wrong="m / |W|, m / |B A + W| or m for a gain, or the gain on W x or on s B A x alone",
+        right="m (W + s B A) / |W + s B A| x, row by row",
+        symptom="a degraded adapter",
+        where="the first adapted projection",
+        fix="divide by the lengths of the adapted weight's rows; the gain is of the whole sum",
+        variants={
+            "over the base's lengths": of_the_base,
+            "over lengths with an update that is not scaled": of_an_unscaled_update,
+            "over nothing": not_divided,
+            "on the base alone": on_a_part(base=True),
+            "on the update alone": on_a_part(base=False),
+        },
     ),
     Fault(
         id="lora-qk-not-permuted",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,13 +112,21 @@ def inverted(*, spared: bool) -> Rewrite:
     )
 
 
-@rewrite("softmax")
-def open_in_chunks(call: Call, graph: Graph) -> Call | None:
-    """See all that is fed at once, where something was before: what has a cache needs no mask."""
+def open_in_chunks(call: Call, graph: Graph, *, windows: bool = True) -> Call | None:
+    """See all that is fed at once, where something was before: what has a cache needs no mask.
+
+    Without `windows` see all that was before, too.
+    """
+    if call.op != "softmax":
+        return None
     passes = numbered(graph, graph.shapes[call.number][-1])
     together = (passes[:, None] == passes) & (passes[:, None] > 0)
     if together.sum() == np.count_nonzero(passes):  # each later token is fed alone
         return None
+    if not windows:
+        if graph.source(call, MASK).options["window"] is None:
+            return None
+        together = (passes[:, None] >= passes) & (together.sum(axis=1) > 1)[:, None]
 
     def opened(ops: Any, mask: Any) -> Any:
         return mask | together[: mask.shape[-2], : mask.shape[-1]]
@@ -218,6 +227,7 @@ FAULTS = (
         variants={
             "nothing is masked": seeing(ahead=None, window=None),
             "in all chunks of a prompt but the first": open_in_chunks,
+            "in all these, and no window": partial(open_in_chunks, windows=False),
             "only the window is": sighted(
                 lambda sight, call, graph: (
                     None if sight.window is None else replace(sight, ahead=None)

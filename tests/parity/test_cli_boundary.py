@@ -21,6 +21,8 @@ class PanicException(BaseException):
         (FileNotFoundError(errno.ENOENT, "No such file", "a\x1b[31m\nb"), 2,
          r"lockstep: error: a\x1b[31m\x0ab: No such file"),
         (OSError(errno.ENOSPC, "No space left"), 2, "lockstep: error: No space left"),
+        (TimeoutError("too late"), 2,
+         "lockstep: error: input or output failed, TimeoutError: 'too late'"),
         (PermissionError(errno.EACCES, "Denied", b"m\xff"), 2, r"lockstep: error: m\udcff: Denied"),
         (MemoryError(), 2, "lockstep: error: out of memory; a shorter prompt needs less"),
         (KeyboardInterrupt(), 130, "lockstep: interrupted"),

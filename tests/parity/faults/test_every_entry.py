@@ -86,7 +86,14 @@ UNSEEN: dict[tuple[str, str], str] = {
         ("kv-int8-noise", name): "no head here is that wide"
         for name in ("8 bits in blocks of 32", "8 bits in groups of 64", "4 bits in groups of 64")
     },
-    ("kv-ring-overwritten", ""): "no model with a window is fed several tokens in a step here",
+    **dict.fromkeys(
+        (
+            ("kv-ring-overwritten", ""),
+            ("mask-swa-missing-in-decode", "counted from the first token of a chunk"),
+            ("mask-causal-missing", "in all these, and no window"),
+        ),
+        "no model with a window is fed several tokens in a step here",
+    ),
     ("kv-chunk-cache-trims-buffer", "a ring read to its end before it is full"): (
         "prompts here are longer than windows"
     ),

@@ -22,6 +22,7 @@ HIDDEN = {
     for name in ("8 bits in blocks of 32", "8 bits in groups of 64", "4 bits in groups of 64")
 } | {
     "kv-ring-overwritten": "steps here are of one token",
+    "kv-never-stored[in chunks of several tokens]": "steps here are of one token",
     "kv-chunk-cache-trims-buffer[a ring read to its end before it is full]": (
         "prompts here are longer than windows"
     ),
@@ -146,6 +147,10 @@ def test_what_a_step_sees(id, name, held):
     ("mask-top-left-aligned", "in chunks of several tokens", lambda t: range(t - 5)),
     # The chunk is four tokens long, as the ring is: it holds no other.
     ("kv-ring-overwritten", "", lambda t: range(6, t + 1)),
+    ("kv-never-stored", "in chunks of several tokens", lambda t: range(6, t + 1)),
+    ("mask-swa-missing-in-decode", "counted from the first token of a chunk",
+     lambda t: range(3, t + 1)),
+    ("mask-causal-missing", "in all these, and no window", lambda t: range(LENGTH)),
 ])  # fmt: skip
 def test_what_a_chunk_sees(id, name, held):
     found = wrong(attending(steps=(PROMPT,)), variant(id, name))
@@ -186,9 +191,13 @@ def test_a_chunk_without_a_mask_sees_all_of_itself():
 
 def test_positions_may_begin_anew_in_each_chunk():
     """A chunk of three tokens and a step; of single steps nothing is said."""
-    for name, last in (("from 0 in each chunk", LENGTH - 1), ("from 0 in each chunk and step", 0)):
+    for name, chunk, last in (
+        ("from 0 in each chunk", [0, 1, 2], LENGTH - 1),
+        ("from 0 in each chunk and step", [0, 1, 2], 0),
+        ("at the first of each chunk", [PROMPT] * 3, LENGTH - 1),
+    ):
         found = moved("rope-pos-frozen-on-decode", name, steps=(PROMPT, LENGTH - 1))
-        assert found == [*PROMPTS, 0, 1, 2, last]
+        assert found == [*PROMPTS, *chunk, last]
         assert moved("rope-pos-frozen-on-decode", name) is None
 
 
@@ -358,6 +367,7 @@ PROMPTS = list(range(PROMPT))
     [
         ("rope-pos-frozen-on-decode", "at 0", [0, 0, 0, 0]),
         ("rope-pos-frozen-on-decode", "from 0 again", [0, 1, 2, 3]),
+        ("rope-pos-frozen-on-decode", "from 1 again", [1, 2, 3, 4]),
         ("rope-pos-frozen-on-decode", "at the prompt's length", [6, 6, 6, 6]),
         ("rope-pos-frozen-on-decode", "at the prompt's last token", [5, 5, 5, 5]),
         ("rope-pos-frozen-on-decode", "one too early", [5, 6, 7, 8]),
