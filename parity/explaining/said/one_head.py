@@ -22,7 +22,9 @@ def one_head(trial: Trial, piece: Piece, error: np.ndarray) -> str | None:
     """
     spans = [*heads_of(trial, piece)]
     width = error.shape[1]
-    if len(spans) < 2 or any(2 * span.shape[1] > width for span in spans):
+    if len(spans) < 2 or len(spans[0]) != width:  # several rows of a batch stand side by side
+        return None
+    if any(2 * span.shape[1] > width for span in spans):
         return None  # one head could make nearly any error
     power = np.sum(error**2)
     left = [np.sum((error - error @ span @ span.T) ** 2) / power for span in spans]

@@ -59,6 +59,12 @@ def test_heads_that_could_make_nearly_any_error_say_nothing(width, said, monkeyp
     assert (found is not None) == said
 
 
+def test_of_several_rows_nothing_is_said(monkeypatch):
+    """By hand: two rows of four numbers stand side by side, a head is of four."""
+    monkeypatch.setattr(one_head, "heads_of", lambda trial, piece: np.split(np.eye(4), 2, axis=1))
+    assert one_head.one_head(None, None, np.ones((3, 8))) is None  # pyright: ignore[reportArgumentType]
+
+
 def of_expert(*lost: int) -> Any:
     """Do not run experts: what they would have said is nought."""
 
