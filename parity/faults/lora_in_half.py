@@ -1,7 +1,11 @@
-"""What an adapter adds, in half precision, where the rest is computed in more."""
+"""What an adapter adds, in half precision, where the rest is computed in more.
+
+A port that computes in half precision anyway rounds there as it likes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +17,22 @@ from lockstep.parity.faults.routers import rounded_through
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.precision import rounded
 
+HALF = 2  # bytes
+
+
+def is_in_half(ops: Any, dtype: np.dtype) -> bool:
+    """Say whether the port computes in half precision."""
+    return getattr(ops, "port_dtype", dtype).itemsize <= HALF
+
+
+def narrowed(name: str) -> Callable[..., np.ndarray]:
+    half = rounded_through(name)
+    return lambda ops, x: x if is_in_half(ops, x.dtype) else half(ops, x)
+
 
 def factors_in(name: str) -> Rewrite:
     """Round both factors, as a file in half precision has them."""
-    half = rounded_through(name)
+    half = narrowed(name)
 
     @rewrite(FACTORS)
     def rewritten(call: Call, graph: Graph) -> Call:
@@ -31,6 +47,8 @@ def added_in(name: str) -> Rewrite:
     half = rounded_through(name)
 
     def wrong(ops: Any, y: Any, x: Any, a: Any, b: Any, *, scale: float) -> np.ndarray:
+        if is_in_half(ops, x.dtype):
+            return ops.add_lora(y, x, a, b, scale=scale)
         low = half(ops, ops.linear(half(ops, x), half(ops, a.astype(x.dtype)), None))
         added = half(ops, ops.linear(low, half(ops, b.astype(x.dtype)), None))
         return rounded(y + added * y.dtype.type(scale), y.dtype)

@@ -372,22 +372,6 @@ def test_the_adapters_of_gate_and_up_are_exchanged():
     assert all(other(one, graph) is None for one in graph.calls)
 
 
-def half(x):
-    """Round to bfloat16 by hand: eight bits from the first one on."""
-    step = 2.0 ** (np.floor(np.log2(np.abs(x))) - 7)
-    return np.round(x / step) * step
-
-
-def test_factors_or_all_of_it_in_half_by_hand():
-    found = wrong(adapted(), variant("lora-in-half", "factors in bfloat16"))
-    expected = X @ W.T + BIAS + SCALE * (X @ half(A).T @ half(B).T)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    found = wrong(adapted(), variant("lora-in-half", "all of it in bfloat16"))
-    low = half(half(X) @ half(A).T)
-    expected = X @ W.T + BIAS + SCALE * half(low @ half(B).T)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
 def test_the_first_layers_adapter_may_be_on_all_that_have_one():
     """By law: layers that have none stay so."""
     graph = world("adapters/peft_patterns")
