@@ -47,6 +47,11 @@ def factor_of(ref: Ref) -> Constant:
     return root
 
 
+def rank_of(call: Call) -> int:
+    """Return the rank of what a call adapts by."""
+    return factor_of(call.inputs[FACTORS[call.op][0]]).value.shape[0]
+
+
 def without_length(ops: Any, y: Any, weight: Any, bias: Any, *rest: Any, scale: float) -> Any:
     """Leave the rows of an adapted weight as long as they are, and add the bias."""
     return y if bias is None else y + rounded(bias, y.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.passes import numbered, repositioned
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.slots import Asked, Held, remembering
+from lockstep.parity.faults.slots import Asked, Held, in_chunks, remembering
 from lockstep.parity.graph import Call, Graph
 
 WPE = r"transformer\.wpe"
@@ -43,6 +43,12 @@ def positions(op: str, *places: str) -> dict[str, Rewrite]:
     return {name: counted(way, *places, op=op) for name, way in ways.items()}
 
 
+def has_chunks(rope: Call, graph: Graph) -> bool:
+    """Say whether some later pass is of several tokens."""
+    passes = numbered(graph, graph.shapes[rope.number][2])
+    return bool(np.bincount(passes)[1:].max(initial=0) > 1)
+
+
 def anew_in_each_chunk(*, steps: bool) -> Rewrite:
     """Count from 0 in each pass, or in those of several tokens alone, if some later one is such."""
 
@@ -51,9 +57,7 @@ def anew_in_each_chunk(*, steps: bool) -> Rewrite:
 
     @rewrite("rope")
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        passes = numbered(graph, graph.shapes[call.number][2])
-        chunks = np.bincount(passes)[1:].max(initial=0) > 1
-        return repositioned(begun_anew)(call, graph) if chunks else None
+        return repositioned(begun_anew)(call, graph) if has_chunks(call, graph) else None
 
     return rewritten
 
@@ -65,9 +69,7 @@ def at_the_first_of_each_chunk(call: Call, graph: Graph) -> Call | None:
     def standing(at: Any, begins: Any, length: Any) -> Any:
         return at - (np.arange(at.shape[-1]) - begins)
 
-    passes = numbered(graph, graph.shapes[call.number][2])
-    chunks = np.bincount(passes)[1:].max(initial=0) > 1
-    return repositioned(standing)(call, graph) if chunks else None
+    return repositioned(standing)(call, graph) if has_chunks(call, graph) else None
 
 
 @rewrite("embedding", WPE)
@@ -98,11 +100,6 @@ def one_behind(call: Call, graph: Graph) -> Call | None:
 def top_left(asked: Asked) -> range:
     """See as many keys as there are tokens of the step up to this one, from the first key on."""
     return range(max(asked.oldest - asked.begins, 0), asked.token - asked.begins + 1)
-
-
-def top_left_in_chunks(asked: Asked) -> range | None:
-    """See so in steps of several tokens; what is fed alone has no mask."""
-    return top_left(asked) if asked.ends - asked.begins > 1 else None
 
 
 def by_positions(*, moving: bool) -> Held:
@@ -199,7 +196,7 @@ FAULTS = (
         ),
         variants={
             "": remembering(top_left),
-            "in chunks of several tokens": remembering(top_left_in_chunks),
+            "in chunks of several tokens": remembering(in_chunks(top_left)),
             "by positions that stand at 0": remembering(by_positions(moving=False)),
             "by positions from 0 again": remembering(by_positions(moving=True)),
         },

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.in_steps import in_steps
 from lockstep.parity.faults.llama_cpp import in_blocks_of_32
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.passes import (
@@ -18,7 +19,6 @@ from lockstep.parity.faults.passes import (
     numbered,
 )
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.routers import plain
 from lockstep.parity.graph import Call, Graph, Ref
 from lockstep.parity.graph.stretched import turn_of
 from lockstep.reference.precision import accumulator, dtype_named, rounded
@@ -130,20 +130,13 @@ def exchanged_in_steps() -> Rewrite:
     """Do so with a step's own keys and values too."""
 
     @rewrite(("attention_scores", "attention_context"))
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        beside = read_beside(call, graph) if graph.steps else None
+    def everywhere(call: Call, graph: Graph) -> Call | None:
+        beside = read_beside(call, graph)
         if beside is None:
             return None
-        first, right = graph.steps[0], call.instead or plain(call.op)
+        return call.with_changed(KEYS, lambda ops, own, theirs: theirs, beside)
 
-        def wrong(ops: Any, one: Any, own: Any, *more: Any, **options: Any) -> Any:
-            mask, theirs = more[:-1], more[-1]
-            out, found = (right(ops, one, x, *mask, **options) for x in (own, theirs))
-            return np.where((np.arange(out.shape[2]) >= first)[:, None], found, out)
-
-        return replace(call, instead=wrong, inputs=(*call.inputs, beside))
-
-    return rewritten
+    return in_steps(everywhere)
 
 
 def read_beside(call: Call, graph: Graph) -> Ref | None:
@@ -161,21 +154,28 @@ def of_other_layer(
     """Read the cache of another layer, one before: all of it, or its `keys` or `values` alone."""
 
     def theirs(call: Call, graph: Graph, kind: str) -> tuple[Ref, ...] | None:
-        layer = call.layer
-        if layer is None or not 0 <= which(layer) < layer:
-            return None
-        other = next(
-            (one for one in graph.calls if (one.op, one.layer) == (call.op, which(layer))), None
-        )
-        if other is None or other.inputs[KEYS] == graph.calls[call.number].inputs[KEYS]:
-            return None
-        same = graph.input_shape(other, KEYS) == graph.input_shape(call, KEYS)
-        return (other.inputs[KEYS],) if same else None
+        other = read_by_layer(which, call, graph)
+        return None if other is None else (other,)
 
     def exchanged(ops: Any, own: Any, other: Any) -> Any:
         return other
 
     return found_again(exchanged if keys else None, exchanged if values else None, theirs)
+
+
+def read_by_layer(which: Callable[[int], int], call: Call, graph: Graph) -> Ref | None:
+    """Return what another layer, one before, reads in the place of what a call does, if that is
+    another value of the same shape.
+    """
+    layer = call.layer
+    if layer is None or not 0 <= which(layer) < layer:
+        return None
+    same = (one for one in graph.calls if (one.op, one.layer) == (call.op, which(layer)))
+    other = next(same, None)
+    if other is None or other.inputs[KEYS] == graph.calls[call.number].inputs[KEYS]:
+        return None
+    alike = graph.input_shape(other, KEYS) == graph.input_shape(call, KEYS)
+    return other.inputs[KEYS] if alike else None
 
 
 def of_so_many_heads(*, filled: bool) -> Rewrite:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +35,9 @@ def in_steps(rewrite: Rewrite) -> Rewrite:
         count, first, axis = len(call.inputs), graph.steps[0], axes[0]
 
         def both(ops: Any, *inputs: Any, **options: Any) -> np.ndarray:
-            right = computed(call, ops, inputs[:count], options)
+            right = call.made(ops, *inputs[:count], **options)
             held = {"dtype": options["dtype"]} if "dtype" in options else {}
-            found = computed(new, ops, inputs[count:], {**new.options, **held})
+            found = new.made(ops, *inputs[count:], **{**new.options, **held})
             later = np.arange(right.shape[axis]) >= first
             return np.where(later.reshape(-1, *[1] * (right.ndim - 1 - axis)), found, right)
 
@@ -46,16 +45,3 @@ def in_steps(rewrite: Rewrite) -> Rewrite:
         return replace(call, inputs=inputs, instead=both, after=(), idle=False)
 
     return rewritten
-
-
-def computed(call: Call, ops: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> np.ndarray:
-    """Return what a call gives, with whatever is wrong with it."""
-    if call.idle:
-        value = inputs[0]
-    elif call.instead is None:
-        value = getattr(ops, call.op)(*inputs, **options)
-    else:
-        value = call.instead(ops, *inputs, **options)
-    for change in call.after:
-        value = change(ops, value)
-    return value

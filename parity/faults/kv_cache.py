@@ -38,7 +38,9 @@ from lockstep.parity.faults.slots import (
     EMPTY,
     STEP,
     Asked,
+    in_chunks,
     of_same_prompt,
+    own,
     remembering,
     seen_by,
     shortened,
@@ -66,10 +68,6 @@ def retained(fewer: int) -> Any:
 def between(asked: Asked, tokens: Sequence[int]) -> list[int]:
     """Return those of some tokens that are within the window, and the step's own."""
     return [one for one in tokens if asked.oldest <= one < asked.begins] + own(asked)
-
-
-def own(asked: Asked) -> list[int]:
-    return list(range(max(asked.begins, asked.oldest), asked.token + 1))
 
 
 def in_one_slot(*, empty: bool) -> Callable[[Asked], list[int]]:
@@ -138,9 +136,7 @@ FAULTS = (
         evidence=("huggingface/candle#1120",),
         variants={
             "": remembering(own),
-            "in chunks of several tokens": remembering(
-                lambda asked: own(asked) if asked.ends - asked.begins > 1 else None
-            ),
+            "in chunks of several tokens": remembering(in_chunks(own)),
         },
     ),
     Fault(

@@ -12,7 +12,7 @@ from lockstep.parity.faults.adapter_layers import (
     COUNTED_OTHERWISE,
     FACTORS,
     exchanged_with,
-    factor_of,
+    rank_of,
     without_length,
 )
 from lockstep.parity.faults.dora import (
@@ -37,10 +37,6 @@ from lockstep.parity.faults.merged_adapter import (
 )
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Graph
-
-
-def rank_of(call: Call) -> int:
-    return factor_of(call.inputs[FACTORS[call.op][0]]).value.shape[0]
 
 
 def rescaled(wrong: Callable[[float, int], float]) -> Rewrite:

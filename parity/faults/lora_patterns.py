@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from lockstep.parity.faults.adapter_layers import FACTORS, Adapter, factor_of, placed_adapters
+from lockstep.parity.faults.adapter_layers import FACTORS, Adapter, placed_adapters, rank_of
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Graph
@@ -22,9 +22,8 @@ def as_most_have(*, alpha: bool) -> Rewrite:
         adapters = [one for one in placed_adapters(graph).adapters.values() if not one.is_room]
         if not adapters:
             return None
-        rank = factor_of(call.inputs[FACTORS[call.op][0]]).value.shape[0]
-        scale = call.options["scale"]
-        usual = usual_of(map(alpha_of if alpha else rank_of, adapters))
+        rank, scale = rank_of(call), call.options["scale"]
+        usual = usual_of(map(alpha_of if alpha else own_rank, adapters))
         new = usual / rank if alpha else scale * rank / usual
         return None if math.isclose(new, scale) else call.with_options(scale=new)
 
@@ -36,9 +35,9 @@ def usual_of(values: Iterable[float]) -> float:
     return value
 
 
-def rank_of(adapter: Adapter) -> int:
+def own_rank(adapter: Adapter) -> int:
     return adapter.a.value.shape[0]
 
 
 def alpha_of(adapter: Adapter) -> float:
-    return adapter.scale * rank_of(adapter)
+    return adapter.scale * own_rank(adapter)

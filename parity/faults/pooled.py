@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
-from lockstep.parity.faults.found_again import rope_of_keys
+from lockstep.parity.faults.found_again import read_by_layer, rope_of_keys
 from lockstep.parity.faults.passes import KEYS
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.values import scores_of
-from lockstep.parity.graph import Call, Graph, Ref
+from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.stretched import turn_of
 
 Change = Callable[..., Any]
@@ -95,20 +95,9 @@ def of_other_layer_always(which: Callable[[int], int]) -> Rewrite:
 
     @rewrite((SCORES, AVERAGE))
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        other = theirs(call, graph, which)
-        if other is None or other == graph.calls[call.number].inputs[KEYS]:
+        other = read_by_layer(which, call, graph)
+        if other is None:
             return None
         return call.with_changed(KEYS, lambda ops, own, other: other, other)
 
     return rewritten
-
-
-def theirs(call: Call, graph: Graph, which: Callable[[int], int]) -> Ref | None:
-    """Return the keys or values of another layer before this one, if they are of the same shape."""
-    layer = None if call.layer is None else which(call.layer)
-    found = (one for one in graph.calls if (one.op, one.layer) == (call.op, layer))
-    other = next(found, None)
-    if other is None or not 0 <= (layer or 0) < (call.layer or 0):
-        return None
-    same = graph.input_shape(other, KEYS) == graph.input_shape(call, KEYS)
-    return other.inputs[KEYS] if same else None

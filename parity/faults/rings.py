@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.parity.faults.slots import EMPTY, STEP, Asked, seen_by
+from lockstep.parity.faults.slots import EMPTY, STEP, Asked, own, seen_by
 
 SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
 
@@ -22,7 +22,7 @@ def trimmed_by_buffer(asked: Asked) -> Sequence[int] | None:
         return None
     buffer = -(-asked.begins // STEP) * STEP
     oldest = max(asked.begins - max(asked.begins - (buffer - asked.window), 0), asked.oldest)
-    return [*range(oldest, asked.begins), *range(max(asked.begins, asked.oldest), asked.token + 1)]
+    return [*range(oldest, asked.begins), *own(asked)]
 
 
 def before_it_is_full(asked: Asked) -> Sequence[int] | None:

@@ -45,6 +45,16 @@ def seen_by(asked: Asked) -> range:
     return range(asked.oldest, asked.token + 1)
 
 
+def own(asked: Asked) -> list[int]:
+    """Return the tokens of its own step that a token should see."""
+    return [*range(max(asked.begins, asked.oldest), asked.token + 1)]
+
+
+def in_chunks(held: Held) -> Held:
+    """See so in steps of several tokens; what is fed alone sees what it should."""
+    return lambda asked: held(asked) if asked.ends - asked.begins > 1 else None
+
+
 def wrapped(
     keep: Callable[[int, int], Sequence[int]], place: Callable[[int, int, int], int]
 ) -> Held:

@@ -110,6 +110,18 @@ class Call:
     after: tuple[Callable[..., Any], ...] = ()
     idle: bool = False
 
+    def made(self, ops: Any, *inputs: Any, **options: Any) -> Any:
+        """Return what this call gives, with whatever is wrong with it, of inputs that are known."""
+        if self.idle:
+            value = inputs[0]
+        elif self.instead is None:
+            value = getattr(ops, self.op)(*inputs, **options)
+        else:
+            value = self.instead(ops, *inputs, **options)
+        for change in self.after:
+            value = change(ops, value)
+        return value
+
     def replaced(self, instead: Callable[..., Any]) -> Call:
         """Return this call with another operation: `instead(ops, *inputs, **options)`.
 

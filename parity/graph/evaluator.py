@@ -176,15 +176,7 @@ class Evaluator:
         return not any(calls[one].op == AVERAGE for one in self.behind(number) - {number})
 
     def called(self, call: Call, *inputs: Any, **options: Any) -> np.ndarray:
-        if call.idle:
-            value = inputs[0]
-        elif call.instead is None:
-            value = getattr(self.ops, call.op)(*inputs, **options)
-        else:
-            value = call.instead(self.ops, *inputs, **options)
-        for change in call.after:
-            value = change(self.ops, value)
-        return value
+        return call.made(self.ops, *inputs, **options)
 
     def read_sparingly(self, call: Call) -> tuple[Ref, ...]:
         """Ask for no more rows of a table than a lookup needs: it may be larger than all else."""

@@ -25,14 +25,9 @@ def withdraw_exchanged_names(chosen: dict[Key, Chosen], case: Case) -> list[str]
     product, weights = chosen.get(PRODUCT), chosen.get(WEIGHTS)
     if product is None or weights is None:
         return []
-    layers = layers_of(product, case)
-    if layers != layers_of(weights, case):
+    layers = product.layers_in(case.graph)
+    if layers != weights.layers_in(case.graph):
         return []
     del chosen[PRODUCT], chosen[WEIGHTS]
     several = "layers " if len(layers) > 1 else "layer "
     return [SAID.format(layers=several + ", ".join(map(str, layers)))]
-
-
-def layers_of(bug: Chosen, case: Case) -> list[int]:
-    found = {case.graph.calls[number].layer for number in bug.calls}
-    return sorted(layer for layer in found if layer is not None)

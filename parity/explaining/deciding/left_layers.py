@@ -24,7 +24,7 @@ BRANCHES, LAYER = ("branch-not-added", ""), ("layer-left-out", "")
 def name_left_layers(chosen: dict[Key, Chosen], case: Case) -> None:
     """Call branches that are not added layers that were left out, if they are these."""
     bug = chosen.get(BRANCHES)
-    layer = next((one for one in case.hypotheses if (one.id, one.variant) == LAYER), None)
+    layer = left_out(case)
     left = empty_layers(bug, case) if bug is not None else set()
     if bug is None or layer is None or not left:
         return
@@ -45,8 +45,7 @@ def name_unseen_layers(chosen: dict[Key, Chosen], case: Case) -> None:
 
     Matrices of nought, say, would leave what the layer computes in the dump.
     """
-    inside = {case.graph.calls[one].layer for one in case.dumped.keys() - outputs(case.graph)}
-    layer = next((one for one in case.hypotheses if (one.id, one.variant) == LAYER), None)
+    inside, layer = shown_inside(case), left_out(case)
     if layer is None or inside <= {None}:
         return
     for key, bug in [*chosen.items()]:
@@ -58,6 +57,17 @@ def name_unseen_layers(chosen: dict[Key, Chosen], case: Case) -> None:
         chosen[key] = bug.but_in(unseen)
         if not chosen[key].pieces:
             del chosen[key]
+
+
+def left_out(case: Case) -> Hypothesis | None:
+    """Return the bug of a layer that was left out, if it is thought of."""
+    return next((one for one in case.hypotheses if (one.id, one.variant) == LAYER), None)
+
+
+def shown_inside(case: Case) -> set[int | None]:
+    """Return the layers of which the dump holds more than they hand out."""
+    graph = case.graph
+    return {graph.calls[one].layer for one in case.dumped.keys() - outputs(graph)}
 
 
 def layers_of(bug: Chosen, piece: Piece, case: Case) -> set[int | None]:
@@ -86,9 +96,8 @@ def empty_layers(bug: Chosen, case: Case) -> set[int]:
     calls, graph = bug.calls, case.graph
     layers = {layer for one in calls if (layer := graph.calls[one].layer) is not None}
     sums = {layer: sums_of(layer, graph) for layer in layers}
-    inside = {graph.calls[one].layer for one in case.dumped.keys() - outputs(graph)}
     full = all(calls >= some for some in sums.values())
-    return layers if full and not layers & inside else set()
+    return layers if full and not layers & shown_inside(case) else set()
 
 
 def sums_of(layer: int, graph: Graph) -> set[int]:

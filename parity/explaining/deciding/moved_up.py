@@ -36,20 +36,15 @@ def name_moved_up(chosen: dict[Key, Chosen], case: Case) -> None:
         [*(Atom(bug, atom.calls) for atom in moved.atoms), *[gone] * len(left.pieces)],
         [set() for _ in (*moved.pieces, *left.pieces)],  # nothing else is both
         [*moved.complete, *left.complete],
-        of_layers(moved, case)[:1],
+        moved.layers_in(case.graph)[:1],
     )
 
 
 def reaches_the_end(moved: Chosen, left: Chosen, case: Case) -> bool:
     """Say whether the layers are the next ones up to the last but one, and no layer ends before."""
-    layers, last = of_layers(moved, case), case.graph.config.num_hidden_layers - 1
+    layers, last = moved.layers_in(case.graph), case.graph.config.num_hidden_layers - 1
     at_the_end = all(layer >= last - 1 for layer in layers_before(left.calls, case.graph))
     return layers == [*range(layers[0], last)] and at_the_end
-
-
-def of_layers(bug: Chosen, case: Case) -> list[int]:
-    found = {case.graph.calls[number].layer for number in bug.calls}
-    return sorted(layer for layer in found if layer is not None)
 
 
 def both(moved: Hypothesis, left: Hypothesis) -> Hypothesis:

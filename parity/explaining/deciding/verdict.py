@@ -9,7 +9,7 @@ from functools import partial
 
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
-from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.graph import Graph, Piece
 
 Key = tuple[str, str]  # a fault's id and its variant
 ROUNDS = 3  # in which explanations come to agree with each other
@@ -31,6 +31,11 @@ class Chosen:
     def calls(self) -> frozenset[int]:
         """The calls that it acts on, in all of its pieces."""
         return frozenset(number for atom in self.atoms for number in atom.calls)
+
+    def layers_in(self, graph: Graph) -> list[int]:
+        """Return the layers of the calls that it acts on."""
+        found = {graph.calls[number].layer for number in self.calls}
+        return sorted(layer for layer in found if layer is not None)
 
     @property
     def ties(self) -> set[Key]:

@@ -62,11 +62,17 @@ def dropped_out_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
 
 
 def of_one_expert(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None:
-    return one_expert(trial, piece, errors[-1])
+    return one_expert(trial, piece, wrong_tokens(errors[-1]))
 
 
 def of_one_head(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None:
     return one_head(trial, piece, errors[-1])
+
+
+def wrong_tokens(error: np.ndarray) -> np.ndarray:
+    """Say of each token whether it is off by more than a trace of the worst one."""
+    power = np.sum(error**2, axis=1)
+    return power > FAINT**2 * power.max()
 
 
 def share(left: np.ndarray, error: np.ndarray) -> float:
@@ -112,7 +118,7 @@ def positions(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | N
     power = np.sum(error**2, axis=1)
     if len(power) < 4:
         return None
-    wrong = np.flatnonzero(power > FAINT**2 * power.max())
+    wrong = np.flatnonzero(wrong_tokens(error))
     first, after = int(wrong[0]), len(power) - int(wrong[0])
     before = f"the first {first} tokens are right" if first > 1 else "the first token is right"
     if first > 0 and len(wrong) == after:

@@ -75,8 +75,7 @@ def layers(bug: Chosen, case: Case) -> list[int]:
         return [*bug.layers]
     if bug.hypothesis.fault.behind:
         return sorted(layers_before(bug.calls, case.graph))
-    found = {case.graph.calls[number].layer for number in bug.calls}
-    return sorted(layer for layer in found if layer is not None)
+    return bug.layers_in(case.graph)
 
 
 def put_into(bug: Chosen, case: Case) -> list[str]:

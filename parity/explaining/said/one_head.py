@@ -20,31 +20,31 @@ def one_head(trial: Trial, piece: Piece, error: np.ndarray) -> str | None:
 
     Behind the output projection a head spans the columns that read it.
     """
-    spans = [*heads_of(trial, piece)]
-    width = error.shape[1]
-    if len(spans) < 2 or len(spans[0]) != width:  # several rows of a batch stand side by side
-        return None
-    if any(2 * span.shape[1] > width for span in spans):
-        return None  # one head could make nearly any error
-    power = np.sum(error**2)
-    left = [np.sum((error - error @ span @ span.T) ** 2) / power for span in spans]
+    width, power, left = error.shape[1], np.sum(error**2), []
+    for span in heads_of(trial, piece):
+        if len(span) != width:  # several rows of a batch stand side by side
+            return None
+        if 2 * span.shape[1] > width:
+            return None  # one head could make nearly any error
+        left.append(np.sum((error - error @ span @ span.T) ** 2) / power)
     alone = [head for head, rest in enumerate(left) if rest < LEFT]
-    return SAID.format(head=alone[0], heads=len(spans)) if len(alone) == 1 else None
+    several = len(left) > 1 and len(alone) == 1
+    return SAID.format(head=alone[0], heads=len(left)) if several else None
 
 
 def heads_of(trial: Trial, piece: Piece) -> Iterator[np.ndarray]:
     """Yield an orthonormal basis of what each head can reach of a token's numbers."""
     graph, target = trial.graph, trial.graph.calls[piece.target]
     if len(shape := graph.shapes[piece.target]) == 4 and graph.token_axes[piece.target][0] == 2:
-        yield from parts(np.eye(shape[1] * shape[3]), shape[1])
+        yield from side_by_side(shape[1], shape[3])
     merge = target if target.op == "merge_heads" else merged(target, trial)
     if merge is None:
         return
     _, heads, _, width = graph.input_shape(merge, 0)
     if merge is target:
-        yield from parts(np.eye(heads * width), heads)
+        yield from side_by_side(heads, width)
     elif (matrix := matrix_of(target, trial)).shape == (shape[-1], heads * width):
-        yield from (np.linalg.qr(one)[0] for one in parts(matrix, heads))
+        yield from (np.linalg.qr(one)[0] for one in np.split(matrix, heads, axis=1))
 
 
 def merged(call: Call, trial: Trial) -> Call | None:
@@ -59,5 +59,6 @@ def matrix_of(call: Call, trial: Trial) -> np.ndarray:
     return dense(trial.ops, trial.read(weight)).astype(np.float64)
 
 
-def parts(matrix: np.ndarray, heads: int) -> list[np.ndarray]:
-    return np.split(matrix, heads, axis=1)
+def side_by_side(heads: int, width: int) -> Iterator[np.ndarray]:
+    """Yield the bases of heads whose numbers stand one head behind the other."""
+    yield from (np.eye(heads * width, width, -head * width) for head in range(heads))
