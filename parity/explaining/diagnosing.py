@@ -12,6 +12,7 @@ from lockstep.parity.explaining.conventions.codes import settle_codes
 from lockstep.parity.explaining.conventions.masked_scores import read_masked
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
+from lockstep.parity.explaining.conventions.some_in_half import sort_some_stored
 from lockstep.parity.explaining.conventions.square import read_turned
 from lockstep.parity.explaining.deciding.at_its_end import keep_ended
 from lockstep.parity.explaining.deciding.by_bits import keep_heard
@@ -89,6 +90,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.conventions += read_added(case.trial)
     case.sort(progress)
     result.conventions += sort_as_stored(case, progress)
+    result.conventions += sort_some_stored(case, progress)
 
 
 def search(case: Case, progress: Progress) -> list[Random]:

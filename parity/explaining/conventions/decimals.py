@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep.parity.explaining.conventions.stored import WIDE, Store, store_coarsely
+from lockstep.parity.explaining.conventions.stored import WIDE, Store, everywhere, store_coarsely
 from lockstep.parity.explaining.searching.trial import Trial
 
 MOST = 6  # decimals or digits: float32 has seven digits itself
@@ -68,7 +68,7 @@ def read_decimals(trial: Trial) -> Iterator[str]:
         return
     store = written_with(some_numbers(trial))
     if store is not None:
-        store_coarsely(trial, store)
+        store_coarsely(trial, everywhere(store))
         yield SAID.format(text=store)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep.parity.explaining.case import Case, Progress
-from lockstep.parity.explaining.conventions.stored import WIDE, store_coarsely
+from lockstep.parity.explaining.conventions.stored import WIDE, everywhere, store_coarsely
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import EPSILONS, FLOAT32_SMALLEST, SMALLEST
@@ -32,12 +32,17 @@ def sort_as_stored(case: Case, progress: Progress) -> Iterator[str]:
     trial = case.trial
     if (trial.own and not trial.remade) or not sums_of_finer_numbers(trial, case.right):
         return
-    store_coarsely(trial, Half(trial.dtype))
+    store_coarsely(trial, everywhere(Half(trial.dtype)))
     if case.wrong:
-        case.right.clear()
-        case.wrong.clear()
-        case.sort(progress)
+        sort_again(case, progress)
     yield STORED.format(dtype=trial.dtype.name)
+
+
+def sort_again(case: Case, progress: Progress) -> None:
+    """Tell the right pieces from the wrong ones by another noise."""
+    case.right.clear()
+    case.wrong.clear()
+    case.sort(progress)
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything

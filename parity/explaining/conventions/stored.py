@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -29,10 +29,19 @@ class Store(Protocol):
         ...
 
 
-def store_coarsely(trial: Trial, store: Store) -> None:
+Stores = Callable[[int], Store | None]  # how the value of a number is stored, None as computed
+
+
+def store_coarsely(trial: Trial, stores: Stores) -> None:
     """Count what storing rounded off as noise, from now on."""
-    trial.also = [partial(as_stored, store=store, draw=draw) for draw in range(DRAWS)]
+    trial.also = [partial(as_stored, stores=stores, draw=draw) for draw in range(DRAWS)]
     trial.held = WIDE
+    trial.forget()
+
+
+def store_as_computed(trial: Trial) -> None:
+    """Take it that nothing was rounded off, from now on."""
+    trial.also, trial.held = (), None
     trial.forget()
 
 
@@ -41,15 +50,15 @@ class Finer(Mapping[int, np.ndarray]):
     """What a port may have had before it was stored: each number up to half a step off."""
 
     dumped: Mapping[int, np.ndarray]
-    store: Store
+    stores: Stores
     draw: int
 
     def __getitem__(self, number: int) -> np.ndarray:
-        value = self.dumped[number]
-        if value.dtype.kind in "biu":
+        value, store = self.dumped[number], self.stores(number)
+        if store is None or value.dtype.kind in "biu":
             return value
         rng = np.random.default_rng([self.draw, number])
-        return finer(value.astype(WIDE), self.store, rng)
+        return finer(value.astype(WIDE), store, rng)
 
     def __contains__(self, number: object) -> bool:
         return number in self.dumped
@@ -68,18 +77,27 @@ def finer(value: np.ndarray, store: Store, rng: np.random.Generator) -> np.ndarr
     return np.where((value == 0) | ~np.isfinite(value), value, moved)
 
 
+def as_computed(number: int) -> None:
+    """Say that nothing was rounded off."""
+
+
+def everywhere(store: Store) -> Stores:
+    """Say that every value is stored in one way."""
+    return lambda number: store
+
+
 @dataclass
 class AsStored(Evaluator):
-    """Computes in float32, and rounds what is asked for."""
+    """Computes in float32, and rounds what is asked for as it is stored."""
 
-    store: Store | None = None
+    stores: Stores = as_computed
 
     def target(self, number: int, rewritten: Rewritten | None = None) -> np.ndarray:
-        value = super().target(number, rewritten)
-        return value if self.store is None else self.store.rounded(value)
+        value, store = super().target(number, rewritten), self.stores(number)
+        return value if store is None else store.rounded(value)
 
 
-def as_stored(trial: Trial, rows: int | None, *, store: Store, draw: int) -> Evaluator:
-    dumped = Finer(trial.dumped, store, draw)
+def as_stored(trial: Trial, rows: int | None, *, stores: Stores, draw: int) -> Evaluator:
+    dumped = Finer(trial.dumped, stores, draw)
     read, seen = trial.read, trial.seen
-    return AsStored(trial.graph, trial.ops, WIDE, dumped, read, rows, seen, store=store)
+    return AsStored(trial.graph, trial.ops, WIDE, dumped, read, rows, seen, stores=stores)

@@ -1,0 +1,78 @@
+"""Tensors that a file alone rounds are no error of a float32 port; those it goes on with are."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.parity.explaining.ports import dumped, explained, ids, model_of, port, some_of
+from tests.sampled import sampled
+
+NAME = "models/untied_float32"
+HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+TOLD = "{count} of the float32 port's tensors are stored as {half}, '{first}' first"
+WITHIN = {"modules": ".mlp.", "layers": "logits"}
+
+
+def stored(taps, part, half="float16"):
+    """Store the tensors of which the name has a part in half precision."""
+    kind = HALVES[half]
+    return {tap: value.astype(kind) if part in tap else value for tap, value in taps.items()}
+
+
+def rounding(module, half):
+    """Return the bug of a port that goes on with a module's output in half precision."""
+
+    def in_half(ops, x):
+        return x.astype(HALVES[half]).astype(x.dtype)
+
+    def rewrite(call, graph):
+        return call.followed(in_half) if call.place == module else None
+
+    return rewrite
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("level", WITHIN)
+def test_what_the_file_alone_rounds_is_no_error(level, half):
+    """By law: what is stored is what a right port has, rounded once."""
+    taps = stored(port(NAME, level=level), WITHIN[level], half)
+    names = [tap for tap in taps if WITHIN[level] in tap]
+    found = explained(NAME, taps)
+    assert (found.verdict, found.dtype) == ("clean", "float32")
+    said = TOLD.format(count=len(names), half=half, first=names[0])
+    assert any(line.startswith(said) for line in found.conventions), found.conventions
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("module", ["mlp.gate_proj", "self_attn.o_proj"])
+def test_a_port_that_goes_on_with_what_it_rounded_is_not_excused(module, half):
+    """By law: the tensor behind it is that of the rounded one, to float32."""
+    taps = stored(port(NAME, [rounding(module, half)]), module, half)
+    found = explained(NAME, taps)
+    assert found.verdict != "clean" and not any(
+        "port's tensors" in one for one in found.conventions
+    )
+
+
+@sampled(1)
+@pytest.mark.parametrize("bug", ["attn-scale-missing", "rms-eps-wrong"])
+def test_its_bugs_are_named_all_the_same(bug):
+    found = explained(NAME, stored(port(NAME, [bug]), ".mlp."))
+    assert ids(found) == {bug} and not found.unexplained
+
+
+@pytest.mark.parametrize("tap", ["model.layers.1.mlp.up_proj", "model.layers.0.mlp.down_proj"])
+def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap):
+    taps = port(NAME)
+    taps[tap] = taps[tap] * np.float32(1 + 2.0**-8)
+    found = explained(NAME, stored(taps, ".mlp."))
+    assert tap in {one.tap for one in found.unexplained}
+
+
+def test_a_dump_of_some_tokens_is_read_so_too():
+    from lockstep.parity.explain import explain
+
+    some = some_of(NAME)
+    taps = stored({tap: some.read(tap) for tap in some.shapes}, ".mlp.")
+    found = explain(model_of(NAME), dumped(taps, NAME, positions=some.about["positions"]))
+    assert found.verdict == "clean"
