@@ -178,19 +178,19 @@ def read_by_layer(which: Callable[[int], int], call: Call, graph: Graph) -> Ref 
     return other.inputs[KEYS] if alike else None
 
 
-def of_so_many_heads(*, filled: bool) -> Rewrite:
+def of_so_many_heads() -> Rewrite:
     """Read a cache of as many heads as there are queries; only the first of them were written."""
 
     @rewrite(("attention_scores", "attention_context"))
     def rewritten(call: Call, graph: Graph) -> Call | None:
         heads, groups = (graph.input_shape(call, index)[1] for index in (0, 1))
-        if not graph.steps or heads == groups or (filled and groups == 1):
+        if not graph.steps or heads == groups:
             return None
         first = graph.steps[0]
 
         def spread(x: Any) -> Any:
             rest = x[:, np.arange(groups, heads) % groups]
-            return np.concatenate([x, rest if filled else np.zeros_like(rest)], axis=1)
+            return np.concatenate([x, np.zeros_like(rest)], axis=1)
 
         def wrong(ops: Any, queries: Any, x: Any, *more: Any, **options: Any) -> Any:
             compute = getattr(ops, call.op)

@@ -28,6 +28,7 @@ from lockstep.parity.faults.pooled import of_all_layers, of_other_layer_always
 from lockstep.parity.faults.rings import (
     SINKS,
     before_it_is_full,
+    of_the_length,
     overwritten,
     read_to_the_end,
     trimmed_by_buffer,
@@ -157,10 +158,7 @@ FAULTS = (
         symptom="the first token is right, then garbage from models with fewer key heads",
         where="self_attn.o_proj from step 1 on",
         fix="allocate the cache with num_key_value_heads, and repeat heads when it is read",
-        variants={
-            "query heads read their own number, and zeros beyond": of_so_many_heads(filled=False),
-            "query heads read their number mod key heads": of_so_many_heads(filled=True),
-        },
+        variants={"query heads read their own number, and zeros beyond": of_so_many_heads()},
     ),
     Fault(
         id="kv-axes-mixed",
@@ -259,6 +257,7 @@ FAULTS = (
         variants={
             f"trimmed by it, a buffer of {STEP} slots": remembering(trimmed_by_buffer),
             f"read to its end, a buffer of {STEP} slots": remembering(read_to_the_end),
+            "read to its end, a buffer of the text's length": of_the_length,
             "a ring read to its end before it is full": remembering(before_it_is_full),
         },
     ),

@@ -19,6 +19,7 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, barred, lowered, seeing, set_to, sight_of, windowed
 from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
+from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import ROUTING
 from lockstep.parity.faults.turns import (
@@ -241,6 +242,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "moe-top-k-wrong": (
         option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
     ),
+    "kv-chunk-cache-trims-buffer": (slots_of_buffer(),),
     "lora-scale-wrong": (
         option_of(tuple(FACTORS), "scale", "times {}", within=(1e-4, 1e4)),
     ),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.parity.faults.slots import EMPTY, STEP, Asked, own, seen_by
+import numpy as np
+
+from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.mask import MASK
+from lockstep.parity.faults.number import Number
+from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.slots import EMPTY, STEP, Asked, Counted, own, seen_by, weighed
+from lockstep.parity.graph import Call, Graph
 
 SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
 
@@ -43,3 +50,40 @@ def read_to_the_end(asked: Asked) -> list[int]:
     """See all of a buffer, whatever was written to it."""
     buffer = -(-(asked.token + 1) // STEP) * STEP
     return [*seen_by(asked), *[EMPTY] * (buffer - asked.token - 1)]
+
+
+def of_size(slots: float) -> Rewrite:
+    """Let each step see all of a buffer of so many slots, which does not grow."""
+
+    @rewrite("softmax")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        length = graph.shapes[call.number][-1]
+        if not graph.steps or graph.source(call, MASK).options["window"] is not None:
+            return None
+        token, key = np.arange(graph.steps[0], length)[:, None], np.arange(length)
+        empty = np.maximum(slots - token[:, 0] - 1, 0)
+        return call.replaced(weighed(Counted((key <= token).astype(int), empty), graph.steps[0]))
+
+    return rewritten
+
+
+@rewrite("softmax")
+def of_the_length(call: Call, graph: Graph) -> Call | None:
+    """Let each step see all of a buffer that has a slot for each token of the text."""
+    return of_size(graph.shapes[call.number][-1])(call, graph)
+
+
+def slots_of_buffer() -> Number:
+    """Return how many slots a buffer has of which a step sees all, where it sees the tokens."""
+
+    def right(call: Call, graph: Graph) -> float | None:
+        full = call.op == "softmax" and of_the_length(call, graph) is not None
+        return graph.shapes[call.number][-1] if full else None
+
+    def becomes(slots: float) -> Rewrite:
+        def other(call: Call, graph: Graph) -> Call | None:
+            return None if right(call, graph) in (None, slots) else of_size(slots)(call, graph)
+
+        return other
+
+    return Number("read to its end, a buffer of {} slots", right, becomes, within=(4.0, 1e6))

@@ -80,11 +80,21 @@ def flash(dtype: np.dtype) -> dict[str, Any]:
     return SDPA | {"softmax": softmax}
 
 
+def wide_until_shares(dtype: np.dtype) -> dict[str, Any]:
+    """Keep scores in float32, and round the shares of a softmax that is, as JAX ports do."""
+
+    def softmax(scores: Any, mask: Any, *, masked_row: str) -> np.ndarray:
+        return rounded(half.wide_softmax(scores, mask, masked_row=masked_row), dtype)
+
+    return {"attention_scores": half.wide_scores, "softmax": softmax}
+
+
 Choice = tuple[dict[str, Any], ...]
 SUMS: dict[str, Any] = {
     "experts": rounded_terms(experts),
     "geglu_experts": rounded_terms(geglu_experts),
 }
+TABLES: Choice = ({}, {"rope": half.half_table_rope})
 NORM: Choice = ({}, {"rms_norm": half.once_rounded_rms_norm})
 GELU: Choice = ({}, {"gelu_tanh": half.stepwise_gelu_tanh})
 SCALE: Choice = ({"scale": half.wide_scale}, {})
@@ -100,5 +110,7 @@ def choices(dtype: np.dtype) -> tuple[Choice, ...]:
 
     A convention takes one way of each, and `SUMS`.
     """
-    attention: Choice = (EAGER, flash(dtype), SDPA, WIDE, {}, MLX)
-    return attention, NORM, GELU, SCALE, ROUTING, BIAS, SOFTCAP
+    shares = wide_until_shares(dtype)
+    turned_too = shares | {"rope": half.half_rope}
+    attention: Choice = (EAGER, flash(dtype), SDPA, WIDE, {}, MLX, shares, turned_too)
+    return attention, TABLES, NORM, GELU, SCALE, ROUTING, BIAS, SOFTCAP

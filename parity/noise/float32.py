@@ -172,9 +172,20 @@ def nearby_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> n
 def turned(
     x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray, factor: float
 ) -> np.ndarray:
+    cos, sin = tables(positions, frequencies, factor, x.dtype)
+    return turned_by(x, cos, sin)
+
+
+def tables(
+    positions: np.ndarray, frequencies: np.ndarray, factor: float, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosines and sines, made in float32 and rounded to a dtype."""
     angle = positions[:, None, :, None].astype(np.float32) * frequencies[..., None, None, :]
     single = np.float32(factor)
-    cos, sin = (single * np.cos(angle)).astype(x.dtype), (single * np.sin(angle)).astype(x.dtype)
+    return (single * np.cos(angle)).astype(dtype), (single * np.sin(angle)).astype(dtype)
+
+
+def turned_by(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     first, second = np.split(x, 2, axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.noise.float32 import float32_rope
+from lockstep.parity.noise.float32 import float32_rope, tables, turned_by
 from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.add_lora import add_lora
@@ -153,6 +153,13 @@ def wide_scale(x: Any, *, by: float) -> np.ndarray:
 def half_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
     """Round cosine, sine, both products and their sum, as PyTorch and MLX on a CPU do."""
     return float32_rope(x, positions, frequencies, factor=factor)
+
+
+def half_table_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:
+    """Round cosine and sine, turn in float32, and round that, as FlashAttention's kernel does."""
+    single = tables(positions, frequencies.astype(FLOAT32), factor, x.dtype)
+    cos, sin = (table.astype(FLOAT32) for table in single)
+    return rounded(turned_by(x.astype(FLOAT32), cos, sin), x.dtype)
 
 
 def stretched_first_rope(x: Any, positions: Any, frequencies: Any, *, factor: float) -> np.ndarray:

@@ -16,6 +16,7 @@ from lockstep.parity.explaining.deciding.verdict import Chosen, Key
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms, outvoted
 from lockstep.parity.explaining.deciding.walk import led_to
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.rounded_anyway import but_rounded_anyway
 from lockstep.parity.graph.graph import Piece
 
 QUIET = 4.0  # noises that a bug may move a value by, to be decided by votes
@@ -100,14 +101,16 @@ def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
 
 def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:
     """Say whether a bug changes something, but nowhere by more than the noise, nor by more than
-    the turns of a few routers.
+    the turns of a few routers. What some engines round anyway is none.
     """
     if hypothesis.fault.convention:  # which of them a port follows is asked before, and no matter
         return False
     moved = 0.0
-    for pieces in ballot.kinds.values():
-        for piece in pieces[:2]:
-            calls = rewritten(atoms(hypothesis, piece), case.graph)
-            if calls:
-                moved = max(moved, case.trial.look(piece, calls).usual_effect())
+    for piece in (piece for pieces in ballot.kinds.values() for piece in pieces[:2]):
+        here = atoms(hypothesis, piece)
+        calls = rewritten(here, case.graph)
+        if calls:
+            moved = max(moved, case.trial.look(piece, calls).usual_effect())
+        if calls and len([*but_rounded_anyway(here, piece, case.trial)]) < len(here):
+            return False
     return 0.0 < moved <= QUIET

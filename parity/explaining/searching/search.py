@@ -25,6 +25,7 @@ from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.one_more import one_more
 from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.price import BUDGET
+from lockstep.parity.explaining.searching.right_beginning import leaving_right
 from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.settling import COARSE
@@ -108,7 +109,8 @@ class Search(ByFewTokens):
         """Return the bugs of which sets are made; of few bugs those that hardly show alone too."""
         few = len(self.atoms) <= PAIRS
         moving = filter(self.moves, self.atoms) if few else visible
-        return [atom for atom in moving if atom.hypothesis not in self.unpaired]
+        paired = [atom for atom in moving if atom.hypothesis not in self.unpaired]
+        return leaving_right(self, paired)
 
     def told(self, found: Iterable[Atoms], *, complete: bool = False) -> list[Explanation]:
         judged = {atoms: self.judged[atoms] for atoms in found}

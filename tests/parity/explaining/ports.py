@@ -19,7 +19,7 @@ from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.graph import Evaluator, Graph, record
-from lockstep.parity.noise import ways
+from lockstep.parity.noise import namespace, of_port, ways
 from lockstep.reference.model import Model
 from lockstep.reference.precision import dtype_named
 
@@ -63,13 +63,16 @@ def port(
     level: str = "modules",
     where: Where = lambda call: True,
     length: int = 20,
+    rounding: dict[str, Any] | None = None,
 ) -> Taps:
     """Return what a port with bugs dumps, in a way of rounding that is not the reference's own.
+    `rounding` has the operations of another one.
 
     A bug is an id, `id[variant]`, or a rewrite. `where` says in which calls they are.
     """
     model, graph, kind = model_of(name), graph_of(name, length), dtype_named(dtype)
-    run = Evaluator(graph, ways(kind)[1][0], kind, {}, Tensors(model.checkpoint))
+    ops = ways(kind)[1][0] if rounding is None else of_port(namespace(rounding), kind)
+    run = Evaluator(graph, ops, kind, {}, Tensors(model.checkpoint))
     calls = {call.number: call for call in graph.calls}
     for bug in bugs:
         rewrite = rewrite_of(bug) if isinstance(bug, str) else bug

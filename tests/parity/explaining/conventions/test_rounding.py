@@ -18,7 +18,9 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.evaluator import KEPT
 from lockstep.parity.noise import half
+from lockstep.parity.noise.conventions import wide_until_shares
 from lockstep.reference.ops.softcap import softcap
+from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import explained, model_of, port
 
 ONE: Any = ({"norm": 0}, {"norm": 1})
@@ -106,8 +108,8 @@ def test_a_way_of_computing_is_made_once_as_long_as_there_is_room(monkeypatch, s
     monkeypatch.setattr(
         Trial, "evaluator", lambda *given: made.append(SimpleNamespace(size=size)) or made[-1]
     )
-    rest = (0,) * 5
-    ways = [(0, 0, 0, 0, place, 0, 0) for place in range(3)] + [(0, 1, *rest), (1, 0, *rest)]
+    rest = (0,) * 6
+    ways = [(0, 0, 0, 0, 0, place, 0, 0) for place in range(3)] + [(0, 1, *rest), (1, 0, *rest)]
     for way in ways:
         assert evaluator(trial, way) is evaluator(trial, way)
     assert len(made) == len(ways)
@@ -125,3 +127,22 @@ def test_logits_too_small_for_their_cap_are_capped_however_it_rounds(step):
     taps["logits"] = (half.stepwise_softcap if step else softcap)(taps["lm_head"], cap=cap)
     found = explained(name, taps)
     assert not found.faults and [one.tap for one in found.unexplained] == ["lm_head"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("level", ["modules", "layers"])
+@pytest.mark.parametrize("name", ["llama/mistral_window", "gpt2/variant"])
+def test_scores_in_float32_and_shares_in_half_precision_are_no_bug(name, level, dtype):
+    """By law: nothing but what stands behind the softmax is rounded, as ports in JAX have it."""
+    ops = wide_until_shares(dtype_named(dtype))
+    found = explained(name, port(name, dtype=dtype, level=level, rounding=ops))
+    assert (found.verdict, found.dtype) == ("clean", dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_tables_in_half_precision_are_no_bug_of_a_port_that_is(level, dtype):
+    """By law: the turn itself is made in float32, and rounded once."""
+    name, ops = "llama/mistral_window", {"rope": half.half_table_rope}
+    found = explained(name, port(name, dtype=dtype, level=level, rounding=ops))
+    assert (found.verdict, found.dtype) == ("clean", dtype)

@@ -71,7 +71,8 @@ def decoded(name, lengths, bugs=(), *, dtype="float32", level="modules", said=Tr
     run = Evaluator(graph, ways(kind)[1][0], kind, {}, Tensors(model.checkpoint))
     calls = {call.number: call for call in graph.calls}
     for bug in bugs:
-        calls = {n: rewrite_of(bug)(call, graph) or call for n, call in calls.items()}
+        rewrite = rewrite_of(bug) if isinstance(bug, str) else bug
+        calls = {n: rewrite(call, graph) or call for n, call in calls.items()}
     changed = {n: call for n, call in calls.items() if call is not graph.calls[n]}
     assert bool(changed) == bool(bugs), "the bugs are not in this model"
     taps = {}
