@@ -17,7 +17,7 @@ from lockstep.reference.checkpoint.config import config_in, read_config
 from lockstep.reference.checkpoint.config_keys import names_of
 from lockstep.reference.checkpoint.dtypes import numpy_dtype
 from lockstep.reference.checkpoint.errors import show
-from lockstep.reference.checkpoint.generation import GenerationConfig, read_generation
+from lockstep.reference.checkpoint.generation import EOS, GenerationConfig, read_generation
 from lockstep.reference.checkpoint.layout import Stored, resolve_layout
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantization import parse_quantization
@@ -244,7 +244,8 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
         parsed.quantization, parsed.quantization_config, parsed.path, ignore, warnings
     )
     ends, mask = parsed.eos_token_id, parsed.mask_token_id
-    generation = read_generation(folder, parsed.path, ends, parsed.config.vocab_size, mask)
+    size = parsed.config.vocab_size
+    generation = read_generation(folder, parsed.path, ends, size, mask, endless=EOS in ignore)
     shards = Shards(folder)
     layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
     warnings += shards.warnings

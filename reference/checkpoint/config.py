@@ -16,6 +16,7 @@ from lockstep.reference.checkpoint.config_fields import Fields
 from lockstep.reference.checkpoint.config_keys import IGNORED, check_ignore, check_leftovers
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.folder import exists_in, file_in
+from lockstep.reference.checkpoint.generation import EOS
 from lockstep.reference.checkpoint.strict_json import JsonLimits, read_json_object
 
 CONFIG = "config.json"
@@ -56,6 +57,14 @@ class ParsedConfig:
     warnings: list[str]
 
 
+def end_of_text(fields: Fields) -> Any:
+    """Return what config.json says, as it stands there, of the whole model or of its text part."""
+    found = fields.get(EOS)
+    if found is None and isinstance(fields.raw.get("text_config"), dict):
+        return fields.raw["text_config"].get(EOS)
+    return found
+
+
 def read_config(path: Path, *, ignore: Collection[str]) -> ParsedConfig:
     """Read config.json. Raises InputError naming the first key that is wrong or unknown."""
     raw = read_json_object(path, subject="config", limits=CONFIG_LIMITS)
@@ -63,10 +72,8 @@ def read_config(path: Path, *, ignore: Collection[str]) -> ParsedConfig:
     architecture = architecture_of(fields)
     config = architecture.parse(fields, ignore, warnings)
     quantization = fields.get("quantization"), fields.get("quantization_config")
-    eos = fields.get("eos_token_id")
-    if eos is None and isinstance(fields.raw.get("text_config"), dict):
-        eos = fields.raw["text_config"].get("eos_token_id")
     check_ignore(ignore, fields.used, fields)
+    eos = None if EOS in ignore else end_of_text(fields)
     check_leftovers(fields, ignore, warnings, IGNORED.keys() | architecture.ignored)
     mask = fields.raw.get("mask_token_id")  # a key of those architectures that let it pass
     return ParsedConfig(architecture, config, path, *quantization, eos, mask, warnings)
