@@ -13,6 +13,7 @@ from lockstep.parity.faults.head_rows import halves_first, keys_by, pairs_first,
 from lockstep.parity.faults.rewrites import changed_input, either, instead, only, rewrite
 from lockstep.parity.faults.rotations import (
     angles_of_neighbours,
+    backwards,
     half_negated,
     halves_of_pairs,
     neighbours,
@@ -233,7 +234,7 @@ FAULTS = (
         where="self_attn.q_rope",
         fix="rotate_half is (-x2, x1): out1 = x1 cos - x2 sin, out2 = x2 cos + x1 sin",
         variants={
-            "": changed_input("rope", POSITIONS, lambda ops, at: -at),
+            "": instead("rope", backwards),
             "neither half is negated": instead("rope", half_negated(first=False, second=False)),
             "both halves are negated": instead("rope", half_negated(first=True, second=True)),
         },

@@ -54,6 +54,11 @@ def angles_of_neighbours(
     return np.concatenate([first[..., :half], second[..., half:]], axis=-1)
 
 
+def backwards(ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float) -> Any:
+    """Turn the other way, by whatever positions there are."""
+    return ops.rope(x, -positions, frequencies, factor=factor)
+
+
 def half_negated(*, first: bool, second: bool) -> Callable[..., Any]:
     """Take x cos + rotate_half(x) sin with these halves of `rotate_half` negated."""
 

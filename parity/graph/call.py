@@ -55,7 +55,7 @@ class Again(Derived):
     """What the call of this number makes of another value, `first`, than its own first input.
 
     If the call is rewritten too, so is this: whoever turns values turns them as keys are turned.
-    Of inputs that are `kept` it takes those of the call as it should be.
+    Of inputs that are `kept` it takes those of the call as it should be, and so its operation.
     """
 
     number: int
@@ -169,11 +169,13 @@ def again(
 ) -> Again:
     """Return what a call makes of another first input, its others the same but those `kept`.
 
-    If `bare`, without what is done to that input on its way in, and to the result.
+    If `bare`, without what is done to that input on its way in, and to the result. Where some are
+    `kept`, the operation is the right one.
     """
+    instead = None if kept else call.instead
 
     def made(ops: Any, *inputs: Any) -> Any:
-        compute = getattr(ops, call.op) if call.instead is None else partial(call.instead, ops)
+        compute = getattr(ops, call.op) if instead is None else partial(instead, ops)
         value = compute(*inputs, **call.options)
         for change in () if bare else call.after:
             value = change(ops, value)

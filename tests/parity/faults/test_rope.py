@@ -23,6 +23,7 @@ DIMS, LENGTH, HEADS, THETA = 6, 5, 3, 100.0
 FREQUENCIES = [THETA ** (-2 * j / DIMS) for j in range(DIMS // 2)]
 HEADS_OF = np.random.default_rng(3).standard_normal((1, HEADS, LENGTH, DIMS))
 POSITIONS = np.arange(LENGTH)[None]
+FLIPPED = "rope-sign-flipped"
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
@@ -162,6 +163,17 @@ def test_positions_read_off_the_wrong_axis_are_changed_further_by_loop(id, angle
     assert order.index("rope-axis-mixup") < order.index(id)
     axis, then, graph = variant("rope-axis-mixup"), variant(id), turn()
     found = wrong(graph, lambda one, graph: axis(one, graph) and then(axis(one, graph), graph))
+    np.testing.assert_allclose(found, by_loop(angle, in_halves), atol=1e-14)
+
+
+@pytest.mark.parametrize("shifted_first", [True, False])
+def test_a_turn_backwards_is_that_of_the_positions_that_are_by_loop(shifted_first):
+    """In whatever order the two are put into a call: it turns by -(p + 1), not by 1 - p."""
+    graph = turn()
+    late, back = variant("rope-query-position-shifted", "queries one late"), variant(FLIPPED)
+    one, other = (late, back) if shifted_first else (back, late)
+    found = wrong(graph, lambda call, graph: one(call, graph) and other(one(call, graph), graph))
+    angle = lambda h, p, j: -plain(h, p + 1, j)  # noqa: E731
     np.testing.assert_allclose(found, by_loop(angle, in_halves), atol=1e-14)
 
 
