@@ -16,18 +16,27 @@ def moved(
     """Yield the same bugs in the calls of another layer, as far as they can be there.
 
     Of two layers that were exchanged one has the weights of the next, the other those of the last.
-    So a bug that cannot be there is told by that one of `every` bug which reads what it lost.
+    So a bug that cannot be there, or that reads what this layer should, is told by that one of
+    `every` bug which reads what it lost.
     """
     found = {
         atom: atom.hypothesis.calls & {here[n] for n in atom.calls if n in here} for atom in atoms
     }
-    same = frozenset(Atom(atom.hypothesis, calls) for atom, calls in found.items() if calls)
-    yield same
-    lost = [atom for atom, calls in found.items() if not calls]
+    same = {atom: Atom(atom.hypothesis, calls) for atom, calls in found.items() if calls}
+    yield frozenset(same.values())
     there = frozenset(here.values())
-    for one in every if lost else ():
-        if any(gives_back(one, atom, here, graph) for atom in lost):
-            yield same | {Atom(one, one.calls & there)}
+    for one in every:
+        for atom in (atom for atom in atoms if gives_back(one, atom, here, graph)):
+            if atom in same and not reads_from(atom, here, graph):
+                continue
+            rest = (moved for other, moved in same.items() if other is not atom)
+            yield frozenset(rest) | {Atom(one, one.calls & there)}
+
+
+def reads_from(atom: Atom, here: Mapping[int, int], graph: Graph) -> bool:
+    """Say whether a bug of another layer reads tensors that calls here should."""
+    both = ((number, here[number]) for number in atom.calls if number in here)
+    return any(reads_as(atom.hypothesis, there, number, graph) for there, number in both)
 
 
 def gives_back(one: Hypothesis, lost: Atom, here: Mapping[int, int], graph: Graph) -> bool:
@@ -35,8 +44,13 @@ def gives_back(one: Hypothesis, lost: Atom, here: Mapping[int, int], graph: Grap
     if one.id != lost.hypothesis.id or one.paired:
         return False
     both = ((number, here[number]) for number in lost.calls if here.get(number) in one.calls)
-    calls = ((graph.calls[number], composed(graph, there, (one,))) for number, there in both)
-    return any(call is not None and tensors(call) == tensors(right) != [] for right, call in calls)
+    return any(reads_as(one, number, there, graph) for there, number in both)
+
+
+def reads_as(one: Hypothesis, number: int, other: int, graph: Graph) -> bool:
+    """Say whether a call with a bug reads the tensors that another call should."""
+    call = composed(graph, number, (one,))
+    return call is not None and tensors(call) == tensors(graph.calls[other]) != []
 
 
 def tensors(call: Call) -> list[str]:

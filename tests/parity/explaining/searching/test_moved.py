@@ -29,3 +29,19 @@ def test_of_two_layers_that_were_exchanged_each_tells_the_other():
     assert nothing == frozenset()
     assert [[atom.hypothesis.variant for atom in one] for one in found] == [["layer i has i + 1"]]
     assert all(atom.calls <= {*layers[1]} for one in found for atom in one)
+
+
+def test_one_of_two_that_could_be_exchanged_onwards_tells_the_other_too():
+    """By hand: the first of four layers has the weights of the second, and so may that of the
+    third; or it has those of the first.
+    """
+    graph = graph_of(NAME)
+    known = hypotheses([one for one in catalogue() if one.id == "layers-swapped"], graph)
+    (after,) = (one for one in known if one.variant == "layer i has i + 1")
+    layers = [[n for n, call in enumerate(graph.calls) if call.layer == one] for one in (0, 1)]
+    here = dict(zip(*layers, strict=True))
+    atoms = frozenset([Atom(after, after.calls & {*layers[0]})])
+    found = [*moved(atoms, here, known, graph)]
+    variants = [[atom.hypothesis.variant for atom in one] for one in found]
+    assert variants == [["layer i has i + 1"], ["layer i has i - 1"]]
+    assert all(atom.calls <= {*layers[1]} for one in found for atom in one)
