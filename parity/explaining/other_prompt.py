@@ -1,4 +1,6 @@
-"""Why nothing of a dump can be compared: names that nobody knows, or a prompt of another length."""
+"""Why nothing of a dump can be compared: names that nobody knows, a prompt of another length, or
+axes in another order.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,6 +18,8 @@ MOST_ROWS = 64  # prompts that a batch may have
 NO_NAME = "no tensor has the name and the shape of a tap of {model}"
 OTHER_LENGTH = "its tensors are of {there} tokens, but the prompt of {said}"
 OTHER_BATCH = "its tensors are of {batch} prompts of {there} tokens, but one of {said} is known"
+OTHER_ORDER = "most of its tensors have their features before their tokens, (B, D, L)"
+SAY_ORDER = "write them as (B, L, D)"
 SAY_ALL = "say every id that the port was fed: in --tokens, or in its metadata"
 SAY_BATCH = "keep one row and say --tokens, or write a trace that says its `batch`"
 
@@ -25,7 +29,9 @@ def nothing_compared(sides: Joined, checkpoint: Checkpoint) -> InputError:
     dump, said = sides.dump, sides.lengths[0]
     one_prompt = dump.batch is None and "positions" not in dump.about
     found = of_other_size(dump.shapes, checkpoint, said) if one_prompt else None
-    if found is None:
+    if features_first(dump.shapes, checkpoint, said):
+        what, where = OTHER_ORDER, SAY_ORDER
+    elif found is None:
         name, shape = next(iter(dump.shapes.items()))
         what = NO_NAME.format(model=checkpoint.path)
         where = f"see `lockstep taps`, and --map; its first is {show(name, 24)} {[*shape]}"
@@ -34,6 +40,13 @@ def nothing_compared(sides: Joined, checkpoint: Checkpoint) -> InputError:
         told, where = (OTHER_LENGTH, SAY_ALL) if batch == 1 else (OTHER_BATCH, SAY_BATCH)
         what = told.format(batch=batch, there=there, said=said)
     return InputError(dump.path, f"nothing was compared: {what}", where)
+
+
+def features_first(shapes: Mapping[str, Shape], checkpoint: Checkpoint, length: int) -> bool:
+    """Say whether most tensors have the shape of a tap of one prompt, but for their last axes."""
+    wanted = {*known_taps(checkpoint, length=length).values()}
+    turned = [(*shape[:-2], *shape[:-3:-1]) in wanted for shape in shapes.values()]
+    return 2 * sum(turned) > len(turned)
 
 
 def of_other_size(

@@ -61,3 +61,9 @@ def test_of_shapes_of_another_model_nothing_is_claimed():
     """By hand: widths of 7 are those of no tap, whatever the number of tokens."""
     taps = {f"t{number}": np.zeros((1, 20, 7), np.float32) for number in range(5)}
     assert "no tensor has the name" in refused(taps, tokens=[1, 2, 3])
+
+
+def test_features_before_tokens_are_told():
+    taps = {tap: value for tap, value in taps_of(NAME).items() if value.ndim == 3}
+    said = refused({tap: np.swapaxes(value, -1, -2) for tap, value in taps.items()})
+    assert "have their features before their tokens, (B, D, L) (write them as (B, L, D))" in said
