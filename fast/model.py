@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -47,14 +48,19 @@ class Model:
         if expert_budget is not None:
             self.streamed = StreamedExperts(checkpoint, backend, expert_budget)
             self.base |= self.streamed.stacks
+        read = self.reader(checkpoint)
         for name in checkpoint.names:
             if name not in self.base:
-                self.base[name] = backend.weight(checkpoint.tensor(name))
+                self.base[name] = backend.weight(read(name))
             if progress is not None:
                 progress(name)
         self.joined, self.layers = backend.joined(self.base), backend.layers()
         self.weights = self.base  # or, with an adapter that holds whole weights, these among them
         self.architecture = import_module(f"lockstep.fast.models.{checkpoint.model}")
+
+    def reader(self, checkpoint: Checkpoint) -> Callable[[str], Any]:
+        """Return what reads a tensor; ranks have one of their own."""
+        return partial(checkpoint.tensor, rooms=self.backend.rooms(checkpoint))
 
     def with_adapter(
         self, adapter: str | Path | None, *, ignore_config: Collection[str] = ()

@@ -9,10 +9,11 @@ import numpy as np
 from lockstep.fast import cpu, kernels
 from lockstep.fast.backends.activations import operations
 from lockstep.fast.caches import affine_cpu, int8_cpu, turbo_cpu
-from lockstep.fast.joined import Joined, Paths, join_all
+from lockstep.fast.joined import Joined, Paths, join_all, rooms_for
 from lockstep.fast.kernels.again import zeros
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import Packed
+from lockstep.reference.checkpoint.checkpoint import NO_ROOMS, Checkpoint, Rooms
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 
@@ -58,6 +59,10 @@ class CpuBackend:
     def given(self, held: Any) -> Any:
         """Return what is computed with: what is held."""
         return held
+
+    def rooms(self, checkpoint: Checkpoint) -> Rooms:
+        """Return where matrices are to be read that `joined` puts into one."""
+        return rooms_for(checkpoint) if kernels.available() else NO_ROOMS
 
     def joined(self, weights: dict[str, Any]) -> dict[Paths, Joined]:
         """Put matrices of one input into one, where they are stored alike and kernels read them.

@@ -11,6 +11,7 @@ from lockstep.fast.blocks.repack import AFFINE, repacked
 from lockstep.fast.caches import affine_mlx, int8_mlx, turbo_mlx
 from lockstep.reference.checkpoint.adapters import Adapter
 from lockstep.reference.checkpoint.block_tensor import BlockTensor, Packed
+from lockstep.reference.checkpoint.checkpoint import NO_ROOMS, Checkpoint, Rooms
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
@@ -60,6 +61,10 @@ class MlxBackend:
     def given(self, held: np.ndarray | Packed) -> Any:
         """Copy over what is held."""
         return self.weight(held)
+
+    def rooms(self, checkpoint: Checkpoint) -> Rooms:
+        """Leave memory to who reads: all of it is copied to the device."""
+        return NO_ROOMS
 
     def joined(self, weights: dict[str, Any]) -> dict[Any, Any]:
         """Leave matrices apart."""

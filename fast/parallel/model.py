@@ -1,6 +1,6 @@
 """One rank's part of a model."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +42,9 @@ class ParallelModel(Model):
         super().__init__(given, dtype=dtype, backend=backend, progress=progress)
         self.gains: dict[str, Array] = {}
         self.checkpoint = checkpoint  # adapters, tokenizers and names are those of the whole
+
+    def reader(self, checkpoint: Checkpoint) -> Callable[[str], Any]:
+        return checkpoint.tensor
 
     @property
     def runs_ahead(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.parity.cli.boundary import guarded
 from lockstep.parity.cli.parser import parse
+from lockstep.parity.collector import look_no_more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,7 +14,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         prepare_process()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: run(arguments))
+    code = guarded(lambda: run(arguments))
+    if argv is None:
+        look_no_more()
+    return code
 
 
 def run(arguments: Sequence[str]) -> int:

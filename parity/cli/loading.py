@@ -4,6 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from lockstep.parity.cli.output import counted, warn
+from lockstep.parity.collector import no_collector
 from lockstep.parity.progress import Progress
 from lockstep.reference.checkpoint.errors import InputError
 from lockstep.reference.checkpoint.rope_scaling import context_length
@@ -28,8 +29,9 @@ def load(options: Namespace, backend: str, dtype: str, checkpoint: Any = None) -
     else:
         from lockstep.fast.backends import backend_named
 
-        chosen = backend_named(backend, dtype=dtype, device=None, activations=activations)
-        model = load_fast(options, checkpoint, adapter, chosen, dtype)
+        with no_collector():  # kernels are modules by the dozen
+            chosen = backend_named(backend, dtype=dtype, device=None, activations=activations)
+            model = load_fast(options, checkpoint, adapter, chosen, dtype)
     doubts = half_precision(model) + cache_doubts(options, model)
     warn([*doubts, *model.checkpoint.warnings, *model.adapters.warnings])
     return model

@@ -55,7 +55,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for name in COMMANDS:
+    first = arguments[0] if arguments else None
+    for name in (first,) if first in COMMANDS else COMMANDS:  # what nobody asks for is not imported
         add_command(commands, name)
     options, unknown = parser.parse_known_args(arguments)
     refuse = vars(options).pop("refuse")  # as the command does, which names its own help

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from lockstep.parity.collector import no_collector
 from lockstep.reference.checkpoint.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -27,15 +25,3 @@ def tokenizer_once(checkpoint: Checkpoint) -> Tokenizer:
         with no_collector():
             _read[checkpoint] = load_tokenizer(checkpoint.path)
     return _read[checkpoint]
-
-
-@contextmanager
-def no_collector() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: a file's lists have none, and are half a million."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,8 @@ from lockstep.reference.checkpoint.unread import Unread
 from lockstep.reference.consecutive import runs
 
 LAYER = re.compile(r"\.layers\.\d+\.")
+Rooms = Mapping[str, np.ndarray]  # of bytes, by the names of the files' tensors
+NO_ROOMS: Rooms = {}
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Files(Protocol):
     """What holds the tensors: the shards of a folder, or one GGUF file."""
 
     def entry(self, name: str) -> Entry: ...
-    def read(self, name: str) -> Any: ...
+    def read(self, name: str, room: np.ndarray | None = None) -> Any: ...
     def read_rows(self, name: str, start: int, stop: int) -> Any: ...
     def read_part(
         self, name: str, rows: Spans | None, columns: Spans | None, width: int
@@ -129,13 +131,27 @@ class Checkpoint:
                     return None
         return replace(stored, source=replace(stored.source, names=names))
 
-    def tensor(self, name: str) -> np.ndarray | Packed:
+    def tensor(self, name: str, rooms: Rooms = NO_ROOMS) -> np.ndarray | Packed:
         """Read one tensor by its full name, such as `model.norm.weight`.
 
+        What of it has a room, as large as `parts` says, is read there.
         Raises KeyError for a name the model has not, InputError if the file changed meanwhile.
         """
         stored = self._stored(name)
-        return _made(stored, lambda kind: stored.source.whole(self._reader(kind)))
+        return _made(stored, lambda kind: stored.source.whole(self._reader(kind, rooms)))
+
+    def parts(self, name: str) -> list[tuple[str, int]]:
+        """Return the files' tensors that make one tensor as they lie, and how many bytes each has.
+
+        There are none if it is made of them otherwise.
+        """
+        stored = self._stored(name)
+        if not stored.source.as_it_lies:
+            return []
+        kinds = (None,) if stored.packing is None else stored.packing.parts
+        names = [_named(stored.source.names[0], kind) for kind in kinds]
+        entries = map(self._shards.entry, names)
+        return [(one, entry.stop - entry.start) for one, entry in zip(names, entries, strict=True)]
 
     def matrix(self, name: str) -> np.ndarray | Packed | Unread:
         """Return a matrix that is read some rows at a time where it is dense and lies by rows.
@@ -143,8 +159,7 @@ class Checkpoint:
         Any other is read whole. Raises as `tensor` does, once rows are asked for.
         """
         stored, source = self.stored(name), self.source(name)
-        by_rows = not (source.transposed or source.stacked or source.half is not None)
-        if stored.packed or not by_rows:
+        if stored.packed or not source.as_it_lies:
             return self.tensor(name)
         dtype = numpy_dtype(stored.dtype)
         return Unread(stored.shape, dtype, lambda start, stop: self.tensor_rows(name, start, stop))
@@ -212,8 +227,12 @@ class Checkpoint:
         """Return where a tensor lies in the files: under which names, and which way round."""
         return self._stored(name).source
 
-    def _reader(self, kind: str | None) -> Callable[[str], np.ndarray]:
-        return lambda name: self._shards.read(_named(name, kind))
+    def _reader(self, kind: str | None, rooms: Rooms = NO_ROOMS) -> Callable[[str], np.ndarray]:
+        def read(name: str) -> np.ndarray:
+            own = _named(name, kind)
+            return self._shards.read(own, rooms.get(own))
+
+        return read
 
     def _row_reader(self, kind: str | None) -> Callable[[str, int, int], np.ndarray]:
         return lambda name, start, stop: self._shards.read_rows(_named(name, kind), start, stop)

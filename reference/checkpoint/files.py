@@ -74,6 +74,9 @@ def read_into(descriptor: int, buffer: memoryview, offset: int, path: Path) -> N
 
 def read_bytes(descriptor: int, offset: int, length: int, path: Path) -> bytes:
     """Return exactly `length` bytes from a place in an open file, or raise InputError."""
+    data = os.pread(descriptor, length, offset) if length <= CHUNK else b""
+    if len(data) == length:  # as nearly always, without a copy
+        return data
     buffer = bytearray(length)
     read_into(descriptor, memoryview(buffer), offset, path)
     return bytes(buffer)

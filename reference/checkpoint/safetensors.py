@@ -54,10 +54,13 @@ class SafetensorsFile:
         self.metadata: dict[str, str] = header.metadata
         self.warnings: list[str] = header.warnings
 
-    def read(self, name: str) -> np.ndarray:
-        """Return one tensor as a new array. BF16 and F8 come in the types of ml_dtypes."""
+    def read(self, name: str, room: np.ndarray | None = None) -> np.ndarray:
+        """Return one tensor as a new array. BF16 and F8 come in the types of ml_dtypes.
+
+        It is written into `room`, bytes that must be enough, if it is given.
+        """
         entry = self._entry(name)
-        return self._read(entry, entry.shape, entry.start, entry.stop)
+        return self._read(entry, entry.shape, entry.start, entry.stop, room)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return `tensor[start:stop]` along the first axis, reading those bytes alone."""

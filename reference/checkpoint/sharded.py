@@ -48,8 +48,8 @@ class Shards:
     def path_of(self, name: str) -> Path:
         return self._file_of[name].path
 
-    def read(self, name: str) -> np.ndarray:
-        return self._file_of[name].read(name)
+    def read(self, name: str, room: np.ndarray | None = None) -> np.ndarray:
+        return self._file_of[name].read(name, room)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         return self._file_of[name].read_rows(name, start, stop)

@@ -27,6 +27,11 @@ class Source:
     half: int | None = None
 
     @property
+    def as_it_lies(self) -> bool:
+        """Whether the tensor is one of the files', whole and the same way round."""
+        return not (self.stacked or self.transposed or self.half is not None)
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """The names without `.weight`: what scales and biases of a packed weight go by."""
         return tuple(name.removesuffix(".weight") for name in self.names)

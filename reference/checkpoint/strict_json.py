@@ -89,25 +89,39 @@ def _decode(data: bytes, path: Path, subject: str) -> str:
 
 
 def _outside_strings(data: bytes) -> bytes:
-    """Return the text without what its strings hold. Closing quotes stay.
+    """Return the text with zeros for what its strings hold. Closing quotes stay.
 
     All of it at a time: a tokenizer has ten million bytes. A backslash outside is no JSON, and the
     parser goes no further than that.
     """
     plain = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     codes = np.frombuffer(plain, np.uint8)
-    inside = np.logical_xor.accumulate(codes == ord('"'))
-    return codes[~inside].tobytes()
+    return (codes * ~_odd_so_far(codes == ord('"'))).tobytes()
+
+
+def _odd_so_far(marks: np.ndarray) -> np.ndarray:
+    """Return whether an odd number of marks stands up to each place, its own counted.
+
+    As `np.logical_xor.accumulate` does, 64 places at a time, which takes a tenth as long.
+    """
+    packed = np.packbits(marks, bitorder="little")
+    words = np.concatenate([packed, np.zeros(-len(packed) % 8, np.uint8)]).view("<u8")
+    for places in (1, 2, 4, 8, 16, 32):
+        words = words ^ (words << places)
+    whole = np.logical_xor.accumulate(words >> 63 != 0)
+    words[1:] ^= np.where(whole[:-1], ~np.uint64(0), np.uint64(0))
+    return np.unpackbits(words.view(np.uint8), count=len(marks), bitorder="little").view(bool)
 
 
 def _check_complexity(bare: bytes, path: Path, subject: str, limits: JsonLimits) -> None:
     """Refuse what would be costly to build, before any of it is built. Strings are cut out."""
-    opened, closed = (bare.count(a) + bare.count(b) for a, b in ((b"[", b"{"), (b"]", b"}")))
-    entries = bare.count(b",") + max(opened, closed)  # as many of each, where this is JSON
+    steps = np.frombuffer(bare.translate(STEPS, NOT_BRACKETS), np.int8)
+    opened, closed = (np.count_nonzero(steps == step) for step in (1, -1))
+    commas = np.count_nonzero(np.frombuffer(bare, np.uint8) == ord(","))
+    entries = commas + max(opened, closed)  # as many of each, where this is JSON
     if entries > limits.entries:
         what = f"{subject} is too complex: {entries} entries, the limit is {limits.entries}"
         raise InputError(path, what)
-    steps = np.frombuffer(bare.translate(STEPS, NOT_BRACKETS), np.int8)
     if steps.cumsum(dtype=np.int64).max(initial=0) > limits.depth:
         raise InputError(path, f"{subject} is nested deeper than {limits.depth} levels")
 
@@ -125,7 +139,8 @@ def _object(path: Path, on_duplicate: Callable[[str, Pairs], str], pairs: Pairs)
 
 def _has_odd_integers(bare: bytes) -> bool:
     """Whether there is one that `_integer` may refuse, or a float like it; else int alone does."""
-    return b"-0" in bare or b"0" * 20 in bare.translate(ZEROS)
+    minus = b"-" in bare and b"-0" in bare  # two bytes take fifty times as long to look for
+    return minus or b"0" * 20 in bare.translate(ZEROS)
 
 
 def _integer(path: Path, digits: str) -> int:

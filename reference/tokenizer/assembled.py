@@ -5,7 +5,6 @@ as they take it to read their JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
@@ -37,15 +36,14 @@ def assembled(content: dict[str, Any]) -> Tokenizer:
     small = content | {"model": model | {"vocab": {}, "merges": []}, "added_tokens": []}
     tokenizer = Tokenizer.from_str(json.dumps(small))
     options = {key: model[key] for key in OPTIONS & model.keys() if model[key] is not None}
-    tokenizer.model = BPE(vocab=model["vocab"], merges=[*pairs(model["merges"])], **options)
+    tokenizer.model = BPE(vocab=model["vocab"], merges=pairs(model["merges"]), **options)
     tokenizer.add_tokens(
         [AddedToken(one["content"], **{flag: one[flag] for flag in FLAGS}) for one in added]
     )
     return tokenizer
 
 
-def pairs(merges: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the two parts of each merge. Raises: ValueError if there are not two."""
-    for merge in merges:
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
-        yield left, right
+def pairs(merges: list[Any]) -> list[Any]:
+    """Return the parts of each merge, all of one kind; the package refuses what is not two."""
+    texts = bool(merges) and isinstance(merges[0], str)
+    return list(map(tuple, [merge.split(" ") for merge in merges] if texts else merges))

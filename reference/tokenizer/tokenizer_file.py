@@ -150,18 +150,19 @@ def _make_tokens(merges: list[Any], tokens: Container[str]) -> bool:
     that begin as a version does.
     """
     kinds = set(map(type, merges))
-    try:
-        # A separator that is part of a merge shows in the number of pieces.
-        made = (
-            "\0".join(merges).replace(" ", "").split("\0")
-            if kinds == {str}
-            else list(map("".join, merges))
-        )
-    except TypeError:
+    if kinds not in ({str}, {list}) or "" in tokens:
         return False
-    known = len(made) == len(merges) and all(map(tokens.__contains__, made))
-    known = known and not any(one.startswith("#version") for one in made)
-    return known and kinds in ({str}, {list}) and "" not in tokens
+    if kinds == {str}:
+        # A separator that is part of a merge shows in the number of pieces.
+        made = "\0".join(merges).replace(" ", "").split("\0")
+        if len(made) != len(merges) or any(one.startswith("#version") for one in made):
+            return False
+    else:
+        made = map("".join, merges)
+    try:
+        return all(map(tokens.__contains__, made))
+    except TypeError:  # a list of other things than texts
+        return False
 
 
 def _check_each_merge(merges: list[Any], vocabulary: dict[str, Any], path: Path) -> None:

@@ -2,21 +2,26 @@
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lockstep.fast import joined as joining
 from lockstep.fast import kernels
-from lockstep.fast.joined import join_all
+from lockstep.fast.joined import join_all, rooms_for
 from lockstep.fast.model import load
 from lockstep.parity.noise.random_checkpoint import write_checkpoint
 from lockstep.reference.checkpoint.block_tensor import BlockTensor
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from tests.draws import normal, packed_matrix
+from tests.every_architecture import write
 from tests.ops_backends import DTYPES
 from tests.parity.builders import CONFIG
 from tests.tolerances import assert_same_bits
 
+TIED = Path(__file__).parents[1] / "witnesses/gguf/qwen3_tied.gguf"
 ATTENTION = "model.layers.0.self_attn"
 QKV = tuple(f"{ATTENTION}.{one}_proj" for one in "qkv")
 TOKENS = [[3, 1, 4, 1, 5]]
@@ -166,3 +171,49 @@ def test_it_serves_only_what_it_holds():
     assert not joined.serves(weights, {"lm_head": adapter, QKV[1]: adapter})
     assert not joined.serves(weights | {f"{QKV[2]}.weight": matrix("MLX", 3)}, {})
     assert not joined.serves(weights | {f"{QKV[0]}.bias": normal(0, 4)}, {})
+
+
+def written(folder, form):
+    """Write a model, packed or dense, or as a GGUF file; return what is opened."""
+    if form == "GGUF":
+        return TIED
+    bits = 4 if form == "packed" else None
+    write_checkpoint(folder, CONFIG, seed=1, stored="bfloat16", bits=bits)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["packed", "dense", "GGUF"])
+def test_what_is_read_below_each_other_is_joined_without_a_copy(form, tmp_path, monkeypatch):
+    """By law: the tensors are those that are read by themselves."""
+    checkpoint = open_checkpoint(written(tmp_path, form))
+    rooms = rooms_for(checkpoint)
+    weights = {name: checkpoint.tensor(name, rooms) for name in checkpoint.names}
+    for name, weight in weights.items():
+        for one, other in zip(arrays(weight), arrays(checkpoint.tensor(name)), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
+    monkeypatch.setattr(joining.np, "concatenate", None)
+    matrices = {name: one for name, one in weights.items() if not name.endswith(".bias")}
+    found = join_all(matrices, lambda weight: True)
+    assert len(found) == 2 * checkpoint.config.num_hidden_layers
+    for paths, joined in found.items():
+        last = arrays(weights[f"{paths[-1]}.weight"])
+        assert all(map(np.shares_memory, last, arrays(joined.weight)))
+
+
+def test_a_copy_is_made_where_arrays_do_not_lie_so():
+    """By hand: in another order, of other memory, or beside more."""
+    room = np.arange(24, dtype=np.uint8)
+    rows = [room[:8].reshape(2, 4), room[8:].reshape(4, 4)]
+    assert np.shares_memory(joining.below(rows), room)
+    for apart in (rows[::-1], [rows[0], rows[1].copy()], rows[:1], [rows[0], rows[1][:, ::-1]]):
+        made = joining.below(apart)
+        assert not np.shares_memory(made, room)
+        np.testing.assert_array_equal(made, np.concatenate(apart))
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "gemma4 experts"])
+def test_stacks_have_no_room(name, tmp_path):
+    """By law: those of experts may be larger than memory, and are read as they are visited."""
+    rooms = rooms_for(open_checkpoint(write(tmp_path / "model", name)))
+    assert rooms and not any("switch" in one for one in rooms)

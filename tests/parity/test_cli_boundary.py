@@ -1,9 +1,11 @@
 """The one place where exceptions become a line and a code: every kind of them. By hand."""
 
 import errno
+import gc
 
 import pytest
 
+from lockstep.parity.cli import main
 from lockstep.parity.cli.boundary import guarded
 from lockstep.parity.cli.output import printable, table, warn
 from lockstep.parity.cli.speech import Speech
@@ -42,6 +44,15 @@ def test_an_exception_is_a_line_and_a_code(capsys, error, code, line):
 
     assert guarded(command) == code
     assert capsys.readouterr() == ("", f"{line}\n" if line else "")
+
+
+def test_what_is_left_at_the_end_is_looked_at_no_more(monkeypatch):
+    """By law: of a process that is a command; not of one that calls it."""
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr("sys.argv", ["lockstep", "faults"])
+    assert main(["faults"]) == 0 and not frozen
+    assert main() == 0 and frozen
 
 
 def test_the_code_of_a_command_is_passed_on():

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lockstep.reference.checkpoint.architectures import Architecture
 from lockstep.reference.checkpoint.errors import InputError, show, show_names
 from lockstep.reference.checkpoint.generation import GenerationConfig
@@ -45,9 +47,10 @@ class GgufTensors:
     def entry(self, name: str) -> Entry:
         return self._file.entries[stored_name(name, self._kind)]
 
-    def read(self, name: str) -> Any:
-        tensor = self._file.read(stored_name(name, self._kind))
-        return halves_first(tensor, self._head_dim) if self._moved(name) else tensor
+    def read(self, name: str, room: np.ndarray | None = None) -> Any:
+        if not self._moved(name):
+            return self._file.read(stored_name(name, self._kind), room)
+        return halves_first(self._file.read(stored_name(name, self._kind)), self._head_dim)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         """Return some rows; queries and keys are read by whole heads, to be put in order again."""

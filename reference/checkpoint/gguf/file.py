@@ -76,10 +76,14 @@ class GgufFile:
             raise InputError(self.path, f"metadata {show(key)} holds a bool that is not 0 or 1")
         return np.frombuffer(data, np.dtype(found.kind).newbyteorder("<")).tolist()
 
-    def read(self, name: str) -> np.ndarray | BlockTensor:
-        """Return one tensor: dense, or its blocks as they are stored."""
+    def read(self, name: str, room: np.ndarray | None = None) -> np.ndarray | BlockTensor:
+        """Return one tensor: dense, or its blocks as they are stored.
+
+        It is written into `room`, as many bytes as it has, if it is given.
+        """
         entry = self._entry(name)
-        return self._read(entry, entry.shape[0] if len(entry.shape) > 1 else None, entry.start)
+        rows = entry.shape[0] if len(entry.shape) > 1 else None
+        return self._read(entry, rows, entry.start, room)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray | BlockTensor:
         """Return `tensor[start:stop]` along the first of several axes, reading no other bytes."""
@@ -105,11 +109,13 @@ class GgufFile:
             raise KeyError(f"no tensor {show(name)} in {self.path}")
         return self.entries[name]
 
-    def _read(self, entry: Entry, rows: int | None, start: int) -> np.ndarray | BlockTensor:
+    def _read(
+        self, entry: Entry, rows: int | None, start: int, room: np.ndarray | None = None
+    ) -> np.ndarray | BlockTensor:
         lead = entry.shape[:-1] if rows is None else (rows, *entry.shape[1:-1])
         weights, size = block_of(entry.dtype)
         row = entry.shape[-1] // weights * size
-        buffer = np.empty((*lead, row), np.uint8)
+        buffer = np.empty((*lead, row), np.uint8) if room is None else room.reshape(*lead, row)
         with open_file(self.path) as descriptor:
             check_unchanged(descriptor, self.path, self._stamp)
             read_into(descriptor, buffer.reshape(-1).data, start, self.path)

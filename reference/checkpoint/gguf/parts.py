@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.folder import exists_in, file_in
 from lockstep.reference.checkpoint.gguf.file import COUNT, GgufFile
@@ -35,8 +37,8 @@ class GgufParts:
         self.warnings = [f"{part.path.name}: {text}" for part in parts for text in part.warnings]
         self._homes = {name: part for part in parts for name in part.entries}
 
-    def read(self, name: str) -> Any:
-        return self._home(name).read(name)
+    def read(self, name: str, room: np.ndarray | None = None) -> Any:
+        return self._home(name).read(name, room)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         return self._home(name).read_rows(name, start, stop)

@@ -1,10 +1,12 @@
 """Start-up: nothing is read twice, and the script that measures it measures what it says."""
 
+import os
+import sys
 import time
 
 import pytest
 
-from lockstep.parity.bench.startup import Steps, command, main, report
+from lockstep.parity.bench.startup import Steps, command, environment, main, report
 from lockstep.reference.checkpoint import checkpoint
 from lockstep.reference.tokenizer import tokenizer
 from tests.sampled import sampled
@@ -38,9 +40,21 @@ def test_the_steps_take_what_they_take():
 @sampled(0)
 def test_the_report_has_every_part(demo):
     lines = report(str(demo), "cpu", rounds=1).splitlines()
-    for part in ("import numpy", "tokenizer", "weights", "first pass", "the command, median"):
+    for part in ("import numpy", "tokenizer", "weights", "first pass", "its first text, median",
+                 "the command, median"):  # fmt: skip
         assert any(line.startswith(part) for line in lines), part
     assert all(float(line.split()[-1]) >= 0 for line in lines[1:])
+
+
+def test_bytecode_is_kept_where_python_keeps_none(demo, tmp_path, monkeypatch):
+    """By law: what is measured is a start like that of an installed package."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert environment(str(tmp_path)) is os.environ
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    took = command(str(demo), "cpu", environment(str(tmp_path)))
+    assert list(tmp_path.rglob("generate*.pyc"))
+    assert 0 < took.text <= took.whole
 
 
 def test_what_is_refused_is_told_in_a_line(demo, tmp_path, capsys):

@@ -64,12 +64,16 @@ def test_no_permission(tmp_path: Path, refuses: Refuses, monkeypatch: pytest.Mon
     refuses(lambda: read(tmp_path / "x"), "cannot be opened: Permission denied")
 
 
-def test_a_failing_disk(tmp_path: Path, refuses: Refuses, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["pread", "preadv"])
+def test_a_failing_disk(
+    call: str, tmp_path: Path, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
     (tmp_path / "x").write_bytes(b"x")
-    monkeypatch.setattr(files.os, "preadv", broken)
+    monkeypatch.setattr(files.os, "pread", lambda *_: b"")  # less than there is: it goes on
+    monkeypatch.setattr(files.os, call, broken)
     refuses(lambda: read(tmp_path / "x"), "cannot be read: Input/output error")
 
 

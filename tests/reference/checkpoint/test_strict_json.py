@@ -6,11 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.reference.checkpoint.strict_json import JsonLimits, parse_json, read_json_object
+from lockstep.reference.checkpoint.strict_json import (
+    JsonLimits,
+    _odd_so_far,
+    parse_json,
+    read_json_object,
+)
 
 PATH = Path("some.json")
 LIMITS = JsonLimits(size=4096, entries=64, depth=4)
@@ -123,6 +129,25 @@ def test_brackets_in_strings_count_for_nothing() -> None:
 def test_scan_of_unfinished_strings_is_linear(tail: bytes, refuses: Refuses) -> None:
     limits = JsonLimits(size=10**7, entries=10**6, depth=8)
     refuses(lambda: parse(b'{"' + b'\\"' * 10**6 + tail, limits), "config is not valid JSON")
+
+
+@pytest.mark.parametrize("length", [*range(55, 70), *range(120, 134), 1000])
+def test_a_string_of_any_length_ends_where_it_ends(length: int, refuses: Refuses) -> None:
+    """By hand: looked at 64 bytes at a time, and what is behind the last of them."""
+    text = b'["' + b"[" * length + b'", '
+    assert parse(text + b'[[["]"]]]]') == ["[" * length, [[["]"]]]]
+    refuses(lambda: parse(text + b'[[["]", []]]]]'), "config is nested deeper than 4 levels")
+    refuses(lambda: parse(text + b"-0]"), "-0 is not an integer")
+
+
+@given(marks=st.lists(st.booleans(), max_size=300))
+def test_marks_are_counted_as_one_by_one(marks: list[bool]) -> None:
+    """By loop."""
+    odd, found = False, []
+    for mark in marks:
+        odd ^= mark
+        found.append(odd)
+    assert _odd_so_far(np.array(marks, bool)).tolist() == found
 
 
 def test_a_file_must_hold_an_object(tmp_path: Path, refuses: Refuses) -> None:
