@@ -198,7 +198,7 @@ def q8_less_128(ops: Any, weight: BlockTensor) -> QuantizedTensor:
     return replace(read, biases=-read.scales * np.float32(128))
 
 
-def q4_around(nought: int) -> Callable[[Any, BlockTensor], QuantizedTensor]:
+def q4_around(nought: float) -> Callable[[Any, BlockTensor], QuantizedTensor]:
     """Take another code than 8 for nought."""
 
     def moved(ops: Any, weight: BlockTensor) -> QuantizedTensor:
@@ -208,13 +208,13 @@ def q4_around(nought: int) -> Callable[[Any, BlockTensor], QuantizedTensor]:
     return moved
 
 
-def q6_moved(sign: int) -> Callable[[Any, BlockTensor], np.ndarray]:
-    """Move the nought of Q6_K, 32, by one code: what a code of 33 is worth is one step."""
+def q6_moved(by: int) -> Callable[[Any, BlockTensor], np.ndarray]:
+    """Move the nought of Q6_K, 32, down by some codes: what a code of 33 is worth is one step."""
 
     def moved(ops: Any, weight: BlockTensor) -> np.ndarray:
         blocks = blocks_of(weight).copy()
         blocks[:, :128], blocks[:, 128:192] = 0x11, 0b10101010
-        return dense(ops, weight) + np.float32(sign) * dense(ops, of_blocks(weight, blocks))
+        return dense(ops, weight) + np.float32(by) * dense(ops, of_blocks(weight, blocks))
 
     return moved
 

@@ -59,9 +59,15 @@ from lockstep.parity.faults.misread import (
 from lockstep.parity.faults.misread_scales import (
     GROUPS,
     ROWS,
+    first_block_for_all,
+    highest_first,
     kept_in,
+    low_bits_of_the_other,
+    of_first,
     of_neighbour,
+    of_other_block,
     top_bit_lost,
+    top_bits_of_the_other,
 )
 from lockstep.parity.faults.other_quantisation import STORED, repacked
 from lockstep.parity.faults.packing import affine
@@ -74,6 +80,7 @@ NEIGHBOURS = (
     ("of the row before", ROWS, 1),
     ("of the row after", ROWS, -1),
 )
+PARTS = (("", True), (", the scale alone", False))
 
 
 def low_head(bits: int, group_size: int) -> Rewrite:
@@ -102,10 +109,10 @@ FAULTS = (
     Fault(
         id="q4-signedness",
         wrong="codes taken as two's complement, unsigned, or around the middle",
-        right="MLX: s q + b, q unsigned; Q4_0: d (q - 8)",
+        right="MLX: s q + b, q unsigned; Q4_0: d (q - 8); Q6_K: d s (q - 32)",
         symptom="all weights moved to one side",
         where="the first packed projection",
-        fix="subtract 8 in Q4_0, nothing in MLX's affine form",
+        fix="subtract 8 in Q4_0, 32 in Q6_K, nothing in MLX's affine form",
         evidence=("1bit-MONSTER/1bit-MONSTER#1268",),
         variants={
             "affine, two's complement": misread(signed_codes, of_mlx("affine", bits=(4, 8))),
@@ -113,6 +120,7 @@ FAULTS = (
             "affine, the top bit lost": misread(top_bit_lost, of_mlx("affine", bits=(4, 8))),
             "Q4_0, two's complement": reoctet(complement, "Q4_0"),
             "Q4_0, unsigned": unpacked(unsigned_q4, of_gguf("Q4_0")),
+            "Q6_K, unsigned": unpacked(q6_moved(32), of_gguf("Q6_K")),
         },
     ),
     Fault(
@@ -127,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         id="q5-high-bit",
-        wrong="the fifth bit (of Q6_K the top two) dropped, given to the other half of the block, "
+        wrong="the fifth bit (of Q6_K the top two) dropped, given to another part of the block, "
         "or 1 where it is clear",
         right="16 where the fifth bit is set, else 0; in Q6_K 16 times the top two bits",
         symptom="degraded text",
@@ -138,19 +146,26 @@ FAULTS = (
             "dropped": reoctet(without_top_bits, *TOP_BITS),
             "1 where it is clear": reoctet(one_where_clear, "Q5_0", "Q5_1"),
             "of the other half": reoctet(top_bits_exchanged, "Q5_0", "Q5_1"),
+            "Q6_K, pairs of bits in reverse": reoctet(highest_first, "Q6_K"),
         },
     ),
     Fault(
         id="kquant-6bit-scale-unpack",
-        wrong="scales of 6 bits read as 4 bits, or without the bits that lie elsewhere",
+        wrong="scales of 6 bits read as 4 bits, or the bits that lie elsewhere lost or exchanged",
         right="6 bits out of 12 bytes; in Q3_K minus 32",
         symptom="incoherent text",
         where="the first projection of Q3_K, Q4_K or Q5_K",
-        fix="put the top two bits of each scale back",
+        fix="put the top two bits back: scales' lie in bytes 0 to 3, minima's in 4 to 7",
         evidence=("paiml/aprender#2115",),
         variants={
             "Q3_K, 4 bits around 8": reoctet(four_bit_scales, "Q3_K"),
             "Q4_K and Q5_K, top bits lost": reoctet(without_top_of_scales, "Q4_K", "Q5_K"),
+            **{
+                f"Q4_K and Q5_K, {part} bits of scales and minima exchanged": reoctet(
+                    change, "Q4_K", "Q5_K"
+                )
+                for part, change in (("top", top_bits_of_the_other), ("low", low_bits_of_the_other))
+            },
         },
     ),
     Fault(
@@ -234,15 +249,21 @@ FAULTS = (
     ),
     Fault(
         id="quant-scales-of-neighbour",
-        wrong="w = s' q + b', scale and bias of another group",
+        wrong="w = s' q + b', scale and bias of another group, or of another block",
         right="w = s q + b, of its own group: number k of a row is in group k // g",
         symptom="text that is nearly right, or garbage",
         where="the first packed projection",
-        fix="lay scales out as (rows, groups), and count both from 0",
+        fix="lay scales out as (rows, groups), count both from 0; GGUF has them in each block",
         variants={
-            f"{name}{part}": of_neighbour(axis, step, biases=biases)
-            for name, axis, step in NEIGHBOURS
-            for part, biases in (("", True), (", the scale alone", False))
+            **{
+                f"{name}{part}": of_neighbour(axis, step, biases=biases)
+                for name, axis, step in NEIGHBOURS
+                for part, biases in PARTS
+            },
+            **{f"of a row's first group{part}": of_first(biases=some) for part, some in PARTS},
+            "of the block before": of_other_block(-1),
+            "of the block after": of_other_block(1),
+            "of a row's first block": misread(first_block_for_all, of_gguf(*STEPS)),
         },
     ),
     Fault(
@@ -270,9 +291,9 @@ FAULTS = (
     ),
     Fault(
         id="gptq-zero-plus-one",
-        wrong="w = s (q - z), z one too large or too small",
+        wrong="w = s (q - z), z one too large or too small, or the middle of all codes",
         right="w = s (q - z); in MLX's form b = -s z, in Q4_0 z = 8, in Q6_K z = 32",
-        symptom="one token over and over; every weight is off by exactly one step",
+        symptom="one token over and over; every weight is off by one step, or by half of one",
         where="the first packed projection",
         fix="add 1 to the zero points of GPTQ's first format, nothing to those of its second",
         evidence=(
@@ -284,6 +305,7 @@ FAULTS = (
             "one step low": misread(one_step(-1), of_mlx("affine")),
             "one step high": misread(one_step(1), of_mlx("affine")),
             "Q4_0 around 7": unpacked(q4_around(7), of_gguf("Q4_0")),
+            "Q4_0 around 7.5": unpacked(q4_around(7.5), of_gguf("Q4_0")),
             "Q4_0 around 9": unpacked(q4_around(9), of_gguf("Q4_0")),
             "Q6_K around 31": unpacked(q6_moved(1), of_gguf("Q6_K")),
             "Q6_K around 33": unpacked(q6_moved(-1), of_gguf("Q6_K")),

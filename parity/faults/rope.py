@@ -214,6 +214,12 @@ FAULTS = (
             "put back though they never were in pairs": rows_moved(
                 lambda rows, heads, queries: halves_first(rows, heads)
             ),
+            "left in pairs, and put in pairs again": rows_moved(
+                lambda rows, heads, queries: pairs_first(pairs_first(rows, heads), heads)
+            ),
+            "put back twice": rows_moved(
+                lambda rows, heads, queries: halves_first(halves_first(rows, heads), heads)
+            ),
         },
     ),
     Fault(

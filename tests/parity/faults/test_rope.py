@@ -226,3 +226,19 @@ def test_queries_or_keys_alone_are_turned_twice(name, tap):
         graph = turn(f"self_attn.{one}_rope")
         changed = any(rewrite(call, graph) is not None for call in graph.calls)
         assert changed == (one == tap)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("left in pairs, and put in pairs again", [0, 2, 4, 6, 1, 3, 5, 7]),
+     ("put back twice", [0, 4, 1, 5, 2, 6, 3, 7])],
+)  # fmt: skip
+def test_rows_moved_twice_by_hand(name, order):
+    """A head of eight rows: 0 4 1 5 2 6 3 7 are pairs, of which 0 2 4 6 1 3 5 7 are pairs again."""
+    rows = np.arange(8.0)
+    graph = graph_of(
+        call(0, "linear", np.eye(8), np.diag(rows), rows, place="self_attn.q_proj", layer=0),
+        num_attention_heads=1, num_key_value_heads=1,
+    )  # fmt: skip
+    found = wrong(graph, variant("rope-unpermute-gqa", name))
+    np.testing.assert_array_equal(found, np.diag(rows)[order].T + np.array(order))
