@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.graph import Call, Graph, Tensor
 from lockstep.parity.graph.graph import Piece
 
@@ -23,8 +24,13 @@ HOLDERS = (*PRODUCTS, "experts", "geglu_experts")
 FEWEST = 2  # matrices, which may be an embedding and a head: a dump of layers shows no others
 SAID = (
     "{wrong} of the {all} matrices that the dump shows alone are not {model}'s, nor what a known "
-    "bug makes of them: was another checkpoint ported, or one that was trained on or quantised "
-    "otherwise? once that was seen, one layer of each kind was searched for several bugs, not all"
+    "bug makes of them: {which} once that was seen, one layer of each kind was searched for "
+    "several bugs, not all"
+)
+OF_THE_BASE = "was another checkpoint ported, or one that was trained on or quantised otherwise?"
+OF_THE_ADAPTER = (
+    "each of them has an adapter: was another one applied, or in another way, or to another "
+    "checkpoint?"
 )
 
 
@@ -32,8 +38,15 @@ def other_weights(case: Case) -> list[str]:
     """Return a doubt if most matrices of a port are none of the checkpoint's."""
     if not case.of_other_weights():
         return []
-    wrong, model = among(case.matrices, case.open), case.model.checkpoint.path.name
-    return [SAID.format(wrong=wrong, all=len(case.matrices), model=model)]
+    wrong = [piece for piece in case.open if piece.target in case.matrices]
+    adapted = all(is_adapted(piece, case.graph) for piece in wrong)
+    which = OF_THE_ADAPTER if adapted else OF_THE_BASE
+    model = case.model.checkpoint.path.name
+    return [SAID.format(wrong=len(wrong), all=len(case.matrices), model=model, which=which)]
+
+
+def is_adapted(piece: Piece, graph: Graph) -> bool:
+    return any(graph.calls[number].op in FACTORS for number in piece.calls)
 
 
 def most(

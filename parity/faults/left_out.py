@@ -32,7 +32,7 @@ ADDED = frozenset({
     "residual-from-before-attention", "quant-scales-of-neighbour", "quant-scales-in-half",
     "attention-in-half", "kv-one-for-all-layers", "rope-applied-twice",
     "kv-ring-overwritten", "lora-applied-twice", "lora-subtracted", "lora-other-module",
-    "lora-in-half", "dora-gain-wrong", "lora-patterns-ignored",
+    "lora-in-half", "dora-gain-wrong", "lora-patterns-ignored", "lora-saved-modules-ignored",
     "moe-renorm-wrong-axis",
 })  # fmt: skip
 

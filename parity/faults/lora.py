@@ -25,6 +25,7 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
 from lockstep.parity.faults.lora_in_half import added_in, factors_in
 from lockstep.parity.faults.lora_patterns import as_most_have
+from lockstep.parity.faults.lora_saved import by_the_base
 from lockstep.parity.faults.merged_adapter import (
     adds_nothing,
     has_lengths,
@@ -185,6 +186,15 @@ FAULTS = (
             "but to the first half of the rows": to_half_of_the_rows(first=True),
             "but to the second half of the rows": to_half_of_the_rows(first=False),
         },
+    ),
+    Fault(
+        id="lora-saved-modules-ignored",
+        wrong="tables, heads and norms of the base",
+        right="those that the adapter's file holds whole, of modules_to_save",
+        symptom="a degraded adapter; tokens that were added to the vocabulary mean nothing",
+        where="the first module that modules_to_save names",
+        fix="load what the adapter's file holds of modules_to_save in the place of the base's",
+        variants={"": by_the_base},
     ),
     Fault(
         id="lora-applied-twice",

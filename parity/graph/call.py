@@ -34,7 +34,7 @@ class Constant:
     """Anything else that went in: token ids, positions, no bias, an adapter's factor.
 
     `rows` is the axis that runs over the tokens, None if none does. `name` says what an adapter's
-    factor is.
+    factor is, or which tensor of the checkpoint a whole one of an adapter stands for.
     """
 
     value: Any

@@ -99,8 +99,9 @@ def token_axes(shape: tuple[int, ...], length: int) -> tuple[int, ...]:
 
 
 def named_references(handed: Mapping[int, tuple[Any, Tensor]], model: Model) -> dict[int, Ref]:
-    """Return what has a name, by identity: tensors of the checkpoint, factors of adapters."""
+    """Return what has a name, by identity: tensors of the checkpoint, and what adapters hold."""
     found: dict[int, Ref] = {key: tensor for key, (_, tensor) in handed.items()}
+    found |= {id(one): Constant(one, name=name) for name, one in model.adapters.weights.items()}
     for path, adapter in model.adapters.modules.items():
         for part in ("a", "b", "magnitude"):
             factor = getattr(adapter, part)

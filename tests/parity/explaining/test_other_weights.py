@@ -10,6 +10,7 @@ from lockstep.parity.explain import explain
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import (
+    dumped,
     explained,
     fault_of,
     ids,
@@ -18,6 +19,7 @@ from tests.parity.explaining.ports import (
     rewrite_of,
     some_of,
 )
+from tests.parity.faults.planted import loaded
 from tests.sampled import sampled
 
 LLAMA = "models/untied_float32"
@@ -120,3 +122,13 @@ def test_a_known_bug_of_every_matrix_is_none_of_other_weights():
     found = explained(LLAMA, port(LLAMA, [change]), faults=[fault_of("doubled", change)])
     assert not any(SAID in one for one in found.conventions)
     assert (ids(found), found.unexplained) == ({"doubled"}, [])
+
+
+@pytest.mark.parametrize("adapted", [True, False])
+def test_where_all_that_is_wrong_has_an_adapter_it_may_be_that(adapted):
+    """By hand: the port adds nothing to any matrix, or to none and has other matrices too."""
+    model = loaded("adapters/peft_patterns")
+    taps = port(LLAMA, [] if adapted else [weights(trained)])
+    found = explain(model, dumped(taps, LLAMA), faults=())
+    (line,) = (one for one in found.conventions if "matrices that the dump shows alone" in one)
+    assert (SAID in line, "each of them has an adapter" in line) == (not adapted, adapted)

@@ -17,7 +17,7 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 
 NAMES = (
     "adapters/peft_patterns", "adapters/peft_dora", "adapters/mlx_lora", "adapters/mlx_trained",
-    "adapters/peft_packed",
+    "adapters/peft_packed", "adapters/peft_saved",
 )  # fmt: skip
 RNG = np.random.default_rng(23)
 WIDTH, OUTPUTS, RANK, SCALE = 6, 5, 2, 3.0
