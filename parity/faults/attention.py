@@ -17,6 +17,7 @@ from lockstep.parity.faults.biases import (
     without_fused_bias,
 )
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.pooled import of_first_of_its_kind
 from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.softmaxes import (
     IN_FEW_BITS,
@@ -260,8 +261,8 @@ FAULTS = (
     ),
     Fault(
         id="kv-sharing-ignored",
-        wrong="a layer that takes keys of another one projects them from its own stream, or turns"
-        " them once more",
+        wrong="a layer that takes keys of another one projects them from its own stream, turns them"
+        " once more, or takes those of the first layer of its kind",
         right="it takes keys and values of the last layer of its kind that has any",
         symptom="the first tokens differ already; with a cache it may be right",
         where="self_attn.o_proj of the first sharing layer",
@@ -277,6 +278,7 @@ FAULTS = (
                 rewrite("attention_context")(from_own_stream(1, unused=True)),
             ),
             "keys turned once more": shared_keys_turned_again,
+            "keys and values of the first layer of its kind": of_first_of_its_kind,
         },
     ),
     Fault(

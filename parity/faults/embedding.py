@@ -1,6 +1,7 @@
 """What goes wrong with the embedding, of tokens, of positions and of layers."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 EMBEDDING = r"model\.embed_tokens"
 OF_LAYERS = r"model\.embed_tokens_per_layer"
+PROJECTED = r"model\.per_layer_projection_norm"
 SUMMED = r"model\.per_layer_inputs"
 TABLES = (EMBEDDING, r"transformer\.wte")
 NARROW = ("uint8", "int8", "uint16", "int16")
@@ -178,6 +180,42 @@ def every_so_many(ops, x, *, block, blocks):
     return x[..., block::blocks]
 
 
+def taking_turns(ops, rows, *, layers):
+    """Read rows of (N, P) numbers as (P, N), and lay them out as (N, P)."""
+    cut = rows.reshape(*rows.shape[:-1], -1, layers)
+    return cut.swapaxes(-1, -2).reshape(rows.shape)
+
+
+@rewrite("split_heads", PROJECTED)
+def projection_takes_turns(call: Call, graph: Graph) -> Call | None:
+    """Cut what is said of all layers as if they took turns, before the norm of each."""
+    layers = call.options["heads"]
+    return call.with_changed(0, partial(taking_turns, layers=layers)) if layers > 1 else None
+
+
+@rewrite("add", SUMMED)
+def table_takes_turns(call: Call, graph: Graph) -> Call | None:
+    """Cut the rows of the layers' table so."""
+    layers = graph.config.num_hidden_layers
+    return call.with_changed(1, partial(taking_turns, layers=layers)) if layers > 1 else None
+
+
+@rewrite("linear", r"model\.per_layer_model_projection")
+def of_unscaled(call: Call, graph: Graph) -> Call | None:
+    """Project the rows of the table as they are, before they are scaled."""
+    scale = graph.source(call, 0)
+    if scale.op != "scale":
+        return None
+    return call.with_changed(0, lambda ops, scaled, rows: rows, scale.inputs[0])
+
+
+TURNS = {
+    "layers take turns, in the norm too": either(projection_takes_turns, table_takes_turns),
+    "layers take turns in the projection, in the norm too": projection_takes_turns,
+    "layers take turns in the table": table_takes_turns,
+}
+
+
 FAULTS = (
     Fault(
         id="embed-scale-missing",
@@ -271,9 +309,11 @@ FAULTS = (
             "of the layer after": other_block(1),
             "of the layer before": other_block(-1),
             "layers take turns": instead("column_block", every_so_many, "per_layer_projection"),
+            **TURNS,
             **{f"of the first {size} tokens": of_first_chunk(size) for size in CHUNKS},
             "of the first tokens in every step": inputs_of_the_first,
         },
+        whole=("layers take turns, in the norm too",),
     ),
     Fault(
         id="ple-token-scale-missing",
@@ -286,14 +326,16 @@ FAULTS = (
     ),
     Fault(
         id="ple-combine-scale-missing",
-        wrong="c + e",
-        right="(c + e) / sqrt 2, where c = norm(W h / sqrt(hidden_size))",
+        wrong="c + e, or c of W E[t]",
+        right="(c + e) / sqrt 2, c = norm(W h / sqrt(hidden_size)), h the scaled embedding",
         symptom="none to see where a norm follows",
         where="model.per_layer_inputs",
-        fix="multiply the sum by 2^-0.5, and the projection by hidden_size^-0.5",
+        fix="multiply the sum by 2^-0.5, and the projection by hidden_size^-0.5; project what the"
+        " first layer is fed",
         variants={
             "of the sum": skipped("scale", SUMMED),
-            "of the projection": skipped("scale", r"model\.per_layer_projection_norm"),
+            "of the projection": skipped("scale", PROJECTED),
+            "of the embedding that is projected": of_unscaled,
         },
     ),
     Fault(

@@ -101,3 +101,14 @@ def of_other_layer_always(which: Callable[[int], int]) -> Rewrite:
         return call.with_changed(KEYS, lambda ops, own, other: other, other)
 
     return rewritten
+
+
+@rewrite((SCORES, AVERAGE))
+def of_first_of_its_kind(call: Call, graph: Graph) -> Call | None:
+    """Read what the first layer of the kind holds, in a layer that shares another one's."""
+    kinds, own = getattr(graph.config, "layer_types", ()), graph.calls[call.number].inputs[KEYS]
+    same = (one for one in graph.calls if one.op == call.op and one.inputs[KEYS] == own)
+    if call.layer is None or next(same).layer == call.layer:
+        return None
+    first = kinds.index(kinds[call.layer])
+    return of_other_layer_always(lambda layer: first)(call, graph)

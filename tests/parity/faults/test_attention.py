@@ -24,6 +24,9 @@ NAMES = (
 )  # fmt: skip
 HIDDEN = {
     "qkv-bias-dropped[of keys]": "without rope it adds the same to every score of a query",
+    "kv-sharing-ignored[keys and values of the first layer of its kind]": (
+        "of no kind here two layers have keys that another one shares"
+    ),
 }
 SMALL = "models/untied_float32"
 BATCH, HEADS, GROUPS, LENGTH, WIDTH = 1, 4, 2, 5, 6

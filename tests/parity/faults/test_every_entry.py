@@ -65,6 +65,9 @@ UNSEEN: dict[tuple[str, str], str] = {
     ("kv-sharing-ignored", "keys and values, by weights that nothing uses"): (
         "no model here has such weights in the shapes of others"
     ),
+    ("kv-sharing-ignored", "keys and values of the first layer of its kind"): (
+        "of no kind here two layers have keys that another one shares"
+    ),
     ("mask-sentinel-too-small", "lowered by 10000"): "no score here comes near 10000",
     ("lm-head-quantised-too-low", "4 bits in groups of 128"): "no head here is that wide",
     **{

@@ -1,5 +1,7 @@
 """One cache for all layers, or another layer's: by loop, on two or three layers of one head."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,23 @@ def test_keys_of_another_shape_are_nobody_elses():
     )
     rewrite = variant("kv-of-other-layer", "the first layer, in the prompt too")
     assert all(rewrite(one, graph) is None for one in graph.calls)
+
+
+def test_a_layer_that_shares_may_read_the_first_of_its_kind():
+    """By hand: layers 0 and 1 slide, and 3, which shares layer 1's; 4 shares those of 2."""
+    donors, kinds = (0, 1, 2, 1, 2), "SSFSF"
+    held = RNG.standard_normal((3, 1, 1, LENGTH, WIDTH))
+    graph = graph_of(
+        *(call(n, "scale", x, by=1.0) for n, x in enumerate(held)),
+        *(
+            call(3 + layer, "attention_scores", QUERIES[0], Value(donor), scale=1.0, layer=layer)
+            for layer, donor in enumerate(donors)
+        ),
+        layer_types=kinds,
+    )
+    rewrite = variant("kv-sharing-ignored", "keys and values of the first layer of its kind")
+    found = {one.layer: rewrite(one, graph) for one in graph.calls if one.layer is not None}
+    (changed,) = (one for one in found.values() if one is not None)
+    assert changed.layer == 3
+    scores = wrong(replace(graph, calls=graph.calls[:7]), rewrite)
+    np.testing.assert_allclose(scores, QUERIES[0] @ held[0].swapaxes(2, 3), rtol=1e-12)

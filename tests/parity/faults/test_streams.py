@@ -86,6 +86,53 @@ def test_a_layer_may_read_what_is_not_its_own(name):
     np.testing.assert_array_equal(found, [BLOCKS[name]])
 
 
+SAID, LOOKED_UP = np.arange(1.0, 13.0).reshape(1, 2, 6), np.arange(12.0).reshape(1, 2, 6)
+NORM = r"model.per_layer_projection_norm"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "table"),
+    [
+        ("layers take turns, in the norm too", True, True),
+        ("layers take turns in the projection, in the norm too", True, False),
+        ("layers take turns in the table", False, True),
+    ],
+)
+def test_layers_may_take_turns_before_the_norm(name, said, table):
+    """By loop: of two layers of width 3, number j of layer l is number 2 j + l for 3 l + j."""
+    graph = graph_of(
+        call(0, "scale", SAID, by=1.0, place=NORM),
+        call(1, "split_heads", Value(0), place=NORM, heads=2),
+        call(2, "unit_norm", Value(1), place=NORM, eps=0.0),
+        call(3, "heads_first", Value(2), place="model.per_layer_inputs"),
+        call(4, "merge_heads", Value(3), place="model.per_layer_inputs"),
+        call(5, "add", Value(4), LOOKED_UP, place="model.per_layer_inputs"),
+        num_hidden_layers=2,
+    )
+    expected = np.zeros((1, 2, 6))
+    for token in range(2):
+        for layer in range(2):
+            places = [2 * j + layer if said else 3 * layer + j for j in range(3)]
+            own = SAID[0, token, places]
+            own = own / math.sqrt((own * own).mean())
+            for j in range(3):
+                other = LOOKED_UP[0, token, 2 * j + layer if table else 3 * layer + j]
+                expected[0, token, 3 * layer + j] = own[j] + other
+    found = wrong(graph, variant("per-layer-input-misaligned", name))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_rows_that_are_not_scaled_may_be_projected_for_the_layers():
+    matrix = np.array([[1.0, 2.0], [3.0, 4.0]])
+    graph = graph_of(
+        call(0, "embedding", IDS, TABLE, place="model.embed_tokens", dtype=FLOAT64),
+        call(1, "scale", Value(0), place="model.embed_tokens", by=8.0),
+        call(2, "linear", Value(1), matrix, None, place="model.per_layer_model_projection"),
+    )
+    found = wrong(graph, variant("ple-combine-scale-missing", "of the embedding that is projected"))
+    np.testing.assert_array_equal(found, [[[2, 4], [14, 32], [8, 18]]])
+
+
 def test_every_chunk_may_read_what_the_first_should():
     """Token 17 of chunks of 16 reads what token 1 should."""
     inputs = np.arange(18.0).reshape(1, 18, 1)
