@@ -266,12 +266,16 @@ def fits(kind: str) -> Callable[..., tuple[Ref, ...] | None]:
     return more
 
 
-def by_head(ops: Any, x: Any) -> Any:
-    """Round to whole steps of 1/127 of the largest number of a head."""
+def whole_steps(x: Any, *, axis: int) -> Any:
+    """Round to whole steps of 1/127 of the largest number along an axis."""
     wide = x.astype(np.float32)
-    step = np.abs(wide).max(axis=-1, keepdims=True) / np.float32(127)
+    step = np.abs(wide).max(axis=axis, keepdims=True) / np.float32(127)
     step = np.where(step == 0, np.float32(1), step)
     return (np.rint(wide / step) * step).astype(x.dtype)
+
+
+def by_head(ops: Any, x: Any) -> Any:
+    return whole_steps(x, axis=-1)
 
 
 def in_groups(bits: int) -> Callable[..., Any]:
@@ -295,9 +299,10 @@ def as_float8(name: str) -> Callable[..., Any]:
     return change
 
 
+BY_HEAD = "8 bits, a scale for each head of a token"
 # What a rounding of the cache is called, and how it is done.
 VARIANTS_OF_ROUNDING = {
-    "8 bits, a scale for each head of a token": "head",
+    BY_HEAD: "head",
     "8 bits in blocks of 32": "q8_0",
     "8 bits in groups of 64": "affine 8",
     "4 bits in groups of 64": "affine 4",

@@ -35,6 +35,7 @@ from lockstep.parity.faults.rings import (
     with_sinks,
 )
 from lockstep.parity.faults.rope import QUERIES
+from lockstep.parity.faults.rounded_caches import IN_8_BITS
 from lockstep.parity.faults.slots import (
     EMPTY,
     STEP,
@@ -370,6 +371,7 @@ FAULTS = (
         where="self_attn.o_proj from step 1 on",
         fix="keep the cache in the dtype of the model, or know that it is quantised",
         coarse=True,
-        variants={name: rounded_in_the_cache(kind) for name, kind in VARIANTS_OF_ROUNDING.items()},
+        variants={name: rounded_in_the_cache(kind) for name, kind in VARIANTS_OF_ROUNDING.items()}
+        | IN_8_BITS,
     ),
 )

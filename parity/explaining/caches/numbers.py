@@ -13,7 +13,8 @@ from lockstep.parity.explaining.caches.found import Arrays, Cached, accuse, name
 from lockstep.parity.explaining.caches.slots import Content
 from lockstep.parity.explaining.caches.taps import Kept
 from lockstep.parity.explaining.said.diagnosis import Unexplained
-from lockstep.parity.faults.found_again import ROUNDED, VARIANTS_OF_ROUNDING
+from lockstep.parity.faults.found_again import BY_HEAD, ROUNDED, VARIANTS_OF_ROUNDING
+from lockstep.parity.faults.rounded_caches import BY_CHANNEL, by_channel
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.metrics import rms
 
@@ -39,10 +40,10 @@ def judge_numbers(
         case.graph.piece(part.number, case.dumped), None)  # fmt: skip
     mark = np.broadcast_to(seen[:, None, :, None], truth.shape)
     error = far_from(truth, old, mark)
-    kind = rounding_of(truth, old, mark, case) if error > 4 * noise else None
+    kind = rounding_of(part, truth, old, mark, case) if error > 4 * noise else None
     value, seen = in_order(part, arrays, truth, content, last=False)
     if kind is not None:
-        accuse(Bug(ROUNDING, kind), [part], case, found, before=error)
+        accuse(Bug(ROUNDING, beside_keys(kind, part, found)), [part], case, found, before=error)
     elif not known:
         hand_on([part], {part.tap: value}, case, found, seen)
     elif error > noise:
@@ -56,19 +57,29 @@ def far_from(truth: np.ndarray, value: np.ndarray, mark: np.ndarray) -> float:
     return rms(stored - exact) / (rms(exact) or 1.0)
 
 
-def rounding_of(truth: np.ndarray, value: np.ndarray, mark: np.ndarray, case: Case) -> str | None:
+def rounding_of(
+    part: Kept, truth: np.ndarray, value: np.ndarray, mark: np.ndarray, case: Case
+) -> str | None:
     """Return the way in which a cache rounds what it keeps, None if none explains it."""
     right = truth.astype(np.float32)
     before, best, found = rms((value - right)[mark]), ALIKE, None
-    for variant, kind in VARIANTS_OF_ROUNDING.items():
+    ways = {variant: ROUNDED[kind] for variant, kind in VARIANTS_OF_ROUNDING.items()}
+    ways |= {BY_CHANNEL: by_channel(case.graph)} if part.tap.endswith("cached_keys") else {}
+    for variant, way in ways.items():
         try:
-            rounded = ROUNDED[kind](case.model.ops, right)
+            rounded = way(case.model.ops, right)
         except ValueError:  # heads that are not as wide as its groups
             continue
         left = rms((value - rounded)[mark]) / before
         if left < best:
             best, found = left, variant
     return found
+
+
+def beside_keys(kind: str, part: Kept, found: Cached) -> str:
+    """Return what the layer's keys are rounded by, where that is how its values should be, too."""
+    keys = {one.variant for one in found.bugs if one.id == ROUNDING and part.layer in one.layers}
+    return BY_CHANNEL if kind == BY_HEAD and BY_CHANNEL in keys else kind
 
 
 def in_order(

@@ -26,6 +26,7 @@ from lockstep.parity.explaining.caches.slots import (
     distances,
 )
 from lockstep.parity.faults import catalogue
+from lockstep.parity.faults.rounded_caches import BY_CHANNEL
 from tests.parity.explaining.ports import WITNESSES, ids, model_of
 from tests.sampled import sampled
 
@@ -110,6 +111,22 @@ def in_8_bits(x, *rest):
     return (np.rint(x / step) * step).astype(x.dtype)
 
 
+def keys_by_channel():
+    """Round keys by channel, in passes of one token but the first; values by head."""
+    met = set()
+
+    def change(x, layer, begin, end, prompt):
+        if (layer, begin) in met:  # keys of all layers come before their values
+            met.remove((layer, begin))
+            return in_8_bits(x)
+        met.add((layer, begin))
+        step = np.abs(x[:, :, :prompt]).max(axis=2, keepdims=True) / 127
+        first = (np.rint(x[:, :, :prompt] / step) * step).astype(x.dtype)
+        return np.concatenate([first, x[:, :, prompt:]], axis=2)
+
+    return change
+
+
 def of_the_first(held=None):
     held = {} if held is None else held
 
@@ -137,6 +154,7 @@ BUGS = {
         lambda begin, end, prompt: [*range(prompt), *[end - 1] * (end > prompt)]),
     "kv-of-other-layer: the first layer": of_the_first(),
     "kv-int8-noise: 8 bits, a scale for each head of a token": in_8_bits,
+    f"kv-int8-noise: {BY_CHANNEL}": keys_by_channel(),
 }  # fmt: skip
 RINGS = {
     "kv-ring-sliced-as-flat: the prompt's last W in order, later tokens by p mod W":
