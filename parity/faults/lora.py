@@ -28,8 +28,8 @@ from lockstep.parity.faults.lora_patterns import as_most_have
 from lockstep.parity.faults.lora_saved import by_the_base
 from lockstep.parity.faults.merged_adapter import (
     adds_nothing,
+    can_be_packed,
     has_lengths,
-    is_affine,
     merged,
     other_than_default,
     packed_again,
@@ -311,7 +311,7 @@ FAULTS = (
                 f"in {half}, of factors in {half}": merged(sum_in(half), lambda stored: True, half)
                 for half in ("bfloat16", "float16")
             },
-            "packed as the base is": merged(packed_again, is_affine),
+            "packed as the base is": merged(packed_again, can_be_packed),
         },
     ),
     Fault(

@@ -11,13 +11,15 @@ import numpy as np
 
 from lockstep.parity.faults.adapter_layers import FACTORS, factor_of
 from lockstep.parity.faults.fault import Rewrite
-from lockstep.parity.faults.packing import affine
+from lockstep.parity.faults.packing import affine, q4_0, q8_0
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.tensors import dense
 from lockstep.parity.graph import Call, Derived, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.dtypes import FLOATS, numpy_dtype
 from lockstep.reference.precision import dtype_named, rounded
+
+IN_BLOCKS = {"Q8_0": q8_0, "Q4_0": q4_0}  # of GGUF, those that have one way of being packed
 
 
 def adds_nothing(call: Call) -> bool:
@@ -86,6 +88,8 @@ def sum_in(name: str) -> Callable[..., Any]:
 
 def packed_again(plain: np.ndarray, update: np.ndarray, stored: StoredFormat) -> Any:
     """Pack the sum as the base is packed."""
+    if stored.dtype in IN_BLOCKS:
+        return IN_BLOCKS[stored.dtype](plain + update)
     bits, group_size = stored.bits or 4, stored.group_size or 64
     return affine(in_dtype_of_scales(plain + update, stored), bits=bits, group_size=group_size)
 
@@ -100,8 +104,9 @@ def in_dtype_of_scales(plain: np.ndarray, stored: StoredFormat) -> np.ndarray:
     return rounded(plain, numpy_dtype(tag)) if tag in FLOATS else plain
 
 
-def is_affine(stored: Any) -> bool:
-    return stored.mode == "affine"
+def can_be_packed(stored: Any) -> bool:
+    """Say whether it is known how a matrix of this form is packed."""
+    return stored.mode == "affine" or stored.dtype in IN_BLOCKS
 
 
 def other_than_default(stored: Any) -> bool:
