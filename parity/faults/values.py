@@ -9,7 +9,7 @@ from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.turns import POSITIONS
 from lockstep.parity.graph import Call, Graph, Ref, Tensor, Value, again
-from lockstep.parity.graph.stretched import turn_of
+from lockstep.parity.graph.stretched import rope, turn_of
 
 
 def scores_of(call: Call, graph: Graph) -> Call:
@@ -83,12 +83,13 @@ def values_turned(*, bare: bool) -> Rewrite:
 
 @rewrite("attention_context")
 def values_turned_by_place(call: Call, graph: Graph) -> Call | None:
-    """Turn values by the keys' frequencies, whatever is wrong with the positions of the keys."""
+    """Turn values by the keys' frequencies, whatever is wrong with the keys' positions and turn."""
     keys = graph.source(scores_of(call, graph), 1)
     if keys.op != "rope":
         return None
     kept = ((POSITIONS, keys.inputs[POSITIONS]),)
-    return call.with_input(1, again(keys, call.inputs[1], bare=True, kept=kept))
+    right = keys.instead or rope
+    return call.with_input(1, again(keys, call.inputs[1], bare=True, kept=kept, right=right))
 
 
 @rewrite("attention_context")

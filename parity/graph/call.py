@@ -55,18 +55,21 @@ class Again(Derived):
     """What the call of this number makes of another value, `first`, than its own first input.
 
     If the call is rewritten too, so is this: whoever turns values turns them as keys are turned.
-    Of inputs that are `kept` it takes those of the call as it should be, and so its operation.
+    Of inputs that are `kept` it takes those of the call as it should be, and the operation too, if
+    that is `right`.
     """
 
     number: int
     first: Ref
     bare: bool
     kept: tuple[tuple[int, Ref], ...] = ()
+    right: Callable[..., Any] | None = None
 
     def as_in(self, call: Call) -> Again:
         """Return the same of the call as it is rewritten, if it still takes what it should."""
-        known = len(call.inputs) == call.arity
-        return again(call, self.first, bare=self.bare, kept=self.kept) if known else self
+        if len(call.inputs) != call.arity:
+            return self
+        return again(call, self.first, bare=self.bare, kept=self.kept, right=self.right)
 
 
 Ref = Value | Tensor | Constant | Derived
@@ -165,14 +168,19 @@ class Call:
 
 
 def again(
-    call: Call, first: Ref, *, bare: bool = False, kept: tuple[tuple[int, Ref], ...] = ()
+    call: Call,
+    first: Ref,
+    *,
+    bare: bool = False,
+    kept: tuple[tuple[int, Ref], ...] = (),
+    right: Callable[..., Any] | None = None,
 ) -> Again:
     """Return what a call makes of another first input, its others the same but those `kept`.
 
-    If `bare`, without what is done to that input on its way in, and to the result. Where some are
-    `kept`, the operation is the right one.
+    If `bare`, without what is done to that input on its way in, and to the result; and by the
+    `right` operation, if that is given.
     """
-    instead = None if kept else call.instead
+    instead = call.instead if right is None else right
 
     def made(ops: Any, *inputs: Any) -> Any:
         compute = getattr(ops, call.op) if instead is None else partial(instead, ops)
@@ -184,7 +192,7 @@ def again(
     for index, ref in kept:
         call = call.with_input(index, ref)
     own = first if bare else rerooted(call.inputs[0], first)
-    return Again(made, (own, *call.inputs[1:]), call.number, first, bare, kept)
+    return Again(made, (own, *call.inputs[1:]), call.number, first, bare, kept, right)
 
 
 def rerooted(ref: Ref, root: Ref) -> Ref:

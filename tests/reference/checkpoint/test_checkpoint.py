@@ -320,18 +320,6 @@ def test_refused(case: str, model: Any, refuses: Refuses) -> None:
     refuses(lambda: open_checkpoint(folder), core)
 
 
-def test_an_end_that_is_no_token_may_be_left_unread(model: Any, refuses: Refuses) -> None:
-    """By transformers: GPT2Config(vocab_size=48) keeps the eos_token_id 50256, and only warns."""
-    model.config["eos_token_id"] = 50256
-    folder = model.save()
-    (folder / "generation_config.json").write_text('{"eos_token_id": 50256}', encoding="utf-8")
-    advice = "bad token id 50256 in eos_token_id; --ignore-config eos_token_id reads no end of text"
-    refuses(lambda: open_checkpoint(folder), advice)
-    opened = open_checkpoint(folder, ignore_config=["eos_token_id"])
-    assert opened.generation.eos_token_ids == frozenset()
-    assert opened.warnings == ["config keys ignored on request: 'eos_token_id'"]
-
-
 def test_an_unknown_key_may_pass_on_request(model: Any) -> None:
     model.config["new_thing"] = 1
     folder = model.save()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 from lockstep.reference.checkpoint.generation import GENERATION, read_generation
 
 Refuses = Callable[[Callable[[], object], str], str]
@@ -49,3 +50,15 @@ def test_c14_too_many(tmp_path: Path, refuses: Refuses) -> None:
 def test_the_file_itself_is_read_strictly(tmp_path: Path, refuses: Refuses) -> None:
     refuses(lambda: eos(tmp_path, 2, "[]"), "generation config must be a JSON object")
     refuses(lambda: eos(tmp_path, 2, '{"a": 1, "a": 2}'), "duplicate key 'a'")
+
+
+def test_an_end_that_is_no_token_may_be_left_unread(model: Any, refuses: Refuses) -> None:
+    """By transformers: GPT2Config(vocab_size=48) keeps the eos_token_id 50256, and only warns."""
+    model.config["eos_token_id"] = 50256
+    folder = model.save()
+    (folder / "generation_config.json").write_text('{"eos_token_id": 50256}', encoding="utf-8")
+    advice = "bad token id 50256 in eos_token_id; --ignore-config eos_token_id reads no end of text"
+    refuses(lambda: open_checkpoint(folder), advice)
+    opened = open_checkpoint(folder, ignore_config=["eos_token_id"])
+    assert opened.generation.eos_token_ids == frozenset()
+    assert opened.warnings == ["config keys ignored on request: 'eos_token_id'"]
