@@ -1,7 +1,8 @@
 """Several bugs of the same calls that stand for one.
 
 A mask that hides too much, another that hides even more, and one that is added where nothing is
-seen any more: together they show all. So does a mask that is missing, and that is one bug.
+seen any more: together they show all. So does a mask that is missing, and that is one bug. Heads
+that are too short, with scores that nobody scales, are scores that are scaled twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ MOST = 3  # bugs that one takes the place of
 
 
 def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
-    """Yield the set with one other bug in the place of several of the same calls: of most first."""
+    """Yield the set with one other bug in the place of several of the same calls: of most first;
+    then in the place of two, where it is in the calls of one of them.
+    """
     ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
     others = [one for one in others if one not in atoms]
     for size in range(MOST, 1, -1):
@@ -25,3 +28,8 @@ def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
             for other in others if len(calls) == 1 and count(some) == size else ():
                 if {other.calls} == calls:
                     yield atoms - {*some} | {other}
+    for some in combinations(ordered, 2):
+        calls = {one.calls for one in some}
+        for other in others if len(calls) == 2 else ():
+            if other.calls in calls:
+                yield atoms - {*some} | {other}
