@@ -50,9 +50,15 @@ def sums_of_finer_numbers(trial: Trial, right: list[Piece]) -> bool:
     """Say whether sums that are right lack the bits of those of the dumped values."""
     if trial.dtype.itemsize > 2:
         return False
-    same = [bits_of_sum(trial, one) for one in right if sums_alone(trial, one)]
+    same = own_sums(trial, right)
+    return same is not None and same < OWN_SUMS
+
+
+def own_sums(trial: Trial, pieces: list[Piece]) -> float | None:
+    """Return the share of the bits of their sums that pieces have; None if few numbers tell."""
+    same = [bits_of_sum(trial, one) for one in pieces if sums_alone(trial, one)]
     every = np.concatenate([np.zeros(0, bool), *same])
-    return every.size >= ENOUGH and float(np.mean(every)) < OWN_SUMS
+    return float(np.mean(every)) if every.size >= ENOUGH else None
 
 
 def sums_alone(trial: Trial, piece: Piece) -> bool:

@@ -1,24 +1,32 @@
 """A float32 port some of whose tensors were stored in half precision: the file alone rounded them.
 
-Where a port goes on with what such a tensor holds, it computed in half precision there, and that
-is no matter of the file.
+Where a port goes on with what such a tensor holds, or adds up what such tensors hold to the bit,
+it computed in half precision there, and that is no matter of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.explaining.case import Case, Progress
-from lockstep.parity.explaining.conventions.rounded_when_stored import Half, sort_again
+from lockstep.parity.explaining.conventions.rounded_when_stored import (
+    OWN_SUMS,
+    Half,
+    own_sums,
+    sort_again,
+)
 from lockstep.parity.explaining.conventions.stored import WIDE, store_as_computed, store_coarsely
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.precision import dtype_named
 
 HALVES = {"float16", "bfloat16"}
+MOST = 1 / 2  # of all values, that show one
 STORED = (
-    "{count} of the float32 port's tensors are stored as {kinds}, {first} first, and were rounded "
-    "when stored: what was rounded off counts as noise"
+    "{count} of the float32 port's tensors hold {kinds}, {first} first: what was rounded off when "
+    "they were stored counts as noise"
 )
 
 
@@ -40,14 +48,40 @@ def sort_some_stored(case: Case, progress: Progress) -> Iterator[str]:
 def rounded_by_file(case: Case) -> dict[int, Half]:
     """Return how values are stored that are off, unless the port goes on with one that is."""
     kinds = {piece.target: kind_of(piece, case) for piece in case.wrong}
+    if not HALVES & {*kinds.values()}:
+        kinds = shown_by_most(case)
     stores = {one: Half(dtype_named(kind)) for one, kind in kinds.items() if kind in HALVES}
     gone_on = any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in case.right)
-    return {} if gone_on else stores
+    return {} if gone_on or adds_up(case, stores) else stores
+
+
+def adds_up(case: Case, stores: Mapping[int, Half]) -> bool:
+    """Say whether sums have the bits of half precision that those of the dumped values have."""
+    for dtype in {store.dtype for store in stores.values()}:
+        sums = [one for one in case.wrong if one.target in stores]
+        half = Trial(case.graph, case.trial.ops, dtype, case.dumped, case.read)
+        same = own_sums(half, sums)
+        if same is not None and same >= OWN_SUMS:
+            return True
+    return False
 
 
 def kind_of(piece: Piece, case: Case) -> str:
     """Return the dtype that a piece's tensor has in its file."""
     return case.sides.dump.parts(case.tap(piece)).dtype.name
+
+
+def shown_by_most(case: Case) -> dict[int, str]:
+    """Return what the values that are off show, if most of all do that were widened from half
+    precision: then the file's dtype says nothing.
+    """
+    shown = {piece.target: shown_by(piece, case) for piece in case.wrong}
+    halves = sum(kind in HALVES for kind in shown.values())
+    return shown if halves > MOST * (len(case.right) + len(case.wrong)) else {}
+
+
+def shown_by(piece: Piece, case: Case) -> str:
+    return stored_and_shown(case.sides.dump.parts(case.tap(piece)))[1]
 
 
 def read_by(piece: Piece, case: Case) -> set[int]:

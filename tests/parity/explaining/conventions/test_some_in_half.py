@@ -4,12 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lockstep.parity.explain import explain
 from tests.parity.explaining.ports import dumped, explained, ids, model_of, port, some_of
 from tests.sampled import sampled
 
 NAME = "models/untied_float32"
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-TOLD = "{count} of the float32 port's tensors are stored as {half}, '{first}' first"
+TOLD = "{count} of the float32 port's tensors hold {half}, '{first}' first"
 WITHIN = {"modules": ".mlp.", "layers": "logits"}
 
 
@@ -44,6 +45,25 @@ def test_what_the_file_alone_rounds_is_no_error(level, half):
 
 
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("level", ["modules", "layers"])
+@pytest.mark.parametrize("widened", [False, True])
+def test_nor_is_it_where_the_dump_says_in_what_it_was_computed(widened, level, half):
+    """By law: all tensors are rounded, whether the file says so or has them as float32 again."""
+    taps = stored(port(NAME, level=level), "", half)
+    taps = {tap: value.astype(np.float32) if widened else value for tap, value in taps.items()}
+    found = explain(model_of(NAME), dumped(taps, NAME, dtype="float32"))
+    assert (found.verdict, found.dtype) == ("clean", "float32")
+    assert any("was rounded off when they were stored" in line for line in found.conventions)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_port_that_computes_in_half_precision_and_says_another_is_told(half):
+    """By law: its sums are those of what it dumped, to the bit."""
+    found = explain(model_of(NAME), dumped(port(NAME, dtype=half), NAME, dtype="float32"))
+    assert found.verdict != "clean"
+
+
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("module", ["mlp.gate_proj", "self_attn.o_proj"])
 def test_a_port_that_goes_on_with_what_it_rounded_is_not_excused(module, half):
     """By law: the tensor behind it is that of the rounded one, to float32."""
@@ -70,8 +90,6 @@ def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap):
 
 
 def test_a_dump_of_some_tokens_is_read_so_too():
-    from lockstep.parity.explain import explain
-
     some = some_of(NAME)
     taps = stored({tap: some.read(tap) for tap in some.shapes}, ".mlp.")
     found = explain(model_of(NAME), dumped(taps, NAME, positions=some.about["positions"]))
