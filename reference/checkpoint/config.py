@@ -59,7 +59,7 @@ class ParsedConfig:
 
 def end_of_text(fields: Fields) -> Any:
     """Return what config.json says, as it stands there, of the whole model or of its text part."""
-    found = fields.get(EOS)
+    found = fields.get("eos_token_id")
     if found is None and isinstance(fields.raw.get("text_config"), dict):
         return fields.raw["text_config"].get(EOS)
     return found
