@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.explaining.case import Case, Progress
+from lockstep.parity.explaining.conventions.port_dtype import HALVES
 from lockstep.parity.explaining.conventions.rounded_when_stored import (
     OWN_SUMS,
     Half,
@@ -22,7 +23,6 @@ from lockstep.parity.graph.graph import Piece
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.precision import dtype_named
 
-HALVES = {"float16", "bfloat16"}
 MOST = 1 / 2  # of all values, that show one
 STORED = (
     "{count} of the float32 port's tensors hold {kinds}, {first} first: what was rounded off when "
@@ -46,13 +46,18 @@ def sort_some_stored(case: Case, progress: Progress) -> Iterator[str]:
 
 
 def rounded_by_file(case: Case) -> dict[int, Half]:
-    """Return how values are stored that are off, unless the port goes on with one that is."""
+    """Return how values are stored that are off, if what is made of one is off too, and the port
+    goes on with none. What nothing is made of, as logits, may be in half precision itself.
+    """
     kinds = {piece.target: kind_of(piece, case) for piece in case.wrong}
     if not HALVES & {*kinds.values()}:
         kinds = shown_by_most(case)
     stores = {one: Half(dtype_named(kind)) for one, kind in kinds.items() if kind in HALVES}
-    gone_on = any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in case.right)
-    return {} if gone_on or adds_up(case, stores) else stores
+    gone_on, off = (
+        any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in pieces)
+        for pieces in (case.right, case.wrong)
+    )
+    return {} if gone_on or not off or adds_up(case, stores) else stores
 
 
 def adds_up(case: Case, stores: Mapping[int, Half]) -> bool:

@@ -11,7 +11,7 @@ from tests.sampled import sampled
 NAME = "models/untied_float32"
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 TOLD = "{count} of the float32 port's tensors hold {half}, '{first}' first"
-WITHIN = {"modules": ".mlp.", "layers": "logits"}
+WITHIN = {"modules": ".mlp.", "layers": "layers.0"}
 
 
 def stored(taps, part, half="float16"):
@@ -42,6 +42,13 @@ def test_what_the_file_alone_rounds_is_no_error(level, half):
     assert (found.verdict, found.dtype) == ("clean", "float32")
     said = TOLD.format(count=len(names), half=half, first=names[0])
     assert any(line.startswith(said) for line in found.conventions), found.conventions
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_logits_alone_may_be_in_half_precision_themselves(half):
+    """By law: nothing is made of them that would tell."""
+    found = explained(NAME, stored(port(NAME, level="layers"), "logits", half))
+    assert ids(found) == {"logits-half-precision"}
 
 
 @pytest.mark.parametrize("half", HALVES)
