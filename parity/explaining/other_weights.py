@@ -46,6 +46,7 @@ def other_weights(case: Case) -> list[str]:
 
 
 def is_adapted(piece: Piece, graph: Graph) -> bool:
+    """Say whether an adapter takes part in a piece."""
     return any(graph.calls[number].op in FACTORS for number in piece.calls)
 
 

@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.fitting.fit import Fit
-from lockstep.parity.explaining.other_weights import has_weights
+from lockstep.parity.explaining.other_weights import has_weights, is_adapted
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, atoms_in, hypotheses
 from lockstep.parity.explaining.searching.price import most_computations
-from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.numbers import NUMBERS
-from lockstep.parity.graph import Graph
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
@@ -97,11 +95,6 @@ def hides(more: list[Hypothesis], case: Case) -> bool:
     """Say whether a number that explains some piece takes part in one that is open."""
     named = {*more} & {*case.bugs()}
     return any(not one.calls.isdisjoint(piece.calls) for one in named for piece in case.open)
-
-
-def is_adapted(piece: Piece, graph: Graph) -> bool:
-    """Say whether an adapter takes part in a piece."""
-    return any(graph.calls[number].op in FACTORS for number in piece.calls)
 
 
 def is_right_elsewhere(case: Case, fit: Fit, value: float) -> bool:
