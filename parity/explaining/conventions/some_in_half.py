@@ -6,7 +6,7 @@ it computed in half precision there, and that is no matter of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.explaining.case import Case, Progress
@@ -47,11 +47,14 @@ def sort_some_stored(case: Case, progress: Progress) -> Iterator[str]:
 
 def rounded_by_file(case: Case) -> dict[int, Half]:
     """Return how values are stored that are off, if what is made of one is off too, and the port
-    goes on with none. What nothing is made of, as logits, may be in half precision itself.
+    goes on with none. What nothing is made of, as logits, may be in half precision itself; what a
+    cache holds it may round.
     """
-    kinds = {piece.target: kind_of(piece, case) for piece in case.wrong}
+    caches = {case.sides.names[tap] for tap in case.sides.caches}
+    own = [piece for piece in case.wrong if case.tap(piece) not in caches]
+    kinds = {piece.target: kind_of(piece, case) for piece in own}
     if not HALVES & {*kinds.values()}:
-        kinds = shown_by_most(case)
+        kinds = shown_by_most(own, case)
     stores = {one: Half(dtype_named(kind)) for one, kind in kinds.items() if kind in HALVES}
     gone_on, off = (
         any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in pieces)
@@ -76,11 +79,11 @@ def kind_of(piece: Piece, case: Case) -> str:
     return case.sides.dump.parts(case.tap(piece)).dtype.name
 
 
-def shown_by_most(case: Case) -> dict[int, str]:
-    """Return what the values that are off show, if most of all do that were widened from half
+def shown_by_most(off: Sequence[Piece], case: Case) -> dict[int, str]:
+    """Return what values that are off show, if most of all do that were widened from half
     precision: then the file's dtype says nothing.
     """
-    shown = {piece.target: shown_by(piece, case) for piece in case.wrong}
+    shown = {piece.target: shown_by(piece, case) for piece in off}
     halves = sum(kind in HALVES for kind in shown.values())
     return shown if halves > MOST * (len(case.right) + len(case.wrong)) else {}
 
