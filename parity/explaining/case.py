@@ -18,7 +18,7 @@ from lockstep.parity.explaining.dumped import Dumped
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.other_prompt import nothing_compared
 from lockstep.parity.explaining.other_weights import has_weights, holding, most, shown_alone
-from lockstep.parity.explaining.searching.atom_sets import widest
+from lockstep.parity.explaining.searching.exchange import exchange
 from lockstep.parity.explaining.searching.hypothesis import (
     Atom,
     Hypothesis,
@@ -27,7 +27,7 @@ from lockstep.parity.explaining.searching.hypothesis import (
     hypotheses,
     in_one_module,
 )
-from lockstep.parity.explaining.searching.lone import replaced, sure
+from lockstep.parity.explaining.searching.lone import sure
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.moved import in_same_modules, moved
 from lockstep.parity.explaining.searching.no_numbers import tells
@@ -49,7 +49,7 @@ from lockstep.reference.precision import dtype_named
 Progress = Callable[[str], None]
 MOST_CONTRADICTIONS = 3
 ALIKE = 3  # explanations by several bugs that are tried on like pieces, beside those by one
-EXCHANGED = 12  # explanations that like pieces offer each other, and so many with others' bugs
+TAUGHT = 12  # explanations of like pieces that are tried on one
 DEAR = 8_000  # computations in vain, after which a search does half of its work
 IN_VAIN = 2  # pieces of a kind that are searched deeply without a find
 FEW_WEIGHTS = 4  # in a piece: of larger ones, whose search is dear, one such is enough
@@ -171,7 +171,7 @@ class Case:
                 progress(self.tap(piece))
             waiting = self.open if len(known) > taught else []
             self.open = [] if waiting else self.open
-        self.exchange()
+        exchange(self)
 
     @cached_property
     def matrices(self) -> frozenset[int]:
@@ -315,7 +315,7 @@ class Case:
                 few += [one for one in explanations[ALIKE:] if len(one.atoms) == 1]
                 for one in few:
                     found |= dict.fromkeys(moved(one.atoms, here, self.hypotheses, self.graph))
-        return sorted(filter(None, found), key=len)[:EXCHANGED]
+        return sorted(filter(None, found), key=len)[:TAUGHT]
 
     def elsewhere(self, piece: Piece) -> list[frozenset[Atom]]:
         """Return what explains pieces of other kinds, in the modules of the same names."""
@@ -323,24 +323,6 @@ class Case:
         others = (some for it, some in reversed(self.explained) if kind_of(it) != kind_of(piece))
         sets = (in_same_modules(one.atoms, piece, self.graph) for some in others for one in some)
         return list(islice(dict.fromkeys(atoms for atoms in sets if len(atoms) > 1), ALIKE))
-
-    def exchange(self) -> None:
-        """Add to the explanations of each piece those of like pieces that hold there too, and what
-        does with a bug of other pieces in the place of one that this piece has alone.
-        """
-        found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
-        own = {piece.target: [one.bugs for one in some] for piece, some in self.explained}
-        for piece, _ in self.explained:
-            found.setdefault(self.graph.kind(piece), {}).update(dict.fromkeys(own[piece.target]))
-        must = {target: sure(sets) for target, sets in own.items()}
-        for piece, explanations in [*self.explained]:
-            search, here = self.search_over(piece), piece.target
-            sets = list(found[self.graph.kind(piece)])[:EXCHANGED]
-            others = [some for target, some in must.items() if target != here]
-            sets += islice(replaced(own[here], others), EXCHANGED)
-            explanations += offered(search, explanations, sets)
-            if search.cleared is not None:
-                self.clear(piece, search.cleared)
 
     def candidates(self, piece: Piece) -> list[Atom]:
         """Return every hypothesis that touches a piece, wherever it may act there."""
@@ -385,16 +367,3 @@ class Case:
         """Return the name that the port's dump has for a piece."""
         taps = self.own_tokens_first(self.graph.calls[piece.target].taps)
         return next(self.sides.names[tap] for tap in taps if tap in self.sides.names)
-
-
-def offered(
-    search: Search, had: Sequence[Explanation], sets: Sequence[frozenset[Hypothesis]]
-) -> list[Explanation]:
-    """Return what explains a piece beside what it has, of the bugs of like pieces."""
-    known = {one.bugs for one in had}
-    found: list[Explanation] = []
-    for some in dict.fromkeys(sets):
-        atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
-        if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
-            found += search.told(atoms[:1])
-    return found

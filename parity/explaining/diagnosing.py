@@ -123,7 +123,9 @@ def search(case: Case, progress: Progress) -> list[Random]:
 
 def choose(case: Case) -> dict[Key, Chosen]:
     """Decide between the explanations of all pieces."""
-    explained = keep_heard(winners(case.explained, case.trial), case.trial)
+    known = case.explained
+    common = in_common(known, Beside(case.trial, case.right, known), case.graph)
+    explained = keep_heard(winners(known, case.trial, common), case.trial)
     beside = Beside(case.trial, case.right, explained)
     common = in_common(explained, beside, case.graph)
     chosen = decide(explained, case.contradicted(), beside, case.graph.kind, common)

@@ -6,14 +6,14 @@ noise, many numbers together still tell where on the way from one to the other t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lockstep.parity.explaining.deciding.verdict import Key, keys_of
 from lockstep.parity.explaining.explanation import Explanation
-from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
@@ -52,12 +52,16 @@ class Way:
         return self.long and abs(self.along / self.size - 1) <= near
 
 
-def winners(explained: Sequence[Explained], trial: Trial) -> list[Explained]:
+def winners(
+    explained: Sequence[Explained], trial: Trial, common: Collection[Atom] = ()
+) -> list[Explained]:
     """Return what is left of each piece's explanations when those that are beaten are taken out.
 
     A piece decides for itself if it can, else all pieces that are between the same bugs together.
+    What explains several pieces by what they have in `common` is beaten by nothing that explains
+    one alone: that may be nearer because it reads a value of the port's that has the bug in it.
     """
-    found = [ways(piece, some, trial) for piece, some in explained]
+    found = [ways(piece, some, trial, common) for piece, some in explained]
     pooled: dict[Pair, Way] = {}
     for here in found:
         for pair, way in here.items():
@@ -79,7 +83,9 @@ def unbeaten(
     return [one for one in some if keys_of(one.atoms) not in beaten] or list(some)
 
 
-def ways(piece: Piece, some: Sequence[Explanation], trial: Trial) -> dict[Pair, Way]:
+def ways(
+    piece: Piece, some: Sequence[Explanation], trial: Trial, common: Collection[Atom]
+) -> dict[Pair, Way]:
     """Return the ways from a piece's explanations to those that may beat them; of the same bugs
     the best one counts.
     """
@@ -88,13 +94,14 @@ def ways(piece: Piece, some: Sequence[Explanation], trial: Trial) -> dict[Pair, 
         best.setdefault(keys_of(one.atoms), one)
     if len(best) < 2:
         return {}
+    shared = {keys: not one.atoms.isdisjoint(common) for keys, one in best.items()}
     values = {keys: value(piece, one, trial) for keys, one in best.items()}
     port = trial.tokens(trial.port(piece.target), piece.target)
     noise = trial.relative_noise(piece, None)
     return {
         (one, other): way(port, values[one], values[other], noise)
         for one in values for other in values
-        if one != other and best[other].judgement.ratio <= CLEAN
+        if one != other and best[other].judgement.ratio <= CLEAN and shared[one] <= shared[other]
     }  # fmt: skip
 
 

@@ -54,17 +54,23 @@ def test_ways_add_up():
     assert Way(1, 2, 3) + Way(4, 5, 6) == Way(5, 7, 9)
 
 
-@pytest.mark.parametrize(("left", "beats"), [(0.9, True), (1.4, False)])
-def test_who_leaves_more_than_noise_beats_none(left, beats, monkeypatch):
-    """The port is at the other's end; but what that leaves may be a third bug's."""
+@pytest.mark.parametrize(
+    ("left", "common", "beats"),
+    [(0.9, "", True), (1.4, "", False), (0.9, "one", False), (0.9, "one other", True)],
+)
+def test_who_beats_another(left, common, beats, monkeypatch):
+    """The port is at the other's end; but what that leaves may be a third bug's. And what explains
+    other pieces in the same calls is beaten by what does so too.
+    """
     one, other = explanation("one", 1.1), explanation("other", left)
+    shared = {atom for some in (one, other) for atom in some.atoms if atom.hypothesis.id in common}
     made = {one.atoms: ONE, other.atoms: OTHER}
     monkeypatch.setattr(duel, "value", lambda piece, this, trial: made[this.atoms])
     trial = SimpleNamespace(
         tokens=lambda value, target: value, port=lambda target: OTHER + ROUNDED,
         relative_noise=lambda piece, rows: NOISE,
     )  # fmt: skip
-    found = ways(Piece(0, (0,)), [one, other], trial)  # pyright: ignore[reportArgumentType]
+    found = ways(Piece(0, (0,)), [one, other], trial, shared)  # pyright: ignore[reportArgumentType]
     assert any(found[pair].walked for pair in found) is beats
 
 
