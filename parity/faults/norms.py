@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from lockstep.parity.faults.rewrites import (
 )
 from lockstep.parity.faults.tensors import renamed
 from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value, again
+from lockstep.parity.graph.call import nested
+from lockstep.parity.graph.stretched import rope
 from lockstep.reference.precision import accumulator, rounded
 
 QK = (r"self_attn\.[qk]_norm",)
@@ -84,13 +87,27 @@ def normed_after(call: Call, graph: Graph) -> Call | None:
     if norm is None:
         return None
     raw, gain = norm.inputs
-    eps = norm.options["eps"]
-
-    def wrong(ops, x, positions, frequencies, gain, *, factor):
-        return ops.rms_norm(ops.rope(x, positions, frequencies, factor=factor), gain, eps=eps)
-
     bare = Derived(lambda ops, heads: ops.heads_first(heads), (raw,))
-    return replace(call.replaced(wrong), inputs=(bare, *call.inputs[1:], gain))
+    turned = call.replaced(TurnedAndNormed(norm.options["eps"]))
+    return replace(turned, inputs=(bare, *call.inputs[1:], gain))
+
+
+@dataclass(frozen=True)
+class TurnedAndNormed:
+    """A rope with a norm behind it; what else is wrong with the rope stays in front of the norm."""
+
+    eps: float
+    turn: Callable[..., Any] = rope
+
+    def __call__(
+        self, ops: Any, x: Any, positions: Any, frequencies: Any, gain: Any, **options: Any
+    ) -> Any:
+        return ops.rms_norm(
+            self.turn(ops, x, positions, frequencies, **options), gain, eps=self.eps
+        )
+
+    def around(self, instead: Callable[..., Any]) -> TurnedAndNormed:
+        return replace(self, turn=nested("rope", self.turn, instead))
 
 
 def norm_before(call: Call, graph: Graph) -> Call | None:

@@ -233,44 +233,6 @@ FAULTS = (
         variants={"": rewrite("rope")(across_heads)},
     ),
     Fault(
-        id="rope-sign-flipped",
-        wrong="the angle is -p f, or of one half alone",
-        right="the angle is p f",
-        symptom="degraded text; the first token is exact",
-        where="self_attn.q_rope",
-        fix="rotate_half is (-x2, x1): out1 = x1 cos - x2 sin, out2 = x2 cos + x1 sin",
-        variants={
-            "": instead("rope", backwards),
-            "neither half is negated": instead("rope", half_negated(first=False, second=False)),
-            "both halves are negated": instead("rope", half_negated(first=True, second=True)),
-        },
-    ),
-    Fault(
-        id="rope-half-overwritten",
-        wrong="a = a cos - b sin; b = b cos + a sin, of the a that has turned already",
-        right="both halves are made of both as they were",
-        symptom="degraded text; the first token is exact",
-        where="self_attn.q_rope",
-        fix="keep the first half before it is written over",
-        variants={
-            "the second half": instead("rope", overwritten(first=True)),
-            "the first half": instead("rope", overwritten(first=False)),
-        },
-    ),
-    Fault(
-        id="rope-applied-twice",
-        wrong="rope(rope(q)), of queries, of keys, or of both",
-        right="rope(q), rope(k)",
-        symptom="worse with every position",
-        where="self_attn.q_rope",
-        fix="turn queries and keys once: in the projection's code, or in the attention's",
-        variants={
-            "": instead("rope", turned_twice),
-            "queries alone": instead("rope", turned_twice, QUERIES),
-            "keys alone": instead("rope", turned_twice, KEYS),
-        },
-    ),
-    Fault(
         id="rope-pos-starts-at-1",
         wrong="positions 1 .. L, for queries and keys alike",
         right="positions 0 .. L - 1",
@@ -377,6 +339,45 @@ FAULTS = (
         variants={
             **{f"in {name}": instead("rope", rounded_tables(name)) for name in HALVES},
             "in float16, then bfloat16": instead("rope", rounded_tables(*reversed(HALVES))),
+        },
+    ),
+    # What follows turns by the operation it finds, so it stands behind what replaces that.
+    Fault(
+        id="rope-sign-flipped",
+        wrong="the angle is -p f, or of one half alone",
+        right="the angle is p f",
+        symptom="degraded text; the first token is exact",
+        where="self_attn.q_rope",
+        fix="rotate_half is (-x2, x1): out1 = x1 cos - x2 sin, out2 = x2 cos + x1 sin",
+        variants={
+            "": instead("rope", backwards),
+            "neither half is negated": instead("rope", half_negated(first=False, second=False)),
+            "both halves are negated": instead("rope", half_negated(first=True, second=True)),
+        },
+    ),
+    Fault(
+        id="rope-half-overwritten",
+        wrong="a = a cos - b sin; b = b cos + a sin, of the a that has turned already",
+        right="both halves are made of both as they were",
+        symptom="degraded text; the first token is exact",
+        where="self_attn.q_rope",
+        fix="keep the first half before it is written over",
+        variants={
+            "the second half": instead("rope", overwritten(first=True)),
+            "the first half": instead("rope", overwritten(first=False)),
+        },
+    ),
+    Fault(
+        id="rope-applied-twice",
+        wrong="rope(rope(q)), of queries, of keys, or of both",
+        right="rope(q), rope(k)",
+        symptom="worse with every position",
+        where="self_attn.q_rope",
+        fix="turn queries and keys once: in the projection's code, or in the attention's",
+        variants={
+            "": instead("rope", turned_twice),
+            "queries alone": instead("rope", turned_twice, QUERIES),
+            "keys alone": instead("rope", turned_twice, KEYS),
         },
     ),
 )

@@ -129,20 +129,14 @@ class Call:
         """Return this call with another operation: `instead(ops, *inputs, **options)`.
 
         Where there is one already, the new one finds it in the place of the right operation.
-        Raises: Conflict if that takes inputs which the new one does not know.
+        Raises: Conflict if that takes inputs which the new one does not know, unless it says what
+        to do `around` another.
         """
         if self.instead is None:
             return replace(self, instead=instead)
-        if hasattr(self.instead, "around"):  # no bug: it only lays out what goes in and comes out
-            return replace(self, instead=self.instead.around(instead))
-        if len(self.inputs) != self.arity:
+        if not hasattr(self.instead, "around") and len(self.inputs) != self.arity:
             raise Conflict(self.place)
-        before = self.instead
-
-        def both(ops: Any, *inputs: Any, **options: Any) -> Any:
-            return instead(Replacing(ops, self.op, partial(before, ops)), *inputs, **options)
-
-        return replace(self, instead=both)
+        return replace(self, instead=nested(self.op, self.instead, instead))
 
     def followed(self, after: Callable[..., Any]) -> Call:
         """Return this call with something done to its result: `after(ops, result)`."""
@@ -165,6 +159,22 @@ class Call:
         while isinstance(ref, Derived):
             ref = ref.sources[0]
         return ref.name if isinstance(ref, Tensor) else None
+
+
+def nested(name: str, inner: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what finds `inner` in the place of the right operation of this name.
+
+    What only lays out what goes in and comes out, or goes on from it, stays outside: `around`.
+    """
+    if hasattr(inner, "around"):
+        return inner.around(instead)
+    if hasattr(instead, "around"):
+        return instead.around(inner)
+
+    def both(ops: Any, *inputs: Any, **options: Any) -> Any:
+        return instead(Replacing(ops, name, partial(inner, ops)), *inputs, **options)
+
+    return both
 
 
 def again(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.graph.call import Call, Constant, Derived, Replacing, Value
+from lockstep.parity.graph.call import Call, Constant, Derived, Value, nested
 from lockstep.parity.graph.graph import Graph
 
 BY_LENGTH = ("rope_frequencies_dynamic", "rope_frequencies_longrope")
@@ -46,12 +46,7 @@ class ByToken:
 
     def around(self, instead: Callable[..., Any]) -> ByToken:
         """Return this with another rope, which finds this one in the place of the right one."""
-        inner = self.operation
-
-        def both(ops: Any, *inputs: Any, **options: Any) -> Any:
-            return instead(Replacing(ops, "rope", partial(inner, ops)), *inputs, **options)
-
-        return ByToken(both)
+        return ByToken(nested("rope", self.operation, instead))
 
 
 def rope(ops: Any, *inputs: Any, **options: Any) -> Any:
