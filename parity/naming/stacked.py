@@ -1,11 +1,12 @@
 """Tensors that hold all layers, as a scan over them leaves: with one axis more, along the layers.
 
-They are taken apart, and each part has the name with the layer's number in it.
+It stands in front, or behind the batch. They are taken apart, and each part has the name with the
+layer's number in it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,51 +20,103 @@ Shape = tuple[int, ...]
 NUMBER = re.compile(r"(?:^|[./]|layers?_?|blocks?_?|h_?)[0-9]+(?:[./]|$)")
 LAYERS = re.compile(r"(.*?(?:^|[./_])(?:layers?|blocks?|h))(?:[./](.*))?")
 STREAMS = "hidden_states"  # of which there is one more than there are layers
-SAID = "an axis of {layers} layers taken apart in {count} tensors"
+SAID = ("an axis of {layers} layers taken apart in {count} tensors",
+        "an axis of {layers} layers behind the batch taken apart in {count} tensors")  # fmt: skip
+DOUBT = "{count} tensors left whole: of {layers} layers and {layers} rows, which axis is which?"
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """How stacks are told from other tensors: by the taps that a model has, with their shapes."""
+
+    known: Mapping[str, Shape]
+
+    @property
+    def layers(self) -> int:
+        return len([tap for tap in self.known if LAYER.fullmatch(tap)])
+
+    def axes(self, name: str, shape: Shape) -> list[int]:
+        """Return the axes, first or second, that may be the layers'; no number is in the name."""
+        _, path = parted(name)
+        if NUMBER.search(path) or len(shape) < 3:
+            return []
+        more = path.rpartition(".")[2] == STREAMS
+        sizes = (self.layers, self.layers + 1) if more else (self.layers,)
+        wanted = {one for tap, one in self.known.items() if LAYER.match(tap)}
+        return [
+            axis
+            for axis in (0, 1)
+            if shape[axis] in sizes
+            and fits(without(shape, axis), wanted)
+            and (axis == 0 or not self.are_heads(path, shape))
+        ]
+
+    def are_heads(self, path: str, shape: Shape) -> bool:
+        """Say whether what seems to be layers may be the heads, or tokens, of one tap."""
+        alike = {one for one in self.known.values() if len(one) == len(shape)}
+        return LAYERS.fullmatch(path) is None and fits(shape, alike)
+
+    def in_doubt(self, shape: Shape, axes: Collection[int]) -> bool:
+        """Say whether a batch may be the layers, and the layers the batch."""
+        batch = self.known.get("logits", (1,))[0]
+        return len(axes) > 1 and shape[0] == batch > 1
 
 
 def taken_apart(
     dump: Dump, known: Mapping[str, Shape], tap_of: Callable[[str], str]
 ) -> tuple[Dump, list[str]]:
-    """Return a dump of single layers, and a line to say so.
+    """Return a dump of single layers, and lines to say so.
 
     `known` has the model's taps with their shapes, `tap_of` says which of them a name means.
     """
-    count = len([tap for tap in known if LAYER.fullmatch(tap)])
-    wanted = {shape for tap, shape in known.items() if LAYER.match(tap)}
-    stacks = {
-        name: shape[0]
+    kind = Stacks(known)
+    found = {
+        name: (shape, axes)
         for name, shape in dump.shapes.items()
-        if tap_of(name) not in known and is_stack(name, shape, count, wanted)
+        if tap_of(name) not in known and (axes := kind.axes(name, shape))
     }
-    stacks = {name: rows for name, rows in stacks.items() if is_free(name, rows, dump)}
-    if not stacks:
-        return dump, []
-    places = {one: (name, row) for name, rows in stacks.items() for one, row in named(name, rows)}
+    found = {name: one for name, one in found.items() if is_free(name, one, dump)}
+    doubtful = {name for name, one in found.items() if kind.in_doubt(*one)}
+    stacks = {name: axes[0] for name, (_, axes) in found.items() if name not in doubtful}
+    told = [
+        SAID[axis].format(count=count, layers=kind.layers)
+        for axis in (0, 1)
+        if (count := [*stacks.values()].count(axis))
+    ]
+    told += [DOUBT.format(count=len(doubtful), layers=kind.layers)] * bool(doubtful)
+    return (in_parts(dump, stacks) if stacks else dump), told
+
+
+def in_parts(dump: Dump, stacks: Mapping[str, int]) -> Dump:
+    """Return a dump in which each stack is one tensor for each place of its axis."""
+    places = {
+        one: (name, row)
+        for name, axis in stacks.items()
+        for one, row in named(name, dump.shapes[name][axis])
+    }
     kept = lru_cache(maxsize=1)(dump.read)  # parts are asked for one after the other
 
     def read(name: str) -> np.ndarray:
         whole, row = places.get(name, (name, None))
-        return dump.read(name) if row is None else kept(whole)[row]
+        return dump.read(name) if row is None else kept(whole).take(row, axis=stacks[whole])
 
     shapes = {name: shape for name, shape in dump.shapes.items() if name not in stacks}
-    shapes |= {one: dump.shapes[name][1:] for one, (name, _) in places.items()}
-    told = SAID.format(count=len(stacks), layers=count)
-    return replace(dump, shapes=shapes, read=read, parted=None), [told]
+    shapes |= {one: without(dump.shapes[name], stacks[name]) for one, (name, _) in places.items()}
+    return replace(dump, shapes=shapes, read=read, parted=None)
 
 
-def is_stack(name: str, shape: Shape, count: int, wanted: set[Shape]) -> bool:
-    """Say whether a tensor has a first axis of layers, and no number of one in its name."""
-    _, path = parted(name)
-    streams = path.rpartition(".")[2] == STREAMS and shape[:1] == (count + 1,)
-    if NUMBER.search(path) or len(shape) < 3 or not (streams or shape[0] == count):
-        return False
-    return any(move_between(shape[1:], one) is not None for one in wanted)
+def without(shape: Shape, axis: int) -> Shape:
+    return shape[:axis] + shape[axis + 1 :]
 
 
-def is_free(name: str, rows: int, dump: Dump) -> bool:
+def fits(shape: Shape, wanted: Collection[Shape]) -> bool:
+    return any(move_between(shape, one) is not None for one in wanted)
+
+
+def is_free(name: str, stack: tuple[Shape, Sequence[int]], dump: Dump) -> bool:
     """Say whether no part has the name of a tensor that is there."""
-    return all(one not in dump.shapes for one, _ in named(name, rows))
+    shape, axes = stack
+    return all(one not in dump.shapes for one, _ in named(name, shape[axes[0]]))
 
 
 def named(name: str, rows: int) -> Iterator[tuple[str, int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lockstep.parity.cli.output import counted
 from lockstep.parity.explaining.said.diagnosis import STAGES, Named
+from lockstep.parity.explaining.said.report import how_much
 from lockstep.parity.judging.result import Tap
 from lockstep.parity.naming.grouping import LAYER, grouped, kind, layers_said
 from lockstep.parity.reports.document import Document
@@ -42,6 +43,8 @@ def headline(document: Document) -> str:
 def sentence(document: Document) -> str:
     """Say in one line what the verdict rests on."""
     parts = [f"{counted(document.compared, 'tap')} compared"]
+    if document.command == "explain":
+        parts = [how_much(document.compared, len(document.unmatched))]
     if document.stages:
         parts = [
             f"{STAGES.get(name, name)}: {counted(count, 'tap' if name == 'model' else 'id')}, "

@@ -9,6 +9,7 @@ from lockstep.reference.checkpoint.errors import escape
 
 HEADLINES = {"clean": "CLEAN", "faults": "FAULTS", "unknown": "UNKNOWN"}
 LISTED, LINES = 4, 12
+MAPPED = "; a map says what such names mean (--map FILE)"
 
 
 def report(found: Diagnosis) -> str:
@@ -33,9 +34,8 @@ def headline(found: Diagnosis) -> str:
 def compared(found: Diagnosis) -> str:
     """Say what was compared; of a run from text to choices, each stage in a line of its own."""
     steps = f" over the prompt and {counted(found.steps, 'step')}" if found.steps else ""
-    left = f", {counted(found.unmatched, 'tensor')} not" if found.unmatched else ""
-    taps = f"{counted(found.compared, 'tap')} compared{steps}{left}, computed in {found.dtype}"
-    taps = taps if found.dtype else ""
+    much = how_much(found.compared, len(found.unmatched), steps)
+    taps = f"{much}, computed in {found.dtype}" if found.dtype else ""
     stages = found.judged_stages()
     if not stages:
         return taps
@@ -46,6 +46,14 @@ def compared(found: Diagnosis) -> str:
         for one in stages
     ]  # fmt: skip
     return (f"{taps}\n" if taps else "judged from text to choices\n") + table(rows)
+
+
+def how_much(compared: int, left: int, steps: str = "") -> str:
+    """Say how much of a dump was compared; where most of it was not, that comes first."""
+    if left > compared:
+        return f"{compared} of the dump's {compared + left} tensors compared{steps}"
+    apart = f", {counted(left, 'tensor')} not" if left else ""
+    return f"{counted(compared, 'tap')} compared{steps}{apart}"
 
 
 def files(found: Diagnosis) -> str:
@@ -148,5 +156,6 @@ def all_of(fixed: list[str]) -> str:
 def remarks(found: Diagnosis) -> str:
     lines = [f"  {escape(line)}" for line in found.conventions]
     if found.unmatched:
-        lines.append(f"  not compared: {listed(found.unmatched)}")
+        most = len(found.unmatched) > found.compared
+        lines.append(f"  not compared: {listed(found.unmatched)}" + MAPPED * most)
     return "\n".join(["notes:", *lines]) if lines else ""

@@ -188,6 +188,14 @@ def test_the_headline_counts_what_was_not_compared():
     assert ", 2 tensors not, computed in float32" in report(explained(NAME, taps))
 
 
+def test_where_most_was_not_compared_the_headline_says_so_first():
+    """A reader of CLEAN must not take it for more than the few tensors that it is said of."""
+    taps = port(NAME, level="logits") | {f"x{n}": np.zeros(3) for n in range(5)}
+    text = report(explained(NAME, taps))
+    assert text.split("\n")[1].startswith("no bug named; 1 of the dump's 6 tensors compared, comp")
+    assert "x0, x1, x2, x3 and 1 more; a map says what such names mean" in text
+
+
 def test_experts_that_are_fed_what_the_mlp_takes():
     """By loop over tokens and experts; the norm that they should take is dumped as it should be."""
     name, at = "gemma4/sparse", "model.layers.1."

@@ -139,6 +139,11 @@ def test_sentences(given, shown):
     assert said(given) == shown
 
 
+def test_where_most_was_not_compared_a_report_says_of_how_much():
+    few = Diagnosis([], dump="port", dtype="float32", compared=2, unmatched=["a", "b", "c"])
+    assert summary.sentence(through_json(few)).startswith("2 of the dump's 5 tensors compared; ")
+
+
 def test_what_has_no_name_is_told_with_its_layer_and_without_empty_rows():
     odd = Unexplained("model.layers.1.mlp.up_proj", own_error=0.5, noise=1e-7, shape="")
     found = through_json(Diagnosis([], dump="port", model="model", dtype="float32", compared=9,
