@@ -16,6 +16,9 @@ NAMED = re.compile(FOR_LAYERS + r"(?P<n>0|[1-9][0-9]{0,5})(?![0-9])", re.IGNOREC
 NAMED_STEM = re.compile(FOR_LAYERS + "$", re.IGNORECASE)
 ALONE = re.compile(r"(?:^|(?<=[^A-Za-z0-9]))(?P<n>0|[1-9][0-9]{0,5})(?![A-Za-z0-9])")
 ENDS = ("weight", "bias", "scales", "biases")
+# What Flax writes behind the path of a module, for what it returned.
+CALL, FIRST_CALL = "__call__", re.compile(r"(^|_)call(_0)?$")
+MODULES = re.compile(r"(self_)?(attn|attention|mha)|mlp|ffn|ff|feed_forward|moe|experts")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def families(names: Mapping[str, Shape]) -> dict[str, Family]:
     """Group names that differ in a layer number alone, in their order."""
     found: dict[str, Family] = {}
     for name, shape in names.items():
-        place = NAMED.search(name) or ALONE.search(name)
+        path = name.partition(CALL)[0]  # behind that stands which call it was
+        place = NAMED.search(path) or ALONE.search(path)
         number = int(place["n"]) if place else 0
         template = name[: place.start("n")] + HOLE + name[place.end("n") :] if place else name
         family = found.setdefault(template, Family(template, {}, {}))
@@ -60,8 +64,15 @@ def families(names: Mapping[str, Shape]) -> dict[str, Family]:
 
 
 def words_of(template: str) -> str:
-    """Return what stands behind the layer number, or the whole, with `_` for every separator."""
-    return plain(split_end(template)[0].rpartition(HOLE)[2])
+    """Return what stands behind the layer number, or the whole, with `_` for every separator.
+
+    What `attention/__call__` gave is `attention_out`: alone the word may be the stream behind it.
+    """
+    words = plain(split_end(template)[0].rpartition(HOLE)[2])
+    if CALL not in template:
+        return words
+    words = FIRST_CALL.sub("", words)
+    return words + "_out" * (MODULES.fullmatch(words) is not None)
 
 
 def plain(part: str) -> str:

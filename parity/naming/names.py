@@ -19,6 +19,7 @@ WRAPPERS = (
     ("model.logits", "logits"),
     *((f"model.{part}", f"transformer.{part}") for part in ("wte", "wpe", "h.", "ln_f")),  # mlx-lm
 )
+RETURNED = ".__call__"  # behind a module's path, in Flax
 # Hooks on the model without its head.
 BARE = ("embed_tokens", "norm", "embed_tokens_per_layer", "layers.")
 BARE_GPT2 = re.compile(r"wte|wpe|drop|ln_f|h\.[0-9].*", re.DOTALL)
@@ -92,7 +93,7 @@ def tap_named(name: str, *, sparse: Collection[str] = (), family: str = "llama")
 def unwrapped(name: str) -> str:
     """Return a name as the causal language model itself would have it."""
     step, path = parted(name)
-    changed = True
+    path, changed = path.removesuffix(RETURNED), True
     while changed:
         changed = False
         for wrapper, instead in WRAPPERS:

@@ -14,7 +14,7 @@ F = r"(ffn|mlp|feed_?forward|ff)"
 A = r"((self_)?(attn|attention|mha)_)?"
 M = r"((mlp|ffn|ff|feed_forward)_)?"
 N = r"((block|layer)_)?"
-T = r"((model|transformer|decoder|net)_)?"
+T = r"(intermediates_)?((model|transformer|decoder|net)_)?"
 # What a name says -> parts that it may mean. All that match are taken together; the first group
 # of names stands in a layer, the second beside the layers. Spelled with `_` for every separator.
 IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -22,7 +22,7 @@ IN_LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     (rf"{A}(wk|k|k_?proj|k_lin|key|key_proj|to_k|attn_k)", ("self_attn.k_proj",)),
     (rf"{A}(wv|v|v_?proj|v_lin|value|value_proj|to_v|attn_v)", ("self_attn.v_proj",)),
     (
-        rf"{A}(attn|attention|self_attn)_(wo|o|o_?proj|out|out_?proj|output|proj|c_proj|to_out)"
+        rf"{A}(attn|attention|self_attn|self_attention|mha)_(wo|o|o_?proj|out|out_?proj|output|proj|c_proj|to_out)"
         rf"|{A}(wo|o_?proj|attn_out|attn_output|c_proj_attn)",
         ("self_attn.o_proj", "attn.c_proj"),
     ),
@@ -97,6 +97,8 @@ WHOLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(mlp|ffn|ff|feed_forward)_(out|output)", ("mlp.experts", "mlp.down_proj", "mlp.c_proj")),
     (r"moe_(out|output)|(moe_)?experts(_out|_output)?", ("mlp.experts", "experts")),
 )
+# What says of a norm, or of a projection, that it is its output: `final_norm_out`.
+OUTPUT = re.compile(rf"(.*(?:{NORM}(?:_?[12f]|_final)?|_proj))_(?:out|output)")
 # What says outright which of two norms it is, where a model has it.
 OUTRIGHT: tuple[tuple[str, tuple[str, ...]], ...] = (
     (rf"{N}pre_{F}_{NORM}|{F}_pre_?{NORM}", ("pre_feedforward_layernorm",)),
@@ -138,7 +140,7 @@ BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (rf"{T}(wpe|pos_emb|position_embeddings|pos_embed|position_embd)", ("transformer.wpe",)),
     (
-        rf"{T}(final_{NORM}|output_{NORM}|{NORM}_?f|{NORM}_out|{NORM}_final)|{NORM}|model_{NORM}",
+        rf"{T}((final|last|output|out|result)_{NORM}|{NORM}(_?f|_out|_final)?|normed_final|final_normed)",
         ("model.norm", "transformer.ln_f"),
     ),
     (rf"{T}(lm_head|head|unembed|unembedding|output_proj|logits_proj)", ("lm_head",)),
@@ -180,7 +182,11 @@ def told_outright(words: str, *, in_layer: bool) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def wholes_meant(words: str, *, in_layer: bool) -> frozenset[str]:
-    """Return the last parts of the modules that the words of a name may mean as wholes."""
+    """Return the parts that the words of a name may mean as what a module, or they, give."""
+    part = OUTPUT.fullmatch(words)
+    if part is not None:
+        told = told_outright(part[1], in_layer=in_layer)
+        return told or parts_meant(part[1], in_layer=in_layer)
     return said_by(words, MODULES) if in_layer else frozenset()
 
 

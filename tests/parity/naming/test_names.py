@@ -22,6 +22,8 @@ MODULES = {
     "lm_head": "lm_head",
 }
 WRAPPED = {
+    "model.layers.3.mlp.down_proj.__call__": f"{LAYER}.mlp.down_proj",
+    "model.layers.3.self_attn.__call__": f"{LAYER}.self_attn.o_proj",
     "layers.3.mlp.up_proj": f"{LAYER}.mlp.up_proj",
     "embed_tokens": "model.embed_tokens",
     "norm": "model.norm",

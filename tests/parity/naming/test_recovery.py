@@ -28,7 +28,7 @@ SPELLINGS = {
 }
 BESIDE = {
     "model.embed_tokens": ["tok_embeddings", "embedding", "wte"],
-    "model.norm": ["final_norm", "ln_f", "output_norm"],
+    "model.norm": ["final_norm", "ln_f", "output_norm", "final_norm_out", "finalLayernorm"],
     "lm_head": ["head", "unembed"],
     "logits": ["logits"],
 }
@@ -320,3 +320,58 @@ def test_the_names_of_published_weights(kind, request):
         back[PUBLISHED[template][kind].replace("N", number) + ".weight"] = name
     found = recover({name: ours[tap] for name, tap in back.items()}, ours)
     assert found.names == back and found.unmatched == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["output_norm_out", "finalNormOut", "final_norm_out", "final_layernorm", "ln_f_out",
+     "last_norm", "transformer/norm", "model/norm/__call__",
+     "intermediates/model/final_norm/__call__",
+     "['model']['norm']['__call__'][0]"],
+)  # fmt: skip
+def test_the_last_norm_by_the_words_of_strangers(ours, name):
+    assert recover_taps({name: ours["model.norm"]}, ours).names == {name: "model.norm"}
+
+
+@pytest.mark.parametrize("name", ["vision_norm", "pre_norm", "final_hidden", "image/norm/__call__"])
+def test_another_norm_is_not_the_last_one(ours, name):
+    assert recover_taps({name: ours["model.norm"]}, ours).names == {}
+
+
+def test_a_norm_and_what_is_called_its_output_are_not_both_taken(ours):
+    parts = ("ffn_norm", "ffn_norm_out")
+    both = {f"blocks.{n}.{part}": ours["model.norm"] for n in (0, 1) for part in parts}
+    named = {f"blocks.{n}.ffn_norm": f"model.layers.{n}.post_attention_layernorm" for n in (0, 1)}
+    assert recover_taps(both, ours).names == named
+
+
+# What Flax calls what the modules of a port return, by the part of ours that they mean.
+RETURNED = {
+    "": "",
+    "attention_norm/": "input_layernorm",
+    "attention/wq/": "self_attn.q_proj",
+    "attention/q_norm/": "self_attn.q_norm",
+    "attention/": "self_attn.o_proj",
+    "ffn_norm/": "post_attention_layernorm",
+    "feed_forward/w1/": "mlp.gate_proj",
+    "feed_forward/": "mlp.down_proj",
+}
+
+
+@pytest.mark.parametrize("form", ["{path}__call__", "['{keys}']['__call__'][0]"])
+def test_what_flax_says_a_module_returned(ours, form):
+    """By hand: `capture_intermediates` writes `__call__` behind the path of each module."""
+
+    def name(path):
+        return form.format(path=path, keys=path.removesuffix("/").replace("/", "']['"))
+
+    parts = {name(f"model/layers_{n}/{theirs}"): f"model.layers.{n}.{part}".rstrip(".")
+             for n in (0, 1) for theirs, part in RETURNED.items()}  # fmt: skip
+    parts |= {name("model/embed_tokens/"): "model.embed_tokens", name("lm_head/"): "lm_head"}
+    theirs = {one: ours[tap] for one, tap in parts.items()}
+    assert recover_taps(theirs, ours).names == parts
+
+
+def test_of_two_calls_of_a_module_the_second_is_none(ours):
+    names = [f"model/layers_{n}/attention/__call__/1" for n in (0, 1)]
+    assert recover_taps(dict.fromkeys(names, ours["model.norm"]), ours).names == {}
