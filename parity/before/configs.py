@@ -55,9 +55,11 @@ def compare_configs(checkpoint: Checkpoint, path: str | Path) -> list[ConfigFind
 
     Sections and spellings that mean the same are the same. A key that is missing counts only if
     what engines take instead is not the checkpoint's value.
+    Of a folder it is the config.json in it.
     Raises: InputError if the file is no JSON object.
     """
-    raw = read_json_object(Path(path), subject="config", limits=CONFIG_LIMITS)
+    file = Path(path) / CONFIG if Path(path).is_dir() else Path(path)
+    raw = read_json_object(file, subject="config", limits=CONFIG_LIMITS)
     model, ours, silent = own(checkpoint)
     return list(differences(canonical(raw), ours, model, silent))
 

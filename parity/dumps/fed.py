@@ -6,12 +6,28 @@ from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.naming.names import step_of
 from lockstep.reference.checkpoint.errors import InputError
 
+NO_ONE_PROMPT = "is of a batch, and says its prompts itself: leave --tokens out"
+OTHER_PROMPT = "its prompt is not that of --tokens: it says its token ids itself, and they differ"
+
 
 def told_apart(dump: Dump, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the ids of a prompt, and what was fed behind it if the dump does not say that."""
     count = steps_in(dump)
     end = len(tokens) - count if count < len(tokens) and not dump.fed else len(tokens)
     return [*tokens[:end]], [*tokens[end:]]
+
+
+def check_told(dump: Dump, tokens: Sequence[int]) -> None:
+    """Raise InputError if a dump says its prompt itself, and it is another one."""
+    if dump.batch is not None:
+        raise InputError(dump.path, NO_ONE_PROMPT, "__metadata__")
+    own, told = dump.tokens, told_apart(dump, tokens)[0]
+    if own is None or own == told:
+        return
+    pairs = zip(own, told, strict=False)
+    apart = (place for place, (a, b) in enumerate(pairs) if a != b)
+    place = next(apart, min(len(own), len(told)))
+    raise InputError(dump.path, OTHER_PROMPT, f"from position {place} on")
 
 
 def steps_in(dump: Dump) -> int:

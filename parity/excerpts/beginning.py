@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
-from lockstep.parity.dumps.fed import told_apart
+from lockstep.parity.dumps.fed import check_told, told_apart
 from lockstep.parity.dumps.parts import Parts, held
 from lockstep.parity.excerpts.dumped import excerpt_in
 from lockstep.parity.excerpts.excerpt import Excerpt, Shape
 from lockstep.parity.excerpts.last_token import with_last_told
 from lockstep.parity.judging.padding import OVER_KEYS
 from lockstep.parity.naming.names import CACHED, step_of, tap_named
-from lockstep.reference.checkpoint.errors import InputError
 
 KNOWN = ("format", "version", "tokens", "batch", "padding", "dtype", "backend", "library",
          "rotary_neighbours", "model", "adapter", "positions")  # fmt: skip
 STEPS = ("decoded", "batch_decoded", "step_lengths")
-NO_ONE_PROMPT = "is of a batch, and says its prompts itself: leave --tokens out"
 BY_LENGTH = ("dynamic", "longrope")  # kinds of rope whose angles depend on the length of the text
 
 
@@ -55,19 +53,19 @@ def as_explained(
     which tokens it has, if it has to be judged as one of some tokens.
 
     The first tokens alone are a shorter prompt, whose text and answer nobody knows.
-    Raises: InputError if `tokens` are given with a batch, which has several prompts.
+    Raises: InputError if `tokens` are given with a batch, which has several prompts, or are not
+    those that the dump says.
     """
+    if tokens is not None:
+        check_told(dump, tokens)
     alone: list[str] = []
     if "positions" not in dump.about:
         dump, alone = with_last_told(dump, tokens, getattr(config, "hidden_size", 0))
     if "positions" not in dump.about:
         return dump, tokens, [], None
-    if tokens is not None:
-        if dump.batch is not None:
-            raise InputError(dump.path, NO_ONE_PROMPT, "__metadata__")
-        if [*tokens] != dump.tokens:
-            prompt = json.dumps(told_apart(dump, tokens)[0])
-            dump = replace(dump, about={**dump.about, "tokens": prompt})
+    if tokens is not None and dump.tokens is None:
+        prompt = json.dumps(told_apart(dump, tokens)[0])
+        dump = replace(dump, about={**dump.about, "tokens": prompt})
     prompts = dump.batch or ([dump.tokens] if dump.tokens else None)
     excerpt = excerpt_in(dump, prompts)
     assert excerpt is not None

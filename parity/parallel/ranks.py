@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep.parity.dumps.dtype import computed_in
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.fed import check_told
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.naming.align import Alignment
 from lockstep.parity.naming.names import parted, step_of
@@ -70,12 +71,15 @@ def ranks_of(
 def prompt_of(dumps: Sequence[Dump], given: Sequence[int] | None) -> list[int]:
     """Return the one prompt of all ranks.
 
-    Raises: InputError if nobody says it, two say different ones, or it is a batch.
+    Raises: InputError if nobody says it, two say different ones, a rank says another one than is
+    given, or it is a batch.
     """
     if any(dump.batch is not None for dump in dumps):
         raise InputError(dumps[0].path, "is of a batch, but ranks are compared for one prompt")
     said = {tuple(dump.tokens): rank for rank, dump in enumerate(dumps) if dump.tokens is not None}
     if given is not None:
+        for dump in dumps:
+            check_told(dump, given)
         said = {tuple(given): -1}
     if len(said) > 1:
         first, other = list(said.values())[:2]

@@ -36,6 +36,14 @@ def test_equal_configs_have_no_finding(model, tmp_path):
     assert found(model, lambda config: None, tmp_path) == {}
 
 
+def test_of_a_folder_its_config_is_compared(tmp_path):
+    checkpoint = open_checkpoint(WITNESSES / LLAMA)
+    found(LLAMA, lambda config: config.update(rms_norm_eps=0.5), tmp_path)
+    assert [one.key for one in compare_configs(checkpoint, tmp_path)] == ["rms_norm_eps"]
+    with pytest.raises(InputError, match=r"config\.json: no such file"):
+        compare_configs(checkpoint, WITNESSES)
+
+
 def only_the_text_model(config: Config) -> None:
     inner = config.pop("text_config")
     config.clear()

@@ -83,6 +83,26 @@ def test_the_prompt_may_be_handed_in():
         explain(model_of(NAME), dumped(RIGHT), tokens=[*tokens[1:], 99999])
 
 
+@pytest.mark.parametrize("place", [0, 7, 19])
+def test_another_prompt_than_the_dump_says_is_refused(place):
+    """The dump's own was passed over without a word before."""
+    tokens = prompt(model_of(NAME))[0].tolist()
+    assert explain(model_of(NAME), dumped(RIGHT, NAME), tokens=tokens).verdict == "clean"
+    tokens[place] += 1
+    said = rf"its prompt is not that of --tokens.*from position {place} on"
+    with pytest.raises(InputError, match=said):
+        explain(model_of(NAME), dumped(RIGHT, NAME), tokens=tokens)
+    with pytest.raises(InputError, match="from position 4 on"):
+        explain(model_of(NAME), dumped(RIGHT, NAME), tokens=prompt(model_of(NAME))[0, :4].tolist())
+
+
+def test_tokens_beside_a_whole_batch_are_refused():
+    taps = {name: np.concatenate([value, value]) for name, value in RIGHT.items()}
+    tokens = prompt(model_of(NAME))[0].tolist()
+    with pytest.raises(InputError, match="leave --tokens out"):
+        explain(model_of(NAME), dumped(taps, batch=f"[{tokens}, {tokens}]"), tokens=tokens)
+
+
 def test_a_value_that_is_dumped_twice_must_be_right_twice():
     """`lm_head` and `logits` are one value here."""
     assert np.array_equal(RIGHT["lm_head"], RIGHT["logits"])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from lockstep.parity.explain import explain
 from lockstep.parity.explaining.other_prompt import of_other_size
 from lockstep.reference.checkpoint.errors import InputError
-from tests.parity.explaining.ports import dumped, explained, model_of
+from tests.parity.explaining.ports import dumped, model_of
 from tests.parity.explaining.test_other_model import taps_of
 
 MODELS = ("gemma4/sparse", "models/untied_float32", "gpt2/original", "qwen3_moe/fused")
@@ -16,10 +17,11 @@ def unknown_names(taps):
     return {f"t{number}": value for number, value in enumerate(taps.values())}
 
 
-def refused(taps, **options):
-    """Return why a dump is refused, whose metadata says 20 tokens unless `options` say others."""
+def refused(taps, tokens=None):
+    """Return why a dump is refused, whose metadata says 20 tokens unless others are told."""
+    dump = dumped(taps, NAME if tokens is None else None)
     with pytest.raises(InputError, match="nothing was compared") as caught:
-        explained(NAME, taps, (), **options)
+        explain(model_of(NAME), dump, tokens=tokens, faults=())
     return str(caught.value)
 
 

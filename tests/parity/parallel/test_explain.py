@@ -233,6 +233,12 @@ def test_what_is_refused(core, about):
         explain_ranks(load_one(WITNESSES / DENSE), dumps, path="port")
 
 
+def test_another_prompt_than_the_ranks_say_is_refused():
+    dumps = [dump_of(one) for one in taps_of(load(WITNESSES / DENSE, ranks=2))]
+    with pytest.raises(InputError, match="its prompt is not that of --tokens"):
+        explain_ranks(load_one(WITNESSES / DENSE), dumps, path="port", tokens=TOKENS[::-1])
+
+
 def test_a_rank_of_which_nothing_can_be_compared_is_refused():
     taps = taps_of(load(WITNESSES / DENSE, ranks=2), steps=())
     dumps = [dump_of(taps[0]), dump_of({"other": np.ones((1, 8, 48), np.float32)})]
