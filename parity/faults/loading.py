@@ -25,6 +25,7 @@ from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 
 IN_A_LAYER = re.compile(r"((?:model\.layers|transformer\.h)\.)([0-9]+)(\..+)")
+HEAD = "lm_head.weight"
 EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight")
 CONV1D = r"(attn|mlp)\.c_(attn|proj|fc)"
 NOT_CONV1D = r"(?!(attn\.c_|mlp\.c_)).*"
@@ -98,6 +99,14 @@ def head_from_embedding(call: Call, graph: Graph) -> Call | None:
     if name is None or table is None or name == table or not same_shape(graph, name, table):
         return None
     return call.with_input(1, renamed(call.inputs[1], table))
+
+
+@rewrite("linear", "lm_head")
+def head_of_the_file(call: Call, graph: Graph) -> Call | None:
+    """Multiply by the head that the file has all the same, where the config ties it."""
+    if named(call.inputs[1]) not in EMBEDDINGS or HEAD not in graph.unused:
+        return None
+    return call.with_input(1, renamed(call.inputs[1], HEAD))
 
 
 def head_from_shifted_embedding(by: int) -> Rewrite:
@@ -240,7 +249,7 @@ FAULTS = (
     ),
     Fault(
         id="tied-head-mishandled",
-        wrong="the head is the embedding though the model has its own, or was never filled",
+        wrong="the head is another matrix than tie_word_embeddings says, or was never filled",
         right="the head as tie_word_embeddings says",
         symptom="garbage logits, though every hidden state is exact",
         where="lm_head",
@@ -255,6 +264,7 @@ FAULTS = (
             "the embedding, which is one row on": head_from_shifted_embedding(1),
             "the embedding, which is one row back": head_from_shifted_embedding(-1),
             "zeros": rewrite("linear", "lm_head")(reweighted(at_zero)),
+            "the head that the file has, though the config ties it": head_of_the_file,
         },
     ),
     Fault(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,12 +88,13 @@ class Checkpoint:
         shards: Files,
         layout: dict[str, Stored],
         warnings: list[str],
+        beside: Mapping[str, Stored] = MappingProxyType({}),
     ) -> None:
         self.path, self.config, self.generation = path, config, generation
         self.architecture, self.model = architecture.name, architecture.model_of(config)
         self.position_limit = architecture.position_limit(config)
         self.warnings = warnings
-        self._shards, self._layout = shards, layout
+        self._shards, self._layout, self._beside = shards, layout, beside
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,11 +106,12 @@ class Checkpoint:
 
     @cached_property
     def unused(self) -> dict[str, Stored]:
-        """Tensors of layers that do not need them, as others do; `tensor` reads them too.
+        """Tensors that the model does not need, though others do; `tensor` reads them too.
 
-        A layer that takes its keys of an earlier one has projections of its own all the same.
+        A layer that takes its keys of an earlier one has projections of its own all the same, and a
+        file may have a head though the config ties it: told only if it is not the embedding.
         """
-        found: dict[str, Stored] = {}
+        found = dict(self._beside)
         for name, stored in self._layout.items():
             for layer in range(self.config.num_hidden_layers) if LAYER.search(name) else ():
                 other = LAYER.sub(f".layers.{layer}.", name)
@@ -266,10 +269,10 @@ def open_checkpoint(path: str | Path, *, ignore_config: Collection[str] = ()) ->
     size = parsed.config.vocab_size
     generation = read_generation(folder, parsed.path, ends, size, mask, endless=EOS in ignore)
     shards = Shards(folder)
-    layout = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
+    layout, head = resolve_layout(shards, parsed.architecture, parsed.config, declared, warnings)
     warnings += shards.warnings
     return Checkpoint(
-        folder, parsed.architecture, parsed.config, generation, shards, layout, warnings
+        folder, parsed.architecture, parsed.config, generation, shards, layout, warnings, head
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lockstep.reference.checkpoint.architectures import Architecture, Config
 from lockstep.reference.checkpoint.dtypes import FLOATS
@@ -11,7 +11,7 @@ from lockstep.reference.checkpoint.packed import Packing, infer_packing, is_pack
 from lockstep.reference.checkpoint.quantization import QuantizationConfig, spellings
 from lockstep.reference.checkpoint.sharded import Shards
 from lockstep.reference.checkpoint.sources import Source
-from lockstep.reference.checkpoint.tied_head import warn_of_other_head
+from lockstep.reference.checkpoint.tied_head import HEAD, warn_of_other_head
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ def resolve_layout(
     config: Config,
     declared: QuantizationConfig,
     warnings: list[str],
-) -> dict[str, Stored]:
-    """Return how each tensor that the architecture needs is stored.
+) -> tuple[dict[str, Stored], dict[str, Stored]]:
+    """Return how each tensor that the architecture needs is stored; and a head that is stored
+    though it is tied, if it is another one than the embedding.
 
     Raises InputError if one is missing or has another shape or type than config.json asks for, or
     if a tensor is left that the architecture does not know.
@@ -44,10 +45,10 @@ def resolve_layout(
     rest = [name for name in shards.names if name not in used]
     reasons = {name: architecture.tolerated(name, config) for name in rest}
     _check_unknown(shards, config, reasons, warnings)
-    embedding = next(iter(sources.values())).names[0]
-    warn_of_other_head(shards, embedding, rest, warnings)
+    table = next(iter(layout.values()))
+    head = warn_of_other_head(shards, table.source.names[0], rest, warnings)
     _compare_declared(layout, declared, warnings)
-    return layout
+    return layout, {} if head is None else {HEAD: replace(table, source=Source((head,)))}
 
 
 def _stored(shards: Shards, shape: tuple[int, ...], source: Source) -> Stored:

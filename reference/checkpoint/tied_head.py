@@ -11,19 +11,21 @@ TILE = 4 << 20  # bytes that are compared at a time
 
 def warn_of_other_head(
     shards: Shards, embedding: str, stray: list[str], warnings: list[str]
-) -> None:
+) -> str | None:
     """Warn of a stored head that is not used and is not the embedding, which is used, either.
 
-    Engines run two different models then: transformers 5 the stored head, mlx-lm and this one the
-    embedding. Nothing is read unless such a head is there. One that is packed, or of another dtype,
-    is not compared.
+    Its name in the files is returned, None if there is no such head. Engines run two different
+    models then: transformers 5 the stored head, mlx-lm and this one the embedding. Nothing is read
+    unless such a head is there. One that is packed, or of another dtype, is not compared.
     """
-    for name in stray:
-        if name.endswith(HEAD) and not _the_same(shards, name, embedding):
-            warnings.append(
-                f"tie_word_embeddings=true, and {show(name)} is not {show(embedding)}, which is "
-                "used here and by mlx-lm; transformers runs the stored head"
-            )
+    heads = (one for one in stray if one.endswith(HEAD) and not _the_same(shards, one, embedding))
+    name = next(heads, None)
+    if name is not None:
+        warnings.append(
+            f"tie_word_embeddings=true, and {show(name)} is not {show(embedding)}, which is "
+            "used here and by mlx-lm; transformers runs the stored head"
+        )
+    return name
 
 
 def _the_same(shards: Shards, name: str, other: str) -> bool:

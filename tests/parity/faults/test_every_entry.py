@@ -58,6 +58,9 @@ UNSEEN: dict[tuple[str, str], str] = {
         "no sum of squares here overflows float32"
     ),
     ("layers-swapped", "sorted as text"): "no model here has more than ten layers",
+    ("tied-head-mishandled", "the head that the file has, though the config ties it"): (
+        "no witness stores a head that it ties"
+    ),
     **{
         ("layers-swapped", f"{exchanged_by(2, 2)}{more}"): "no model here has five layers"
         for more in ("", ", with its adapter")

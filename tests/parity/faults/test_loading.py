@@ -1,10 +1,14 @@
 """Tensors loaded wrongly: by name, by index, by loop, and on small models."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from lockstep import reference
+from lockstep.parity.explain import explain
 from lockstep.parity.faults.fused_heads import (
     as_blocks,
     by_groups,
@@ -22,6 +26,8 @@ from lockstep.parity.faults.loading import (
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.graph import Call, Derived, Graph, Tensor, Value
 from lockstep.reference import ops
+from tests.parity.builders import checkpoint
+from tests.parity.explaining.ports import dumped
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
@@ -30,6 +36,9 @@ NAMES = (
     "models/untied_float32", "qwen3_moe/packed", "adapters/peft_patterns", "adapters/mlx_lora",
 )  # fmt: skip
 HIDDEN = {
+    "tied-head-mishandled[the head that the file has, though the config ties it]": (
+        "no witness stores a head that it ties"
+    ),
     "layers-swapped[sorted as text]": "no model here has more than ten layers",
     **{
         f"layers-swapped[layer i has i {by}, with its adapter]": "the adapters' models have two"
@@ -214,6 +223,22 @@ def test_a_head_of_its_own_or_the_embedding():
     changed = world("models/untied_float32").calls(rewrite)
     assert [one.tensor(1) for one in changed.values()] == ["model.embed_tokens.weight"]
     assert not world("gemma4/effective").calls(rewrite)
+
+
+@pytest.mark.parametrize("level", ["modules", "logits"])
+def test_a_head_that_is_stored_though_it_is_tied(level, tmp_path):
+    """By hand: one file under two configs. transformers runs its head under both."""
+    own = checkpoint(tmp_path / "own")
+    tied = shutil.copytree(own, tmp_path / "tied")
+    config = json.loads((own / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (tied / "config.json").write_text(json.dumps(config))
+    taps, ids = {}, [*range(24)]
+    logits = reference.load(own).forward([ids], trace=taps.__setitem__)
+    taps = taps if level == "modules" else {"logits": np.asarray(logits)}
+    (bug,) = explain(reference.load(tied), dumped(taps), tokens=ids).faults
+    what = "the head that the file has, though the config ties it"
+    assert (bug.id, bug.variant) == ("tied-head-mishandled", what)
+    assert explain(reference.load(own), dumped(taps), tokens=ids).verdict == "clean"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from lockstep.reference.checkpoint import tied_head
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
@@ -11,9 +13,14 @@ def test_a_head_stored_beside_its_embedding(model: Any, monkeypatch: Any) -> Non
     model.config["tie_word_embeddings"] = True
     model.tensors["lm_head.weight"] = model.tensors["model.embed_tokens.weight"].copy()
     assert len(open_checkpoint(model.save()).warnings) == 1
+    assert not open_checkpoint(model.path).unused
     model.tensors["lm_head.weight"][-1, -1] += 1
     said = open_checkpoint(model.save()).warnings
     assert [one for one in said if "transformers runs the stored head" in one] == said[1:]
     assert len(said) == 2
+    assert [*open_checkpoint(model.path).unused] == ["lm_head.weight"]
+    stored = open_checkpoint(model.path).tensor("lm_head.weight")
+    assert isinstance(stored, np.ndarray)
+    assert np.array_equal(stored, model.tensors["lm_head.weight"])
     model.config["tie_word_embeddings"] = False
     assert open_checkpoint(model.save()).has("lm_head.weight")
