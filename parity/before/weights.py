@@ -262,6 +262,8 @@ class Comparison:
 SWAPS = {
     frozenset(("mlp.gate_proj", "mlp.up_proj")): "fused-gate-up-order",
     frozenset(("post_attention_layernorm", "pre_feedforward_layernorm")): "norm-name-aliasing",
+    frozenset(("input_layernorm", "post_attention_layernorm")): "norm-name-aliasing",
+    frozenset(("ln_1", "ln_2")): "norm-name-aliasing",
     frozenset(("pre_feedforward_layernorm", "post_feedforward_layernorm")): "ffn-norms-swapped",
     frozenset(("lm_head", "model.embed_tokens")): "tied-head-mishandled",
     frozenset(("self_attn.k_proj", "self_attn.v_proj")): None,
@@ -270,7 +272,8 @@ SWAPS = {
 
 def swap_fault(what: str) -> str | None:
     parts = [
-        re.sub(r"^model\.layers\.\{layer\}\.|\.weight$", "", one) for one in what.split(" and ")
+        re.sub(r"^(model\.layers|transformer\.h)\.\{layer\}\.|\.(weight|bias)$", "", one)
+        for one in what.split(" and ")
     ]
     return SWAPS.get(frozenset(parts))
 

@@ -263,20 +263,22 @@ FAULTS = (
     ),
     Fault(
         id="norm-name-aliasing",
-        wrong="post_attention_layernorm where another architecture has it, or two gains exchanged",
+        wrong="post_attention_layernorm where another architecture has it, or another norm's gain",
         right="in Llama it goes before the MLP; in Gemma it goes over what attention returns",
         symptom="garbage",
         where="residual",
-        fix="see what the name means in this architecture: it is not where Llama has it",
+        fix="see what each name means in this architecture: it may not be what it is in Llama",
         variants={
             "as in Llama": borrowed("pre_feedforward_layernorm", "post_attention_layernorm"),
             "as in Gemma": LIKE_GEMMA,
             "exchanged": either(
                 exchanged("post_attention_layernorm", "pre_feedforward_layernorm"),
                 only(plain, exchanged("input_layernorm", "post_attention_layernorm")),
+                exchanged("ln_1", "ln_2"),
             ),
             "q_norm and k_norm exchanged": exchanged("self_attn.q_norm", "self_attn.k_norm"),
-            "input_layernorm for both": either(
+            "that before attention for both": either(
+                borrowed("ln_2", "ln_1"),
                 only(plain, borrowed("post_attention_layernorm", "input_layernorm")),
                 borrowed("pre_feedforward_layernorm", "input_layernorm"),
             ),

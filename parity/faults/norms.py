@@ -178,12 +178,17 @@ def given(call: Call, graph: Graph) -> Derived:
 
 
 def borrowed(place: str, owner: str) -> Rewrite:
-    """Let the norm at `place` take the gain of the norm `owner` of its layer."""
+    """Let the norm at `place` take the gain, and the bias, of the norm `owner` of its layer."""
 
-    @rewrite("rms_norm", place)
+    @rewrite(("rms_norm", "layer_norm"), place)
     def change(call: Call, graph: Graph) -> Call | None:
-        gains = [one.tensor(1) for one in graph.at(owner, call.layer) if one.op == "rms_norm"]
-        return call.with_input(1, renamed(call.inputs[1], gains[0] or "")) if gains else None
+        norm = next((one for one in graph.at(owner, call.layer) if one.op == call.op), None)
+        if norm is None:
+            return None
+        for index in range(1, len(call.inputs)):
+            ref = renamed(call.inputs[index], norm.tensor(index) or "")
+            call = call.with_input(index, ref)
+        return call
 
     return change
 

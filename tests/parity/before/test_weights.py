@@ -149,6 +149,7 @@ NAMED = [
         exchange("pre_feedforward_layernorm", "post_attention_layernorm"),
         "norm-name-aliasing",
     ),
+    (BFLOAT16, exchange("input_layernorm", "post_attention_layernorm"), "norm-name-aliasing"),
 ]
 
 
@@ -167,6 +168,13 @@ def test_a_change_is_named(model, change, fault, tmp_path):
     assert (found.fault, found.harmless) == (fault, False)
     named = {name for pair in found.tensors for name in pair}
     assert touched and named >= set(touched)
+
+
+def test_gains_and_biases_of_two_norms_are_named(tmp_path):
+    port = tensors(GPT2)
+    exchange("ln_1", "ln_2")(port)
+    found = compared(GPT2, port, tmp_path).findings
+    assert [one.fault for one in found] == ["norm-name-aliasing"] * 2  # gains, and biases
 
 
 @pytest.fixture(scope="module")

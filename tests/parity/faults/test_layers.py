@@ -15,11 +15,12 @@ from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.planting.in_model import changed, reader
 from lockstep.reference import ops
 from tests.parity.explaining.by_loop import experts_by_loop
-from tests.parity.explaining.ports import model_of
+from tests.parity.explaining.ports import explained, ids, model_of, port
 from tests.parity.faults.hand_made import FLOAT64, variant
 
 WITNESSES = Path(__file__).parents[2] / "witnesses"
 GEMMA, QWEN, LLAMA = "gemma4/sparse", "qwen3_moe/separate", "llama/mistral_window"
+GPT2 = "gpt2/original"
 LAYER = "model.layers.1"
 
 
@@ -128,6 +129,30 @@ def test_gains_of_a_plain_layer_are_exchanged():
     tap, case = f"{LAYER}.self_attn.q_norm", ("norm-name-aliasing", "q_norm and k_norm exchanged")
     raw = right(QWEN, f"{LAYER}.self_attn.q_proj").reshape(right(QWEN, tap).shape)
     close(wrong(QWEN, tap, *case), unit(raw) * gain)
+
+
+def layer_normed(x, name):
+    gain, bias = (weight(GPT2, f"{name}.{part}") for part in ("weight", "bias"))
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain + bias
+
+
+def test_a_layer_norm_takes_gain_and_bias_of_the_other():
+    ln_1, ln_2 = (f"transformer.h.1.{norm}" for norm in ("ln_1", "ln_2"))
+    case = ("norm-name-aliasing", "that before attention for both")
+    expected = layer_normed(right(GPT2, "transformer.h.1.residual"), ln_1)
+    close(wrong(GPT2, ln_2, *case), expected)
+    close(wrong(GPT2, ln_1, *case), right(GPT2, ln_1))
+    expected = layer_normed(right(GPT2, "transformer.h.0"), ln_2)
+    close(wrong(GPT2, ln_1, "norm-name-aliasing", "exchanged"), expected)
+
+
+@pytest.mark.parametrize("level", ["modules", "layers"])
+@pytest.mark.parametrize("variant", ["exchanged", "that before attention for both"])
+def test_parameters_of_the_other_layer_norm_are_named(variant, level):
+    found = explained(GPT2, port(GPT2, [f"norm-name-aliasing[{variant}]"], level=level))
+    assert ids(found) == {"norm-name-aliasing"} and variant in (found.faults[0].variant or "")
+    assert found.unexplained == []
 
 
 def test_the_gain_after_attention_stands_before_the_mlp_as_in_llama():
