@@ -78,6 +78,7 @@ def taken_apart(
     found = {name: one for name, one in found.items() if is_free(name, one, dump)}
     doubtful = {name for name, one in found.items() if kind.in_doubt(*one)}
     stacks = {name: axes[0] for name, (_, axes) in found.items() if name not in doubtful}
+    stacks |= dict(of_steps(dump, stacks))
     told = [
         SAID[axis].format(count=count, layers=kind.layers)
         for axis in (0, 1)
@@ -85,6 +86,17 @@ def taken_apart(
     ]
     told += [DOUBT.format(count=len(doubtful), layers=kind.layers)] * bool(doubtful)
     return (in_parts(dump, stacks) if stacks else dump), told
+
+
+def of_steps(dump: Dump, stacks: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield what later steps have of the prompt's stacks: `known` has not their shapes."""
+    for name, shape in dump.shapes.items():
+        step, path = parted(name)
+        if not step or path not in stacks or len(shape) != len(dump.shapes[path]):
+            continue
+        axis = stacks[path]
+        if shape[axis] == dump.shapes[path][axis] and is_free(name, (shape, [axis]), dump):
+            yield name, axis
 
 
 def in_parts(dump: Dump, stacks: Mapping[str, int]) -> Dump:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from lockstep.parity.explain import explain
 from lockstep.parity.naming.stacked import taken_apart
-from tests.parity.explaining.ports import dumped, explained, ids, port
+from tests.parity.explaining.ports import dumped, explained, ids, model_of, port
 
 MODEL = "models/untied_float32"
 KNOWN = {"model.embed_tokens": (1, 5, 8), "logits": (1, 5, 31)} | {
@@ -68,6 +69,23 @@ def test_names_of_parts_by_hand(name, shape, parts):
     for number, part in enumerate(parts):
         assert np.array_equal(apart.read(part), value[number])
     assert line == "an axis of 3 layers taken apart in 1 tensors"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_stacks_of_steps_are_taken_apart_as_those_of_the_prompt(axis):
+    """Before, a port that dumps stacks was clean by what lies outside of its layers alone."""
+    passes, model = {}, model_of(MODEL)
+    cache = model.make_cache()
+    for step, fed in (("", [3, 14, 15, 92, 65, 7]), ("step.1/", [5]), ("step.2/", [6])):
+        taps = {}
+        model.forward([fed], cache=cache, trace=taps.__setitem__)
+        passes |= {step + name: value for name, value in stacked(taps, "layers", axis).items()}
+    dump = dumped(passes, tokens="[3, 14, 15, 92, 65, 7]", decoded="[5, 6]")
+    found = explain(model, dump, faults=())
+    assert (found.verdict, found.unmatched, found.steps) == ("clean", [], 2)
+    name = "step.2/layers.mlp.up_proj"
+    passes[name] = passes[name] + np.float32(0.5)
+    assert explain(model, dump, faults=()).verdict == "unknown"
 
 
 def of_batch(rows):
