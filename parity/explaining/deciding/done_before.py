@@ -42,10 +42,15 @@ def withdraw_done_before(chosen: dict[Key, Chosen], case: Case) -> None:
 
 
 def done_before(atom: Atom, piece: Piece, case: Case) -> bool:
-    """Say whether a bug leaves out operations alone, each on open values of its own layer."""
+    """Say whether a bug leaves out operations alone, each on open values of its own layer.
+
+    What another bug brings into the piece is none of its operations, and is not left out.
+    """
     calls = rewritten([atom], case.graph) or {}
     here = atom.calls & frozenset(piece.calls)
-    return calls.keys() >= here and all(moved_before(calls[one], case) for one in here)
+    return (
+        bool(here) and calls.keys() >= here and all(moved_before(calls[one], case) for one in here)
+    )
 
 
 def moved_before(wrong: Call, case: Case) -> bool:

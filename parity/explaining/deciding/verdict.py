@@ -164,11 +164,14 @@ def worth_of(
 
 
 def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:
-    """Return what explains the piece in the place of an atom, all else the same."""
+    """Return what explains the piece in the place of an atom, all else the same.
+
+    Of what needs two bugs there, neither is the one.
+    """
     rest = keys_of(best.atoms - {atom})
     found: set[Atom] = set()
     for one in explanations:
         keys = keys_of(one.atoms)
-        if rest < keys or rest == keys - {key_of(atom)}:
+        if (rest < keys and len(keys - rest) == 1) or rest == keys - {key_of(atom)}:
             found |= {other for other in one.atoms if key_of(other) not in rest}
     return {other for other in found if key_of(other) != key_of(atom)}

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,16 @@ def test_a_norm_that_is_missing_is_named_behind_a_projection_without_a_name():
     assert ids(found) == {LEFT_OUT}
     open_taps = {one.tap.rpartition(".")[2] for one in found.unexplained}
     assert open_taps == {"q_proj", "k_proj"} and len(found.unexplained) == 4
+
+
+@pytest.mark.parametrize(("calls", "left_out"), [({1}, True), ({2}, False)])
+def test_a_turn_that_a_norm_takes_in_is_none_of_its_own_operations(calls, left_out, monkeypatch):
+    """By hand: a bug in a call of the piece, and one in a call that another bug brings in."""
+    monkeypatch.setattr(module, "rewritten", lambda atoms, graph: dict.fromkeys(calls))
+    monkeypatch.setattr(module, "moved_before", lambda call, case: True)
+    case: Any = SimpleNamespace(graph=None)
+    bug = Atom(Hypothesis(None, "still", "", 0, frozenset(calls)), frozenset(calls))  # pyright: ignore[reportArgumentType]
+    assert module.done_before(bug, Piece(1, (0, 1)), case) is left_out
 
 
 def test_a_norm_that_was_done_before_its_heads_are_dumped_is_not_missing(monkeypatch):

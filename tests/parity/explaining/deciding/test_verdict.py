@@ -44,3 +44,17 @@ def test_a_fault_that_is_sure_in_any_variant_is_taken_where_another_fits_as_well
     chosen = decide(explained, dict.fromkeys([("residual", ""), ("residual", "alone")], 2))
     assert [piece.target for piece in chosen["residual", ""].pieces] == [0, 1]
     assert chosen.keys() == {("residual", "")}
+
+
+def test_what_needs_a_bug_more_is_no_tie_of_one():
+    """Of a turn that is shifted and done twice, each of the two may be done twice by itself."""
+    both, shifted, other = by("twice", 1), by("shifted", 2), by("other", 3)
+    parts = by("twice", 4, "queries alone"), by("twice", 5, "keys alone")
+    short, same = together(both, shifted), together(both, other)
+    chosen = decide([(Piece(0, (0,)), [short, together(both, shifted, *parts), same])], {})
+    ties = {key[0]: bug.ties for key, bug in chosen.items()}
+    assert ties == {"twice": set(), "shifted": {("other", "")}}
+
+
+def together(*some: Explanation) -> Explanation:
+    return Explanation(frozenset().union(*(one.atoms for one in some)), None)  # pyright: ignore[reportArgumentType]
