@@ -24,7 +24,8 @@ class Fault(Entry[Rewrite]):
     or how a table lies: the model has all of it, or none. Of one that exchanges layers `pairs` says
     with which, `other(layer, layers)`: no layer has it alone. Of all variants of all classes that
     say one `rule` for all layers, a model has one. What is wrong with a layer may show `behind` it
-    alone: then its calls are those of the next one.
+    alone: then its calls are those of the next one. A variant that `displaces` a call does
+    itself what that does, as it should be: what else is wrong with that call would not be seen.
     """
 
     acausal: bool = False
@@ -32,5 +33,8 @@ class Fault(Entry[Rewrite]):
     whole: Collection[str] = ()
     throughout: Collection[str] = ()
     pairs: Mapping[str, Callable[[int, int], int]] = field(default_factory=dict, compare=False)
+    displaces: Mapping[str, Callable[[Call, Graph], Call | None]] = field(
+        default_factory=dict, compare=False
+    )
     rule: str = ""
     behind: bool = False

@@ -135,6 +135,9 @@ def unturned(call: Call, graph: Graph) -> Call | None:
     return replace(call, idle=True) if norm_before(call, graph) else None
 
 
+TURNED_FIRST = {"": normed_after, "dumped behind both": either(turned_before, unturned)}
+
+
 def has_source(call: Call, graph: Graph) -> bool:
     """Whether the heads that are turned come from somewhere by `heads_first`."""
     source = graph.source(call, 0)

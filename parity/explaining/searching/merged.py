@@ -2,7 +2,8 @@
 
 A mask that hides too much, another that hides even more, and one that is added where nothing is
 seen any more: together they show all. So does a mask that is missing, and that is one bug. Heads
-that are too short, with scores that nobody scales, are scores that are scaled twice.
+that are too short, with scores that nobody scales, are scores that are scaled twice. Adapters whose
+scales are off each in its own way may all be off in one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ MOST = 3  # bugs that one takes the place of
 
 
 def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
-    """Yield the set with one other bug in the place of several of the same calls: of most first;
-    then in the place of two, where it is in the calls of one of them.
+    """Yield the set with one other bug in the place of several: of all within its own calls; of
+    the same calls, of most first; then of two, where it is in the calls of one of them.
     """
-    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
     others = [one for one in others if one not in atoms]
+    for other in others:
+        inside = {one for one in atoms if one.calls <= other.calls}
+        if len({one.calls for one in inside}) > 1 and covers(inside, other):
+            yield atoms - inside | {other}
+    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
     for size in range(MOST, 1, -1):
         for some in combinations(ordered, size):
             calls = {one.calls for one in some}
@@ -33,3 +38,7 @@ def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
         for other in others if len(calls) == 2 else ():
             if other.calls in calls:
                 yield atoms - {*some} | {other}
+
+
+def covers(some: Iterable[Atom], other: Atom) -> bool:
+    return frozenset().union(*(one.calls for one in some)) == other.calls

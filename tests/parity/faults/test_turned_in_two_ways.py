@@ -109,3 +109,27 @@ def test_both_bugs_are_there_where_each_token_has_frequencies_of_its_own():
     angles = np.arange(5)[:, None] * frequencies.astype(np.float64)
     right = normed(turned(-angles)(heads.astype(np.float64)), gain, 1e-6)
     np.testing.assert_allclose(found, right, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("order", "norms", "there"),
+    [("q", "q", False), ("q", "qk", False), ("q", "k", True), ("q", "qki", True)],
+)
+def test_a_norm_that_is_done_behind_the_turn_hides_what_is_wrong_with_the_one_before(
+    order, norms, there
+):
+    """A bug of such norms alone cannot be there: it would be seen in no case, or in one of two.
+    What is wrong with all norms can, as far as it is seen in others.
+    """
+    graph = world(NAME).graph
+    number = {
+        "q": graph.taps["model.layers.0.self_attn.q_norm"],
+        "k": graph.taps["model.layers.0.self_attn.k_norm"],
+        "i": graph.taps["model.layers.0.input_layernorm"],
+    }
+    wrong = "norm-root-missing"
+    by_id = {one.id: one for one in hypotheses(catalogue(), graph) if one.id in (ORDER, wrong)
+             and one.variant == ""}  # fmt: skip
+    turned_first = Atom(by_id[ORDER], frozenset([graph.taps[QUERIES]]))
+    bad = Atom(by_id[wrong], frozenset(number[one] for one in norms))
+    assert (rewritten([turned_first, bad], graph) is not None) is there
