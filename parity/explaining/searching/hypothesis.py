@@ -276,11 +276,14 @@ def composed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | 
 
 
 def changed(graph: Graph, number: int, bugs: tuple[Hypothesis, ...]) -> Call | None:
+    """Return a call with the last of several bugs too, if it leaves that anything to change."""
     last = bugs[-1]
     if len({bug.id for bug in bugs}) < len(bugs):
         return None
-    before = composed(graph, number, bugs[:-1]) if len(bugs) > 1 else graph.calls[number]
+    if len(bugs) == 1:
+        return last.rewrite(graph.calls[number], graph)
+    before = composed(graph, number, bugs[:-1])
     try:
-        return None if before is None else last.rewrite(before, graph)
+        return None if before is None else last.rewrite(before, graph) or before
     except Conflict:
         return None

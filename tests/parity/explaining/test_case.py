@@ -65,7 +65,7 @@ def test_after_searches_in_vain_like_pieces_are_not_searched_deeply(found, patie
     case = SimpleNamespace(
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3)],
         graph=SimpleNamespace(kind=lambda piece: ("layer",)),
-        explain=explain, patience=lambda piece: patience, exchange=lambda: None,
+        explain=explain, patience=lambda piece: patience,
         work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
         explained=[], bugs=list,
@@ -90,7 +90,7 @@ def test_what_was_searched_in_vain_leaves_less_work_for_others_until_something_i
     case = SimpleNamespace(
         by_ease=lambda: [Piece(target, ()) for target in (1, 2, 3, 4)],
         graph=SimpleNamespace(kind=lambda piece: (piece.target,)),
-        explain=explain, patience=lambda piece: 1, exchange=lambda: None,
+        explain=explain, patience=lambda piece: 1,
         work=lambda piece: BUDGET,
         tap=lambda piece: "", strange=lambda piece: False, open=[], trial=SimpleNamespace(count=0),
         explained=[], bugs=list,
@@ -111,9 +111,10 @@ def test_a_second_search_is_over_what_is_open_and_knows_what_was_found():
     pieces = [Piece(target, ()) for target in (1, 2, 3)]
     case = SimpleNamespace(
         by_ease=lambda: pieces, graph=SimpleNamespace(kind=lambda piece: ()),
-        explain=explain, patience=lambda piece: 1, exchange=lambda: None,
+        explain=explain, patience=lambda piece: 1,
         work=lambda piece: BUDGET, tap=lambda piece: "", strange=lambda piece: False,
         open=[pieces[0], pieces[2]], explained=[(pieces[1], [])], bugs=lambda: ["bug"],
+        search_over=lambda piece: SimpleNamespace(atoms=[], piece=piece, cleared=None, told=list),
         trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]
@@ -211,48 +212,6 @@ def test_what_explains_a_piece_of_another_kind_is_tried_in_modules_of_the_same_n
     (found,) = Case.elsewhere(case, Piece(2, (0, 1, 2)))  # pyright: ignore[reportArgumentType]
     assert found == {Atom(everywhere, frozenset([0, 1])), Atom(scaled, frozenset([2]))}
     assert Case.elsewhere(case, Piece(6, (3, 4, 5, 6))) == []  # pyright: ignore[reportArgumentType]
-
-
-def exchanged(cleared: object, *sets: str) -> Any:
-    """Return a case of like pieces after each was tried with what explains the others."""
-    pairs = [[Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset()) for id in ids]  # pyright: ignore[reportArgumentType]
-             for ids in sets or ("ab", "cd")]  # fmt: skip
-    every = [one for pair in pairs for one in pair]
-    pieces = [Piece(number, ()) for number in range(len(pairs))]
-    search = SimpleNamespace(
-        atoms=every, cleared=cleared, settles=lambda atoms: cleared is None,
-        told=lambda some: [Explanation(one, None) for one in some],
-    )  # fmt: skip
-    case = SimpleNamespace(
-        graph=SimpleNamespace(kind=lambda piece: ()), atoms={}, wrong=pieces, right=[], judged={},
-        beside=SimpleNamespace(counted={1: 2}), search_over=lambda piece: search,
-        explained=[(piece, [Explanation(frozenset(pair), None)])
-                   for piece, pair in zip(pieces, pairs, strict=True)],
-    )  # fmt: skip
-    case.clear = lambda *given: Case.clear(case, *given)
-    Case.exchange(case)  # pyright: ignore[reportArgumentType]
-    return case
-
-
-def test_like_pieces_try_each_others_explanations():
-    case = exchanged(None)
-    assert [len(some) for _, some in case.explained] == [2, 2] and not case.right
-
-
-def test_a_bug_of_one_piece_alone_is_tried_against_those_of_others():
-    """By hand: both others have `a`, and each another one beside it."""
-    case = exchanged(None, "ax", "abc", "abd")
-    tried = [{"".join(sorted(atom.hypothesis.id for atom in one.atoms)) for one in some}
-             for _, some in case.explained]  # fmt: skip
-    assert tried[0] == {"ax", "ab", "ac", "ad", "abc", "abd"}
-
-
-def test_a_piece_that_another_ones_bugs_clear_is_right():
-    """By hand: nothing is kept that was told of it, or counted by it."""
-    right = SimpleNamespace(passed=True)
-    case = exchanged(right)
-    assert (case.explained, case.wrong, case.beside.counted) == ([], [], {})
-    assert [one.target for one in case.right] == [0, 1] and case.judged == {0: right, 1: right}
 
 
 def test_every_search_knows_what_like_pieces_prove():

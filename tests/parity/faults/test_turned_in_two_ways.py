@@ -133,3 +133,18 @@ def test_a_norm_that_is_done_behind_the_turn_hides_what_is_wrong_with_the_one_be
     turned_first = Atom(by_id[ORDER], frozenset([graph.taps[QUERIES]]))
     bad = Atom(by_id[wrong], frozenset(number[one] for one in norms))
     assert (rewritten([turned_first, bad], graph) is not None) is there
+
+
+def test_a_bug_that_another_one_leaves_nothing_to_change_is_no_contradiction():
+    """Of heads that stand still none is stretched: without yarn's factor they are the same."""
+    one = world("llama/qwen2_yarn")
+    still, factor = "rope-missing-on-layer-kind", "rope-yarn-attn-factor"
+    here = frozenset([one.graph.taps[QUERIES]])
+    found = hypotheses([fault for fault in catalogue() if fault.id in (still, factor)], one.graph)
+    atoms = {bug.id: Atom(bug, here) for bug in found if bug.variant in ("", "never")}
+    alone, both = (rewritten([atoms[id] for id in ids], one.graph)
+                   for ids in ([still], [still, factor]))  # fmt: skip
+    assert both is not None and rewritten([atoms[factor]], one.graph) is not None
+    (number,) = here
+    run = one.evaluator()
+    np.testing.assert_array_equal(run.target(number, both), run.target(number, alone))

@@ -16,7 +16,7 @@ from tests.sampled import sampled
 
 NOTHING = frozenset()
 ONE, TWO = (
-    Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset())  # pyright: ignore[reportArgumentType]
+    Atom(Hypothesis(SimpleNamespace(displaces={}), id, "", 0, frozenset()), frozenset())  # pyright: ignore[reportArgumentType]
     for id in ("one", "two")
 )
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.explanation import Explanation
-from lockstep.parity.explaining.searching.exchange import as_well, told_equal
+from lockstep.parity.explaining.searching.exchange import as_well, exchange, told_equal
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.graph.graph import Piece
 
@@ -53,3 +54,45 @@ def test_a_search_that_was_cut_off_is_told_what_does_as_well(complete, holds, fo
     cut = search(INSTEAD) if holds else search()
     more = as_well(cut, [told(*HERE, complete=complete)], [(ZEROED, DROPPED)])
     assert [one.atoms for one in more] == found
+
+
+def exchanged(cleared: object, *sets: str) -> Any:
+    """Return a case of like pieces after each was tried with what explains the others."""
+    pairs = [[Atom(Hypothesis(None, id, "", 0, frozenset()), frozenset()) for id in ids]  # pyright: ignore[reportArgumentType]
+             for ids in sets or ("ab", "cd")]  # fmt: skip
+    every = [one for pair in pairs for one in pair]
+    pieces = [Piece(number, ()) for number in range(len(pairs))]
+    search = SimpleNamespace(
+        atoms=every, piece=None, cleared=cleared, settles=lambda atoms: cleared is None,
+        told=lambda some: [Explanation(one, None) for one in some],
+    )  # fmt: skip
+    case = SimpleNamespace(
+        graph=SimpleNamespace(kind=lambda piece: ()), atoms={}, wrong=pieces, right=[], judged={},
+        beside=SimpleNamespace(counted={1: 2}), search_over=lambda piece: search,
+        explained=[(piece, [Explanation(frozenset(pair), None)])
+                   for piece, pair in zip(pieces, pairs, strict=True)],
+    )  # fmt: skip
+    case.clear = lambda *given: Case.clear(case, *given)
+    exchange(case)  # pyright: ignore[reportArgumentType]
+    return case
+
+
+def test_like_pieces_try_each_others_explanations():
+    case = exchanged(None)
+    assert [len(some) for _, some in case.explained] == [2, 2] and not case.right
+
+
+def test_a_bug_of_one_piece_alone_is_tried_against_those_of_others():
+    """By hand: both others have `a`, and each another one beside it."""
+    case = exchanged(None, "ax", "abc", "abd")
+    tried = [{"".join(sorted(atom.hypothesis.id for atom in one.atoms)) for one in some}
+             for _, some in case.explained]  # fmt: skip
+    assert tried[0] == {"ax", "ab", "ac", "ad", "abc", "abd"}
+
+
+def test_a_piece_that_another_ones_bugs_clear_is_right():
+    """By hand: nothing is kept that was told of it, or counted by it."""
+    right = SimpleNamespace(passed=True)
+    case = exchanged(right)
+    assert (case.explained, case.wrong, case.beside.counted) == ([], [], {})
+    assert [one.target for one in case.right] == [0, 1] and case.judged == {0: right, 1: right}

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.case import Case
+from lockstep.parity.explaining import case as module
 from lockstep.parity.explaining.searching.hypothesis import hypotheses
 from lockstep.parity.explaining.searching.packing import FAMILY, packing
 from lockstep.parity.explaining.searching.search import Search
@@ -33,7 +33,7 @@ def test_it_is_tried_beside_others_where_no_value_shows_a_matrix_alone(level, al
         return []
 
     monkeypatch.setattr(Search, "explanations", explanations)
-    monkeypatch.setattr(Case, "exchange", lambda case: None)
+    monkeypatch.setattr(module, "exchange", lambda case: None)
     taps = port(NAME, level=level)
     taps["model.layers.1"] = taps["model.layers.1"] + np.float32(1)
     explained(NAME, taps)
