@@ -6,6 +6,7 @@ it computed in half precision there, and that is no matter of the file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from lockstep.parity.dumps.dtype import stored_and_shown
@@ -54,7 +55,7 @@ def rounded_by_file(case: Case) -> dict[int, Half]:
     own = [piece for piece in case.wrong if case.tap(piece) not in caches]
     kinds = {piece.target: kind_of(piece, case) for piece in own}
     if not HALVES & {*kinds.values()}:
-        kinds = shown_by_most(own, case)
+        kinds = shown_by_values(own, case)
     stores = {one: Half(dtype_named(kind)) for one, kind in kinds.items() if kind in HALVES}
     gone_on, off = (
         any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in pieces)
@@ -79,13 +80,25 @@ def kind_of(piece: Piece, case: Case) -> str:
     return case.sides.dump.parts(case.tap(piece)).dtype.name
 
 
-def shown_by_most(off: Sequence[Piece], case: Case) -> dict[int, str]:
-    """Return what values that are off show, if most of all do that were widened from half
-    precision: then the file's dtype says nothing.
+def shown_by_values(off: Sequence[Piece], case: Case) -> dict[int, str]:
+    """Return what values that are off show, where the file's dtype says nothing: if most of all do
+    that were widened from half precision, else of those that do in every layer.
     """
     shown = {piece.target: shown_by(piece, case) for piece in off}
-    halves = sum(kind in HALVES for kind in shown.values())
-    return shown if halves > MOST * (len(case.right) + len(case.wrong)) else {}
+    every = [*case.right, *case.wrong]
+    halves = [piece for piece in off if shown[piece.target] in HALVES]
+    return shown if len(halves) > MOST * len(every) else in_every_layer(halves, shown, case)
+
+
+def in_every_layer(halves: Sequence[Piece], shown: Mapping[int, str], case: Case) -> dict[int, str]:
+    """Return the kinds of values of which all show it, and of each some wrong value is made."""
+    kind = case.graph.kind
+    whole, half = (Counter(map(kind, some)) for some in ([*case.right, *case.wrong], halves))
+    taken = set().union(*(read_by(piece, case) for piece in case.wrong))
+    return {
+        one.target: shown[one.target] for one in halves
+        if half[kind(one)] == whole[kind(one)] and one.target in taken
+    }  # fmt: skip
 
 
 def shown_by(piece: Piece, case: Case) -> str:

@@ -44,6 +44,35 @@ def test_what_the_file_alone_rounds_is_no_error(level, half):
     assert any(line.startswith(said) for line in found.conventions), found.conventions
 
 
+def widened(taps):
+    return {tap: value.astype(np.float32) for tap, value in taps.items()}
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("part", ["mlp.gate_proj", "self_attn.q_proj"])
+def test_values_of_every_layer_say_so_where_the_file_has_them_as_float32_again(part, half):
+    """By law: every number is one of half precision, and what follows is made of finer ones."""
+    right = port(NAME)
+    found = explained(NAME, widened(stored(right, part, half)))
+    assert found.verdict == "clean"
+    count = sum(part in tap for tap in right)
+    said = TOLD.format(count=count, half=half, first=f"model.layers.0.{part}")
+    assert any(line.startswith(said) for line in found.conventions), found.conventions
+    alone = explained(NAME, widened(stored(right, f"layers.1.{part}", half)))
+    assert alone.verdict != "clean"  # in one layer alone it may be anything
+    wrong = explained(NAME, widened(stored(port(NAME, ["residual-counted-twice"]), part, half)))
+    assert ids(wrong) == {"residual-counted-twice"} and not wrong.unexplained
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_what_is_gone_on_with_is_no_matter_of_the_file_s_there_either(half):
+    """By law: what follows is right. Of logits nothing is made."""
+    found = explained(NAME, port(NAME, [rounding("mlp.gate_proj", half)]))
+    assert found.verdict != "clean"
+    logits = explained(NAME, widened(stored(port(NAME, level="layers"), "logits", half)))
+    assert ids(logits) == {"logits-half-precision"}
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_logits_alone_may_be_in_half_precision_themselves(half):
     """By law: nothing is made of them that would tell."""
