@@ -20,6 +20,7 @@ from lockstep.parity.explaining.conventions.rounded_when_stored import (
 )
 from lockstep.parity.explaining.conventions.stored import WIDE, store_as_computed, store_coarsely
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph import Call
 from lockstep.parity.graph.graph import Piece
 from lockstep.reference.checkpoint.errors import show
 from lockstep.reference.precision import dtype_named
@@ -91,14 +92,24 @@ def shown_by_values(off: Sequence[Piece], case: Case) -> dict[int, str]:
 
 
 def in_every_layer(halves: Sequence[Piece], shown: Mapping[int, str], case: Case) -> dict[int, str]:
-    """Return the kinds of values of which all show it, and of each some wrong value is made."""
+    """Return the kinds of values of which all show it, and of each some wrong value is made.
+
+    Not of the stream: a port that keeps that in half precision rounds between those values too, so
+    that what it makes of one is off as well.
+    """
     kind = case.graph.kind
     whole, half = (Counter(map(kind, some)) for some in ([*case.right, *case.wrong], halves))
     taken = set().union(*(read_by(piece, case) for piece in case.wrong))
     return {
         one.target: shown[one.target] for one in halves
         if half[kind(one)] == whole[kind(one)] and one.target in taken
+        and not is_stream(case.graph.calls[one.target])
     }  # fmt: skip
+
+
+def is_stream(call: Call) -> bool:
+    """Say whether a call gives the stream: a sum, or a layer's own result."""
+    return call.op == "add" or (call.layer is not None and not call.place)
 
 
 def shown_by(piece: Piece, case: Case) -> str:
