@@ -57,7 +57,7 @@ class Pipe:
                 return whole(got, wanted, early=bool(sending))
             reads, writes = self.ready([self.into] if sending else [], deadline, seconds)
             if writes:
-                sending = sending[self.write(sending) :]
+                sending = sending[self.write(sending, len(got)) :]
             if reads:
                 got += self.read(len(got))
 
@@ -70,13 +70,13 @@ class Pipe:
             raise PipeError(f"no whole answer within {seconds:g} s{self.last_words()}")
         return bool(reads), bool(writes)
 
-    def write(self, data: memoryview) -> int:
+    def write(self, data: memoryview, had: int) -> int:
         try:
             return os.write(self.into, data[:CHUNK])
         except BlockingIOError:
             return 0
         except OSError:
-            raise PipeError(self.ended("before it had read the call")) from None
+            raise PipeError(self.ended(had, unread=True)) from None
 
     def read(self, had: int) -> bytes:
         try:
@@ -84,7 +84,7 @@ class Pipe:
         except BlockingIOError:
             return b""
         if not chunk:
-            raise PipeError(self.ended(f"after {had} bytes of an answer"))
+            raise PipeError(self.ended(had))
         return chunk
 
     def wanted(self, got: bytes) -> int | None:
@@ -98,14 +98,19 @@ class Pipe:
             raise PipeError(f"wrote {seen}, {what}")
         return LENGTH_BYTES + length
 
-    def ended(self, when: str) -> str:
-        """Say how the program ended; one that only closed its pipe is ended here."""
+    def ended(self, had: int, *, unread: bool = False) -> str:
+        """Say how the program ended; one that only closed its pipe is ended here.
+
+        Which of its pipes is seen to be closed first, when it ended, is chance, and is not told.
+        """
+        answer = f"after {had} bytes of an answer"
         try:
             code = self.process.wait(1)
         except subprocess.TimeoutExpired:
+            when = "before it had read the call" if unread else answer
             return f"closed its pipe {when}{self.last_words()}"
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        return f"ended with {how} {when}{self.last_words()}"
+        return f"ended with {how} {answer}{self.last_words()}"
 
     def last_words(self) -> str:
         self.listener.join(0.2)

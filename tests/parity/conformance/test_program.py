@@ -136,7 +136,12 @@ def test_a_worker_that_cannot_begin_is_bad_input(refuses, worker, new, core):
     ("command", "core"),
     [
         ("no-such-program-here", "cannot be started: No such file or directory"),
-        ("true", "ended with exit code 0"),
+        ("true", "ended with exit code 0 after 0 bytes of an answer"),
+        # Its pipe breaks before it has ended: the line is the same.
+        (
+            "sh -c 'exec 0<&-; sleep 0.3; exit 3'",
+            "ended with exit code 3 after 0 bytes of an answer",
+        ),
         ("a 'quote", "No closing quotation"),
         ("", "names no program"),
     ],
