@@ -94,8 +94,8 @@ def shown_by_values(off: Sequence[Piece], case: Case) -> dict[int, str]:
 def in_every_layer(halves: Sequence[Piece], shown: Mapping[int, str], case: Case) -> dict[int, str]:
     """Return the kinds of values of which all show it, and of each some wrong value is made.
 
-    Not of the stream: a port that keeps that in half precision rounds between those values too, so
-    that what it makes of one is off as well.
+    Within layers: what a table of half precision gives is so by itself. And not of the stream: who
+    keeps that so rounds between those values too, and what is made of one is off as well.
     """
     kind = case.graph.kind
     whole, half = (Counter(map(kind, some)) for some in ([*case.right, *case.wrong], halves))
@@ -103,13 +103,13 @@ def in_every_layer(halves: Sequence[Piece], shown: Mapping[int, str], case: Case
     return {
         one.target: shown[one.target] for one in halves
         if half[kind(one)] == whole[kind(one)] and one.target in taken
-        and not is_stream(case.graph.calls[one.target])
+        and is_within(case.graph.calls[one.target])
     }  # fmt: skip
 
 
-def is_stream(call: Call) -> bool:
-    """Say whether a call gives the stream: a sum, or a layer's own result."""
-    return call.op == "add" or (call.layer is not None and not call.place)
+def is_within(call: Call) -> bool:
+    """Say whether a value is made within a layer: no sum, and no layer's own result."""
+    return call.layer is not None and bool(call.place) and call.op != "add"
 
 
 def shown_by(piece: Piece, case: Case) -> str:
