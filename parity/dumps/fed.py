@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.judging.same_tokens import where_apart
 from lockstep.parity.naming.names import step_of
 from lockstep.reference.checkpoint.errors import InputError
 
@@ -27,10 +28,7 @@ def check_told(dump: Dump, tokens: Sequence[int]) -> None:
     own, told = dump.tokens, told_apart(dump, tokens)[0]
     if own is None or own in (told, [*tokens]):
         return
-    pairs = zip(own, told, strict=False)
-    apart = (place for place, (a, b) in enumerate(pairs) if a != b)
-    place = next(apart, min(len(own), len(told)))
-    raise InputError(dump.path, OTHER_PROMPT, f"from position {place} on")
+    raise InputError(dump.path, OTHER_PROMPT, f"from position {where_apart(own, told)} on")
 
 
 def steps_in(dump: Dump) -> int:

@@ -14,6 +14,12 @@ def first_apart(ours: list[int], theirs: list[int]) -> int | None:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), None)
 
 
+def where_apart(ours: list[int], theirs: list[int]) -> int:
+    """Return the same place, or where the shorter of the two ends."""
+    place = first_apart(ours, theirs)
+    return min(len(ours), len(theirs)) if place is None else place
+
+
 def told_tokens(left: Dump, right: Dump, tokens: Sequence[int]) -> tuple[Dump, Dump]:
     """Return both sides with the prompt that a person says, where they say none.
 
@@ -35,7 +41,5 @@ def shared_tokens(left: Dump, right: Dump) -> list[int] | None:
     ours, theirs = left.tokens, right.tokens
     if ours is None or theirs is None or ours == theirs:
         return theirs if ours is None else ours
-    place = first_apart(ours, theirs)
-    place = min(len(ours), len(theirs)) if place is None else place
     what = f"the prompt is not that of {left.path}: the token ids differ"
-    raise InputError(right.path, what, f"from position {place} on")
+    raise InputError(right.path, what, f"from position {where_apart(ours, theirs)} on")

@@ -7,7 +7,7 @@ layer's number in it.
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -31,9 +31,14 @@ class Stacks:
 
     known: Mapping[str, Shape]
 
-    @property
+    @cached_property
     def layers(self) -> int:
         return len([tap for tap in self.known if LAYER.fullmatch(tap)])
+
+    @cached_property
+    def wanted(self) -> set[Shape]:
+        """The shapes of what a layer has."""
+        return {shape for tap, shape in self.known.items() if LAYER.match(tap)}
 
     def axes(self, name: str, shape: Shape) -> list[int]:
         """Return the axes, first or second, that may be the layers'; no number is in the name."""
@@ -42,12 +47,11 @@ class Stacks:
             return []
         more = path.rpartition(".")[2] == STREAMS
         sizes = (self.layers, self.layers + 1) if more else (self.layers,)
-        wanted = {one for tap, one in self.known.items() if LAYER.match(tap)}
         return [
             axis
             for axis in (0, 1)
             if shape[axis] in sizes
-            and fits(without(shape, axis), wanted)
+            and fits(without(shape, axis), self.wanted)
             and (axis == 0 or not self.are_heads(path, shape))
         ]
 

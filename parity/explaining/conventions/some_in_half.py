@@ -86,9 +86,9 @@ def shown_by_values(off: Sequence[Piece], case: Case) -> dict[int, str]:
     that were widened from half precision, else of those that do in every layer.
     """
     shown = {piece.target: shown_by(piece, case) for piece in off}
-    every = [*case.right, *case.wrong]
+    most = MOST * (len(case.right) + len(case.wrong))
     halves = [piece for piece in off if shown[piece.target] in HALVES]
-    return shown if len(halves) > MOST * len(every) else in_every_layer(halves, shown, case)
+    return shown if len(halves) > most else in_every_layer(halves, shown, case)
 
 
 def in_every_layer(halves: Sequence[Piece], shown: Mapping[int, str], case: Case) -> dict[int, str]:

@@ -50,10 +50,15 @@ def compared(found: Diagnosis) -> str:
 
 def how_much(compared: int, left: int, steps: str = "") -> str:
     """Say how much of a dump was compared; where most of it was not, that comes first."""
-    if left > compared:
+    if is_little(compared, left):
         return f"{compared} of the dump's {compared + left} tensors compared{steps}"
     apart = f", {counted(left, 'tensor')} not" if left else ""
     return f"{counted(compared, 'tap')} compared{steps}{apart}"
+
+
+def is_little(compared: int, left: int) -> bool:
+    """Say whether most of a dump was not compared."""
+    return left > compared
 
 
 def files(found: Diagnosis) -> str:
@@ -156,6 +161,6 @@ def all_of(fixed: list[str]) -> str:
 def remarks(found: Diagnosis) -> str:
     lines = [f"  {escape(line)}" for line in found.conventions]
     if found.unmatched:
-        most = len(found.unmatched) > found.compared
-        lines.append(f"  not compared: {listed(found.unmatched)}" + MAPPED * most)
+        little = is_little(found.compared, len(found.unmatched))
+        lines.append(f"  not compared: {listed(found.unmatched)}" + MAPPED * little)
     return "\n".join(["notes:", *lines]) if lines else ""

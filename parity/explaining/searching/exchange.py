@@ -15,7 +15,6 @@ from lockstep.parity.explaining.searching.moved import in_same_modules
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
     from lockstep.parity.explaining.searching.search import Search
-    from lockstep.parity.graph.graph import Piece
 
 EXCHANGED = 12  # explanations that like pieces offer each other, and so many with others' bugs
 AS_WELL = 24  # sets with one bug for another, that are tried where a search was cut off
@@ -34,14 +33,14 @@ def exchange(case: Case) -> None:
     for piece, _ in case.explained:
         found.setdefault(case.graph.kind(piece), {}).update(dict.fromkeys(own[piece.target]))
     must = {target: sure(sets) for target, sets in own.items()}
-    pairs = dict.fromkeys(pair for _, some in case.explained for pair in told_equal(some))
+    pairs = [*dict.fromkeys(pair for _, some in case.explained for pair in told_equal(some))]
     for piece, explanations in [*case.explained]:
         search, here = case.search_over(piece), piece.target
         sets = list(found[case.graph.kind(piece)])[:EXCHANGED]
         others = [some for target, some in must.items() if target != here]
         sets += islice(replaced(own[here], others), EXCHANGED)
         explanations += offered(search, explanations, sets)
-        explanations += as_well(search, explanations, list(pairs))
+        explanations += as_well(search, explanations, pairs)
         if search.cleared is not None:
             case.clear(piece, search.cleared)
 
@@ -72,18 +71,16 @@ def as_well(search: Search, had: Sequence[Explanation], pairs: Sequence[Pair]) -
     if any(one.complete for one in had):
         return []
     known = {one.atoms for one in had}
-    sets = (some for one in had for some in with_equal(one.atoms, search.piece, pairs, search))
+    sets = (some for one in had for some in with_equal(one.atoms, pairs, search))
     new = islice((some for some in dict.fromkeys(sets) if some not in known), AS_WELL)
     return search.told(some for some in new if search.settles(some))
 
 
-def with_equal(
-    atoms: Atoms, piece: Piece, pairs: Sequence[Pair], search: Search
-) -> Iterator[Atoms]:
+def with_equal(atoms: Atoms, pairs: Sequence[Pair], search: Search) -> Iterator[Atoms]:
     """Yield a set with one of its bugs exchanged for what did the same in another piece."""
     for mine in atoms:
         for lost, other in pairs:
             if lost.hypothesis == mine.hypothesis:
-                instead = in_same_modules(frozenset([other]), piece, search.trial.graph)
+                instead = in_same_modules(frozenset([other]), search.piece, search.trial.graph)
                 if instead and instead.isdisjoint(atoms):
                     yield atoms - {mine} | instead

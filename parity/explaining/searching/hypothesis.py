@@ -182,15 +182,15 @@ def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
     for atom in ordered:
         for number in atom.calls:
             wrong[number] = (*wrong.get(number, ()), atom.hypothesis)
-    if any(is_displaced(atom, by, graph) for by in ordered for atom in ordered):
+    if any(displaces_one(atom, ordered, graph) for atom in ordered):
         return None
     calls = {number: composed(graph, number, bugs) for number, bugs in wrong.items()}
     found = {number: call for number, call in calls.items() if call is not None}
     return with_each_other(found, wrong, graph) if len(found) == len(calls) else None
 
 
-def is_displaced(atom: Atom, by: Atom, graph: Graph) -> bool:
-    """Say whether a bug is of calls alone that another one does in its own way, and of one that is
+def displaces_one(by: Atom, atoms: Iterable[Atom], graph: Graph) -> bool:
+    """Say whether some bug is of calls alone that this one does in its own way, and of one that is
     done so here: there it could not be seen, whatever it is.
     """
     source = by.hypothesis.fault.displaces.get(by.hypothesis.variant)
@@ -199,7 +199,7 @@ def is_displaced(atom: Atom, by: Atom, graph: Graph) -> bool:
     done = {number: source(graph.calls[number], graph) for number in by.hypothesis.calls}
     every = {call.number for call in done.values() if call is not None}
     here = {call.number for number in by.calls if (call := done[number]) is not None}
-    return atom.calls <= every and not atom.calls.isdisjoint(here)
+    return any(atom.calls <= every and not atom.calls.isdisjoint(here) for atom in atoms)
 
 
 def with_each_other(
