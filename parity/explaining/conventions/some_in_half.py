@@ -34,13 +34,13 @@ STORED = (
 
 def sort_some_stored(case: Case, progress: Progress) -> Iterator[str]:
     """Say so if some tensors of a float32 port were rounded when stored; judge all again."""
-    trial, before = case.trial, len(case.wrong)
+    trial, off = case.trial, made_of_others(case)
     stores = {} if trial.dtype != WIDE or trial.also else rounded_by_file(case)
     if not stores:
         return
     store_coarsely(trial, stores.get)
     sort_again(case, progress)
-    if len(case.wrong) < before:
+    if any(not stores.keys().isdisjoint(off.get(piece.target, ())) for piece in case.right):
         yield said(case, stores)
     else:
         store_as_computed(trial)
@@ -63,6 +63,11 @@ def rounded_by_file(case: Case) -> dict[int, Half]:
         for pieces in (case.right, case.wrong)
     )
     return {} if gone_on or not off or adds_up(case, stores) else stores
+
+
+def made_of_others(case: Case) -> dict[int, set[int]]:
+    """Return what every value that is off is made of."""
+    return {piece.target: read_by(piece, case) for piece in case.wrong}
 
 
 def adds_up(case: Case, stores: Mapping[int, Half]) -> bool:
