@@ -27,7 +27,6 @@ from lockstep.parity.faults.routers import (
     highest_id_alone,
     last_alone,
     next_best,
-    one_fewer,
     rounded_choice,
     rounded_through,
     routed,
@@ -202,7 +201,6 @@ FAULTS = (
         variants={
             "the next best for the last": next_best_for(0),
             **{f"the next best for the last but {lost}": next_best_for(lost) for lost in (1, 2, 3)},
-            "one expert fewer": one_fewer(),
         },
     ),
     Fault(

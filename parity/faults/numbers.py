@@ -21,7 +21,7 @@ from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
-from lockstep.parity.faults.routers import ROUTING
+from lockstep.parity.faults.routers import ROUTING, so_many
 from lockstep.parity.faults.turns import (
     FREQUENCIES,
     PLAIN,
@@ -316,7 +316,12 @@ FAULTS = (
         symptom="text a little worse, or slower than it should be",
         where="the experts' output",
         fix="take the number of experts a token from the config",
-        variants={},
+        variants={
+            "one expert": so_many(lambda right: 1),
+            "two experts": so_many(lambda right: 2),
+            "one expert fewer": so_many(lambda right: right - 1),
+            "one expert more": so_many(lambda right: right + 1),
+        },
     ),
     Fault(
         id="lora-scale-wrong",

@@ -138,6 +138,20 @@ def routed(**steps: Any) -> Rewrite:
     return rewrite(ROUTING)(change)
 
 
+def so_many(wrong: Callable[[int], int]) -> Rewrite:
+    """Choose so many of the best for as many as are right, if there are so many experts."""
+
+    def change(call: Call, graph: Graph) -> Call | None:
+        if getattr(call.instead, "choose", best) is not best:  # it may need as many as are right
+            raise Conflict(call.place)
+        right, experts = call.options["per_token"], graph.shapes[call.number][-1]
+        other = wrong(right)
+        is_another = other != right and 0 < other <= experts
+        return call.with_options(per_token=other) if is_another else None
+
+    return rewrite(ROUTING)(change)
+
+
 def softmax(wide: np.ndarray) -> np.ndarray:
     powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
@@ -180,10 +194,3 @@ def weighed_before(call: Call, graph: Graph) -> Call:
 
 def plain(name: str) -> Callable[..., np.ndarray]:
     return lambda ops, *inputs, **options: getattr(ops, name)(*inputs, **options)
-
-
-def one_fewer() -> Rewrite:
-    return rewrite(ROUTING)(
-        lambda call, graph: call.with_options(per_token=call.options["per_token"] - 1)
-        if call.options["per_token"] > 1 else None
-    )  # fmt: skip
