@@ -10,7 +10,8 @@ from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.wide import Wide, spread_out
 from lockstep.parity.explaining.tensors import Tensors
-from tests.parity.explaining.ports import graph_of, model_of, port
+from tests.parity.explaining.ports import explained, graph_of, ids, model_of, port
+from tests.sampled import sampled
 
 MODEL = "models/untied_float32"
 
@@ -38,9 +39,10 @@ def test_huge_numbers_are_near_to_nothing():
     assert scaled.tolist() == [1.0, 0.0] == mixed.tolist()
 
 
-def test_tokens_are_spread_from_the_first_to_the_last():
+def test_tokens_are_spread_from_the_first_to_the_last_but_one():
     """By hand."""
-    assert spread_out(np.arange(40)).tolist() == [0, 8, 16, 23, 31, 39]
+    assert spread_out(np.arange(40)).tolist() == [0, 8, 15, 23, 30, 38]
+    assert spread_out(np.arange(7)).tolist() == [0, 1, 2, 3, 4, 5]
     assert spread_out(np.array([3, 4])).tolist() == [3, 4]
     assert spread_out(np.array([], int)).tolist() == []
 
@@ -59,3 +61,54 @@ def test_the_work_is_told_by_the_tokens_wherever_their_axis_is(monkeypatch: pyte
     few = SimpleNamespace(trial=trial, piece=piece)
     price = Segments(trial, piece, []).price
     assert Wide(few, []).most == pytest.approx(1e6 / (20 * price))  # pyright: ignore[reportArgumentType]
+
+
+@sampled(1)
+@pytest.mark.parametrize("name", [MODEL, "models/tied_bfloat16"])
+@pytest.mark.parametrize(
+    "bugs",
+    [
+        ["softmax-wrong-axis[over heads]", "rope-axis-mixup", "v-taken-from-k"],
+        ["gqa-tile-vs-repeat", "norm-result-discarded"],
+    ],
+)
+def test_bugs_beside_an_inverted_mask_are_named_from_layers(name, bugs):
+    """By law: no token can be looked at before the others, but the last but one sees one key."""
+    found = explained(name, port(name, ["mask-polarity-inverted", *bugs], level="layers"))
+    wanted = {bug.partition("[")[0] for bug in bugs} | {"mask-polarity-inverted"}
+    assert ids(found) == wanted and not found.unexplained
+
+
+class Line:
+    """Errors of sets of digits, each of which leaves less; nothing is computed."""
+
+    spans, tokens = (1,), (0,)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def values(self, some):
+        return [np.full((1, 1), self.factor ** len(atoms)) for atoms in some]
+
+
+@pytest.mark.parametrize(("factor", "parts"), [(0.5, 2), (0.95, 1)])
+def test_a_search_that_comes_much_nearer_may_take_twice_its_work(factor, parts, monkeypatch):
+    """By hand: a few steps of as many sets as there are digits, at each of some sets."""
+    wide = Wide(Line(factor), [*range(30)])  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(Wide, "most", 40)
+    monkeypatch.setattr(Wide, "enough", 0.0)
+    monkeypatch.setattr(module, "TOGETHER", 10)
+    monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
+    wide.nearest([frozenset()], 9)
+    assert parts * 40 < wide.count <= parts * 40 + 10
+
+
+def test_a_search_goes_on_from_where_the_one_before_ended(monkeypatch):
+    """By hand: two steps take sets of two digits, one more those of three."""
+    wide = Wide(Line(0.5), [*range(4)])  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(Wide, "most", 1000)
+    monkeypatch.setattr(Wide, "enough", 0.0)
+    monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
+    for steps, longest in ((2, 2), (1, 3)):
+        wide.nearest([frozenset()], steps)
+        assert max(map(len, wide.errors)) == longest
