@@ -23,15 +23,20 @@ def smallest(found: Iterable[Atoms]) -> list[Atoms]:
     return [atoms for atoms in every if count(atoms) == least]
 
 
-def distinct(errors: Mapping[Atoms, float], most: int) -> list[Atoms]:
+def distinct(errors: Mapping[Atoms, float], most: int, by_chance: float = 1.0) -> list[Atoms]:
     """Return the sets of least error, of those that are nearly alike in it only the smallest few.
 
-    What a bug more leaves as it was, it does not explain.
+    What a bug more leaves as it was, it does not explain. Nor does one that leaves as much of it as
+    the best of many wrong ones does `by_chance`.
     """
     alike: Counter[str] = Counter()
     nearly = {atoms: f"{error:.3g}" for atoms, error in errors.items()}
     found = []
-    for atoms in sorted(errors, key=lambda one: (float(nearly[one]), len(one), errors[one])):
+
+    def rank(atoms: Atoms) -> tuple[float, int, float]:
+        return float(nearly[atoms]) / by_chance ** len(atoms), len(atoms), errors[atoms]
+
+    for atoms in sorted(errors, key=rank):
         alike[key := nearly[atoms]] += 1
         if alike[key] <= ALIKE:
             found.append(atoms)

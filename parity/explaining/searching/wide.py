@@ -33,6 +33,7 @@ BEFORE = 0.5  # of these sets, before it is known that something stays of the to
 QUICK = 2  # times as many, while each step comes much nearer
 SURE = 2.0  # noises of the tokens that are looked at, below which nothing is missing
 TRUSTED = 0, 3  # measures that no factor helps: some sets of wrong bugs fit after one
+CHANCE = 0.9  # of an error, that the best of some hundred wrong bugs leaves
 LEFT = 0.1  # of a value's size, below which bugs that are still missing add up
 
 
@@ -44,6 +45,7 @@ class Wide:
     candidates: Sequence[Atom]
     effort: float = 1.0  # of the usual work
     part: float = 1.0  # of it, that may be used so far
+    by_chance: float = CHANCE  # of an error, that a bug more must leave less of
     quick: bool = False  # whether the last step came much nearer
     count: int = 0
     reached: list[Atoms] = field(default_factory=list)  # sets that the last search ended with
@@ -80,9 +82,9 @@ class Wide:
 
         The rest of it is for what comes near: it need not measure again what was measured here.
         """
-        self.part = BEFORE
+        self.part, self.by_chance = BEFORE, 1.0
         near = self.nearest(starts, deepest)
-        self.part = 1.0
+        self.part, self.by_chance = 1.0, CHANCE
         return [atoms for atoms in near if self.errors[atoms][0] <= self.enough]
 
     def nearest(self, starts: Iterable[Atoms], deepest: int) -> list[Atoms]:
@@ -92,7 +94,7 @@ class Wide:
         """
         begun = [*starts, *self.reached]
         self.measure(begun)
-        beam = self.best(begun, FIRST)
+        beam = [*dict.fromkeys([*filter(is_nothing, begun), *self.best(begun, FIRST)])]
         pace = Pace(last=(*self.least(beam),))
         for depth in range(deepest):
             if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
@@ -121,7 +123,7 @@ class Wide:
         found: dict[Atoms, None] = {}
         for measure in range(4):
             one = {atoms: error[measure] for atoms, error in known.items()}
-            found |= dict.fromkeys(distinct(one, keep))
+            found |= dict.fromkeys(distinct(one, keep, self.by_chance))
         return list(found)
 
     def measure(self, some: Iterable[Atoms]) -> None:
@@ -154,13 +156,26 @@ class Wide:
         return tuple(np.where(np.isfinite(one), np.sqrt(np.abs(one)), FAR) for one in found)
 
 
+def is_nothing(atoms: Atoms) -> bool:
+    return not atoms
+
+
 def few_of(trial: Trial, piece: Piece, candidates: Sequence[Atom], count: int) -> FewTokens:
     """Return so many tokens of a piece, of those that prove something."""
     axis = trial.graph.token_axes[piece.target][0]
     tokens = np.arange(trial.graph.shapes[piece.target][axis])
     unseen = trial.unseen.get(piece.target)
     tokens = tokens if unseen is None else tokens[~unseen.any(axis=0)]
+    wrong = tokens[are_off(trial, piece)[tokens]]
+    tokens = wrong if len(wrong) else tokens
     return FewTokens(trial, piece, spread_out(tokens, count), candidates)
+
+
+def are_off(trial: Trial, piece: Piece) -> np.ndarray:
+    """Say of each token whether the port is not right there: only these show what is wrong."""
+    look = trial.look(piece, {})
+    with np.errstate(all="ignore"):  # a broken port may hold anything
+        return ~(np.sqrt(look.port / look.size) <= trial.limit * look.noise)
 
 
 def spread_out(tokens: np.ndarray, few: int = FEW) -> np.ndarray:

@@ -268,6 +268,21 @@ def test_a_search_of_all_tokens_that_gets_no_nearer_ends(rows, steps, monkeypatc
     assert len(grown) == steps
 
 
+@pytest.mark.parametrize(("first", "count"), [(1.0, 1), (9.0, 2)])
+def test_no_search_starts_from_a_later_token_that_the_first_does_not_see(first, count):
+    """By hand: of two such bugs one moves the first token, by 8 noises, which may be right."""
+    (moving,), (still,), (other,) = sets("moving", "still", "other")
+    for atom in (moving, still, other):
+        fault = SimpleNamespace(acausal=atom is not other)
+        object.__setattr__(atom.hypothesis, "fault", fault)
+    seen = SimpleNamespace(
+        look=lambda atoms, rows: SimpleNamespace(raw=lambda *_: first), close=4.5,
+        effect=lambda atom, *_: 8.0 if atom is moving else 0.0,
+    )  # fmt: skip
+    found = Search.acausal(seen, [frozenset()], [moving, still, other])  # pyright: ignore[reportArgumentType]
+    assert found == [frozenset([one]) for one in (moving, still)[-count:]]
+
+
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_set_that_a_bug_more_leaves_as_it_was_is_gone_on_from_by_the_patient(patient):
     """By hand: beside a mask that masks nothing, its number does nothing; a scale does."""

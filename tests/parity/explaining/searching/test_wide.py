@@ -8,7 +8,7 @@ import pytest
 from lockstep.parity.explaining.searching import wide as module
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.explaining.searching.wide import Wide, spread_out
+from lockstep.parity.explaining.searching.wide import Wide, are_off, spread_out
 from lockstep.parity.explaining.tensors import Tensors
 from tests.parity.explaining.ports import explained, graph_of, ids, model_of, port
 from tests.sampled import sampled
@@ -77,6 +77,30 @@ def test_bugs_beside_an_inverted_mask_are_named_from_layers(name, bugs):
     found = explained(name, port(name, ["mask-polarity-inverted", *bugs], level="layers"))
     wanted = {bug.partition("[")[0] for bug in bugs} | {"mask-polarity-inverted"}
     assert ids(found) == wanted and not found.unexplained
+
+
+ROPES = ["rope-sign-flipped", "rope-applied-to-v", "rope-unpermute-gqa", "qk-norm-scope"]
+
+
+def test_bugs_that_the_first_token_does_not_show_are_named_from_layers():
+    """By law: it turns by no angle, so the others alone tell. No pair of them is near."""
+    found = explained(MODEL, port(MODEL, ROPES, level="layers"))
+    assert ids(found) == {*ROPES} and not found.unexplained
+
+
+def test_tokens_that_are_right_are_not_looked_at():
+    """By law: the first one of a rope that turns backwards."""
+    taps = port(MODEL, ["rope-sign-flipped"], level="layers")
+    graph, model = graph_of(MODEL), model_of(MODEL)
+    values = {graph.taps[tap]: taps[tap] for tap in ("model.embed_tokens", "model.layers.0")}
+    trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
+    piece = graph.piece(graph.taps["model.layers.0"], values)
+    assert are_off(trial, piece).tolist() == [False] + [True] * 19
+    assert Wide.of(trial, piece, []).few.tokens.tolist() == [1, 4, 8, 11, 15, 18]
+    right = Trial(graph, model.ops, np.dtype(np.float32), values | {
+        piece.target: trial.centre(None).target(piece.target)
+    }, Tensors(model.checkpoint))  # fmt: skip
+    assert not are_off(right, piece).any()
 
 
 class Line:
