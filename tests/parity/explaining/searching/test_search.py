@@ -8,8 +8,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.parity.explaining.searching import search as module
-from lockstep.parity.explaining.searching.atom_sets import distinct, widest
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.explaining.searching.trial import Trial
@@ -18,44 +17,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, record
 from lockstep.reference.precision import dtype_named
 from tests.parity.explaining.ports import graph_of, model_of, port
-
-
-def atom(id: str, variant: str, *calls: int) -> Atom:
-    return Atom(Hypothesis(None, id, variant, 0, frozenset(calls)), frozenset(calls))  # pyright: ignore[reportArgumentType]
-
-
-def sets(*names: str) -> list[frozenset[Atom]]:
-    return [frozenset([atom(name, "", 1)]) for name in names]
-
-
-def test_of_sets_that_leave_nearly_the_same_two_are_kept():
-    """By hand: a third of the same error would only push out what differs."""
-    a, b, c, d = sets("a", "b", "c", "d")
-    kept = distinct({a: 1.0, b: 1.0001, c: 1.0002, d: 2.0}, 3)
-    assert kept == [a, b, d]
-
-
-def test_of_sets_that_leave_nearly_the_same_the_smaller_ones_are_kept():
-    """By hand: what one more bug leaves as it was, it does not explain."""
-    a, b, c = sets("a", "b", "c")
-    assert distinct({a | b | c: 0.99999, a | b: 1.0, a | c: 1.00001, a: 1.00002}, 3) == [a, a | b]
-
-
-def test_the_best_come_first_and_no_more_than_asked_for():
-    a, b, c = sets("a", "b", "c")
-    assert distinct({a: 3.0, b: 1.0, c: 2.0}, 2) == [b, c]
-
-
-def test_a_search_starts_from_every_choice_of_variants_each_where_it_acts_most():
-    """By hand: one bug in two variants, another in two places."""
-    wide, narrow = atom("x", "one", 1, 2), atom("x", "one", 1)
-    other, second = atom("x", "two", 1), atom("y", "", 3)
-    found = widest([narrow, wide, other, second])
-    assert set(found) == {frozenset([wide, second]), frozenset([other, second])}
-
-
-def test_nothing_known_gives_no_start():
-    assert widest([]) == []
+from tests.parity.explaining.searching.made_up import sets
 
 
 def test_bugs_compose_in_one_call_and_two_variants_of_one_exclude_each_other(plain: Path):
