@@ -94,7 +94,8 @@ class Wide:
         """
         begun = [*starts, *self.reached]
         self.measure(begun)
-        beam = [*dict.fromkeys([*filter(is_nothing, begun), *self.best(begun, FIRST)])]
+        nothing = [atoms for atoms in begun if not atoms]
+        beam = [*dict.fromkeys([*self.best(begun, FIRST), *nothing])]
         pace = Pace(last=(*self.least(beam),))
         for depth in range(deepest):
             if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
@@ -154,10 +155,6 @@ class Wide:
         mixed = 1 - (rr * wp**2 - 2 * wr * wp * rp + ww * rp**2) / det / pp
         found = raw, scaled, np.where(det > 1e-9 * ww * rr, mixed, scaled), of_tokens.min(-1)
         return tuple(np.where(np.isfinite(one), np.sqrt(np.abs(one)), FAR) for one in found)
-
-
-def is_nothing(atoms: Atoms) -> bool:
-    return not atoms
 
 
 def few_of(trial: Trial, piece: Piece, candidates: Sequence[Atom], count: int) -> FewTokens:
