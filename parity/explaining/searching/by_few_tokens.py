@@ -29,12 +29,9 @@ class ByFewTokens(Settling):
         return wide.sure(begun, DEEPEST - 1) if wide.possible else []
 
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that come near to a few tokens; none if that is too much work.
-
-        None behind a router either: of six tokens one may have been sent elsewhere.
-        """
+        """Return the sets that come near to a few tokens; none if that is too much work."""
         wide, begun = self.wide(known, visible)
-        if not wide.possible or self.routed:
+        if not wide.possible:
             return []
         if not self.patient:  # every set of known bugs that show was tried: `among`
             both = BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort)

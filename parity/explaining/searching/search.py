@@ -226,7 +226,7 @@ class Search(ByFewTokens):
             yield self.from_near, 1, [near]
         if not in_stages:
             yield self.staged, 1, ways
-        if not near:
+        if not near or self.routed:  # there one of a few tokens may have been sent elsewhere
             yield self.at_once, 1 if self.routed or self.alike_known else ALL_TOKENS, ways
 
     def begins(self, known: list[Atoms], visible: Sequence[Atom]) -> bool:

@@ -18,7 +18,7 @@ from lockstep.parity.explaining.searching.few_tokens import FewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
-from lockstep.parity.explaining.searching.price import price
+from lockstep.parity.explaining.searching.price import price_of_token
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
 
@@ -28,7 +28,7 @@ FIRST = 20  # the same, of the first sets
 TOGETHER = 2048
 NEAREST = 8  # sets that are handed on
 MOST, LEAST = 50_000, 5_000  # sets that are looked at; where the work allows fewer, none is
-WORK = 4e10  # products, of all that is looked at
+WORK = 6e10  # products with matrices, of these tokens of all that is looked at
 BEFORE = 0.5  # of these sets, before it is known that something stays of the tokens
 QUICK = 2  # times as many, while each step comes much nearer
 SURE = 2.0  # noises of the tokens that are looked at, below which nothing is missing
@@ -65,7 +65,8 @@ class Wide:
 
     @cached_property
     def most(self) -> float:
-        return min(MOST, WORK / max(price(self.few.trial, self.few.piece), 1.0))
+        price = len(self.few.tokens) * price_of_token(self.few.trial, self.few.piece)
+        return min(MOST, WORK / max(price, 1.0))
 
     @property
     def spent(self) -> bool:

@@ -300,8 +300,8 @@ def test_where_nothing_comes_near_the_search_goes_on_without_it(monkeypatch: pyt
 
 
 @long
-def test_where_it_is_left_out_each_way_is_searched_by_itself():
-    """By hand: behind a router; elsewhere all ways lead to what is near."""
+def test_behind_a_router_each_way_is_searched_by_itself_too():
+    """By hand: one of a few tokens may have been sent elsewhere there."""
     ids = ["mask-bool-added", "rope-sign-flipped"]
     for name, alone in (("gemma4/sparse", True), (MODEL, False)):
         trial, piece = layer_of(name, ids)
@@ -309,7 +309,7 @@ def test_where_it_is_left_out_each_way_is_searched_by_itself():
         ways = [[frozenset([search.atoms[0]])], [frozenset[Atom]()]]
         tried = {attempt: tries for attempt, _, tries in search.attempts(ways, search.atoms)}
         assert (tried.get(search.at_once) == ways) == alone
-        assert (len(tried.get(search.from_near, [])) == 1) != alone
+        assert len(tried.get(search.from_near, [])) == 1
 
 
 @long

@@ -58,9 +58,9 @@ def test_the_work_is_told_by_the_tokens_wherever_their_axis_is(monkeypatch: pyte
     trial = Trial(graph, model.ops, np.dtype(np.float32), values, Tensors(model.checkpoint))
     piece = graph.piece(number, values)
     monkeypatch.setattr(module, "WORK", 1e6)
-    few = SimpleNamespace(trial=trial, piece=piece)
+    few = SimpleNamespace(trial=trial, piece=piece, tokens=[0, 7, 18])
     price = Segments(trial, piece, []).price
-    assert Wide(few, []).most == pytest.approx(1e6 / (20 * price))  # pyright: ignore[reportArgumentType]
+    assert Wide(few, []).most == pytest.approx(1e6 / (3 * price))  # pyright: ignore[reportArgumentType]
 
 
 @sampled(1)
