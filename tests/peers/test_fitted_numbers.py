@@ -34,7 +34,7 @@ BESIDE: list[tuple[str, str, str, Any, list[tuple[str, str | None]]]] = [
      [("attn-scale-wrong", "scores times 0.2 for 0.3162278"),
       ("mask-swa-off-by-one", "one key less")]),
     ("qwen3_moe", "moe-renorm-missing", "num_experts_per_tok", 4,
-     [("moe-renorm-missing", None), ("moe-top-k-wrong", "4 experts for 3")]),
+     [("moe-renorm-missing", None), ("moe-top-k-wrong", "one expert more")]),
 ]  # fmt: skip
 # All have too many others to look through first, where tests are many.
 KNOWN = [one for one in catalogue() if one.id in NUMBERS or one.family == "mask"]
