@@ -34,13 +34,14 @@ STORED = (
 
 def sort_some_stored(case: Case, progress: Progress) -> Iterator[str]:
     """Say so if some tensors of a float32 port were rounded when stored; judge all again."""
-    trial, off = case.trial, made_of_others(case)
+    trial = case.trial
     stores = {} if trial.dtype != WIDE or trial.also else rounded_by_file(case)
     if not stores:
         return
+    off = made_of(stores, case.wrong, case)
     store_coarsely(trial, stores.get)
     sort_again(case, progress)
-    if any(not stores.keys().isdisjoint(off.get(piece.target, ())) for piece in case.right):
+    if not off.isdisjoint(piece.target for piece in case.right):
         yield said(case, stores)
     else:
         store_as_computed(trial)
@@ -58,16 +59,13 @@ def rounded_by_file(case: Case) -> dict[int, Half]:
     if not HALVES & {*kinds.values()}:
         kinds = shown_by_values(own, case)
     stores = {one: Half(dtype_named(kind)) for one, kind in kinds.items() if kind in HALVES}
-    gone_on, off = (
-        any(not stores.keys().isdisjoint(read_by(piece, case)) for piece in pieces)
-        for pieces in (case.right, case.wrong)
-    )
+    gone_on, off = (made_of(stores, pieces, case) for pieces in (case.right, case.wrong))
     return {} if gone_on or not off or adds_up(case, stores) else stores
 
 
-def made_of_others(case: Case) -> dict[int, set[int]]:
-    """Return what every value that is off is made of."""
-    return {piece.target: read_by(piece, case) for piece in case.wrong}
+def made_of(values: Mapping[int, Half], pieces: Sequence[Piece], case: Case) -> set[int]:
+    """Return which pieces are computed from some values, by their targets."""
+    return {piece.target for piece in pieces if not values.keys().isdisjoint(read_by(piece, case))}
 
 
 def adds_up(case: Case, stores: Mapping[int, Half]) -> bool:

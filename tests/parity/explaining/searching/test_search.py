@@ -231,7 +231,7 @@ def test_a_search_of_all_tokens_that_gets_no_nearer_ends(rows, steps, monkeypatc
 
 
 @pytest.mark.parametrize(("first", "count"), [(1.0, 1), (9.0, 2)])
-def test_no_search_starts_from_a_later_token_that_the_first_does_not_see(first, count):
+def test_no_search_starts_from_a_bug_that_moves_a_first_token_which_is_right(first, count):
     """By hand: of two such bugs one moves the first token, by 8 noises, which may be right."""
     (moving,), (still,), (other,) = sets("moving", "still", "other")
     for atom in (moving, still, other):
