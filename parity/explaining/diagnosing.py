@@ -33,6 +33,7 @@ from lockstep.parity.explaining.deciding.refuted import withdraw_refuted
 from lockstep.parity.explaining.deciding.rules import give_up_rules
 from lockstep.parity.explaining.deciding.subtle import subtle, withdraw_noise
 from lockstep.parity.explaining.deciding.taken_on import keep_taken_on
+from lockstep.parity.explaining.deciding.too_large import withdraw_too_large
 from lockstep.parity.explaining.deciding.under_the_gate import look_under_the_gate
 from lockstep.parity.explaining.deciding.verdict import Chosen, Key, decide
 from lockstep.parity.explaining.fitting.beside import fit_beside
@@ -65,6 +66,7 @@ def diagnose(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.conventions += withdraw_exchanged_names(chosen, case)
     quiet, farther, freed = subtle(case, chosen.values())
     withdraw_noise(chosen, freed)
+    result.conventions += withdraw_too_large(chosen, case)
     case.set_aside()
     by_vote = {(bug.hypothesis.id, bug.hypothesis.variant): bug for bug, _ in quiet}
     result.taps, result.counterfactual = whole_runs(case, chosen | by_vote)

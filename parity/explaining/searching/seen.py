@@ -10,6 +10,7 @@ from math import sqrt
 from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
 from lockstep.parity.explaining.searching.earned import LESS, earned
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
+from lockstep.parity.explaining.searching.in_line import in_line
 from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
@@ -110,19 +111,32 @@ class Seen:
         def look(some: Atoms) -> Look | None:
             return self.look(some, None)
 
+        coarse = [one for one in atoms if one.hypothesis.fault.coarse]
         if earned(atoms, look):
-            return True
-        coarse = (one for one in atoms if one.hypothesis.fault.coarse)
+            return all(self.beside(one, atoms) for one in coarse)
         given = frozenset(one for one in coarse if self.shown(one, atoms))
         return bool(given) and earned(atoms, look, given)
 
+    def beside(self, one: Atom, atoms: Atoms) -> bool:
+        """Say whether what rounds coarsely comes near for a reason, beside others. In half
+        precision, whose own noise is as large, a tie alone may bring one token nearer.
+        """
+        if self.trial.dtype.itemsize > 2 or self.routed or len(atoms) == 1:
+            return True
+        looks = self.look(atoms, None), self.look(atoms - {one}, None)
+        makes_none = looks[0] and looks[1] and looks[0].made > looks[1].made
+        return bool(makes_none) or self.shown(one, atoms)
+
     def shown(self, one: Atom, atoms: Atoms) -> bool:
+        """Say whether like pieces have what rounds coarsely, or the error without it goes its way,
+        by more numbers than by chance.
+        """
         if one.hypothesis in self.proven:
             return True
         calls = [rewritten(some, self.trial.graph) for some in (atoms - {one}, atoms)]
         if self.routed or calls[0] is None or calls[1] is None:
             return False
-        found, numbers = self.trial.in_line(self.piece, calls[0], calls[1])
+        found, numbers = in_line(self.trial, self.piece, calls[0], calls[1])
         return found >= IN_LINE and found * sqrt(numbers) > CHANCE
 
     def distinct(self, atoms: Sequence[Atom], first: int, last: int | None) -> list[Atom]:

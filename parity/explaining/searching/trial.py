@@ -310,28 +310,6 @@ class Trial:
         careful = not self.routers_of(piece)
         return Look.of(port, wrong, right, noise, careful=careful, made=made)
 
-    @np.errstate(all="ignore")
-    def in_line(self, piece: Piece, without: Rewritten, others: Rewritten) -> tuple[float, int]:
-        """Return how much the port's error goes the way of what some bugs change, 1 if all of it,
-        and how many numbers say so.
-
-        It is the correlation of the two over all numbers, each token's by the size of its row.
-        Tokens that prove nothing are left out, and rows that are nothing, or no numbers.
-        """
-        self.count += 2
-        try:
-            run, target = self.centre(None), piece.target
-            values = self.port(target), run.target(target, without), run.target(target, others)
-            port, left, wrong = (self.proving(value, target) for value in values)
-            size = np.sqrt(np.mean(left**2, axis=-1, keepdims=True))
-            error, way = (port - left) / size, (wrong - left) / size
-        except ValueError:  # shapes that this model does not have, or too large ones
-            return 0.0, 0
-        told = np.isfinite(error).all(axis=-1) & np.isfinite(way).all(axis=-1)
-        error, way = error[told], way[told]
-        found = np.sum(error * way) / np.sqrt(np.sum(error**2) * np.sum(way**2))
-        return float(np.nan_to_num(found)), error.size
-
     def proving(self, value: np.ndarray, target: int) -> np.ndarray:
         """Return the values of the tokens that prove something, each in a row, in float64."""
         tokens = np.moveaxis(value, self.graph.token_axes[target][0], 1)

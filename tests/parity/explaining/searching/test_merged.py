@@ -1,12 +1,10 @@
 """One bug takes the place of several of the same calls, and another one that of its equal there."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching import seen
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, hypotheses, rewritten
 from lockstep.parity.explaining.searching.merged import merged
 from lockstep.parity.explaining.searching.search import Attempt, Search
@@ -116,76 +114,6 @@ def test_what_hardly_shows_alone_is_tried_beside_others_where_few_bugs_can_be():
     assert search.moves(here[eps]) and not search.possible(here[eps])
     (found,) = search.explanations([], [], deep=True)
     assert named(found.atoms) == {*bugs}
-
-
-@pytest.mark.parametrize("coarse", [True, False])
-def test_what_rounds_coarsely_is_there_if_what_is_left_goes_its_way(coarse: bool):
-    """By law: the error that a rounding leaves is in line with it, and another rounding's is not.
-
-    The port's own rounding turns ties of the coarse grid, so that nothing comes nearer by it.
-    """
-    loud, low = ("attn-scale-twice", ""), ("softmax-low-precision", "in bfloat16")
-    search, here = search_of("model.layers.0.self_attn.o_proj", [loud, low] if coarse else [loud])
-    both = frozenset([here[loud], here[low]])
-    calls = [rewritten(some, search.trial.graph) for some in ([here[loud]], both)]
-    assert calls[0] and calls[1]
-    found, numbers = search.trial.in_line(search.piece, calls[0], calls[1])
-    assert numbers == search.trial.port(search.piece.target).size
-    assert found == pytest.approx(1.0, abs=0.05) if coarse else abs(found) < 0.2
-    assert search.shown(here[low], both) is coarse
-    search.proven = {here[low].hypothesis}
-    assert search.shown(here[low], both)
-
-
-def in_line_of(change):
-    """Return how far a low softmax is in line with a port that has it, whose trial was changed."""
-    low = ("softmax-low-precision", "in bfloat16")
-    search, here = search_of("model.layers.0.self_attn.o_proj", [low])
-    calls, target = rewritten([here[low]], search.trial.graph), search.piece.target
-    assert calls
-    values = dict(search.trial.dumped)
-    values[target] = values[target].copy()
-    trial = search.trial.over(values)
-    change(trial, values[target], target)
-    trial.dumped = values
-    return (*trial.in_line(search.piece, {}, calls), values[target].shape)
-
-
-def test_what_proves_nothing_has_no_say_in_what_is_in_line():
-    """By hand: a number of one token is none, and another token is not the port's own."""
-
-    def change(trial, port, target):
-        port[0, 3, 0] = np.nan
-        port[0, 7] = 1e9
-        trial.unseen = {target: np.arange(port.shape[1])[None] == 7}
-
-    found, numbers, (_, tokens, width) = in_line_of(change)
-    assert found == pytest.approx(1.0, abs=0.05)
-    assert numbers == (tokens - 2) * width
-
-
-def test_what_cannot_be_computed_is_in_line_with_nothing():
-    def change(trial, port, target):
-        def fail(number, calls=None):
-            raise ValueError
-
-        trial.centres[None] = SimpleNamespace(target=fail, cut=lambda value, axes: value)
-
-    assert in_line_of(change)[:2] == (0.0, 0)
-
-
-@pytest.mark.parametrize(("found", "numbers", "there"), [
-    (0.5, 16, False), (0.5, 200, True), (0.34, 10_000, False),
-])  # fmt: skip
-def test_a_few_numbers_are_in_line_by_chance(found, numbers, there):
-    """By hand: 0.5 of 16 numbers is two standard deviations."""
-    one = atom("one", 1)
-    trial = SimpleNamespace(graph=SimpleNamespace(), in_line=lambda *given: (found, numbers))
-    search = Search(trial, SimpleNamespace(), [])  # pyright: ignore[reportArgumentType]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen, "rewritten", lambda atoms, graph: {})
-        patch.setattr(Search, "routed", False)
-        assert search.shown(one, frozenset([one])) is there
 
 
 @pytest.mark.parametrize("variant", ["over queries", "over queries, masked after"])
