@@ -98,11 +98,20 @@ def agreement(run: Evaluator, trial: Trial, pieces: Sequence[tuple[Piece, Rewrit
     """Return the share of the port's values that a convention gives to the bit, of the tokens that
     show how it rounds.
     """
-    same = []
-    for piece, calls in pieces:
-        found = bits(run, piece, calls, trial.dtype) == trial.port(piece.target)
-        same.append(found[np.broadcast_to(telling(trial, piece, calls), found.shape)])
+    same = [given(run, trial, piece, calls) for piece, calls in pieces]
     return float(np.mean(np.concatenate(same)))
+
+
+def given(run: Evaluator, trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
+    """Say of each value of such tokens whether a convention gives it; of none, where it cannot be
+    computed.
+    """
+    port = trial.port(piece.target)
+    try:
+        found = bits(run, piece, calls, trial.dtype) == port
+        return found[np.broadcast_to(telling(trial, piece, calls), found.shape)]
+    except ValueError:  # shapes that this model does not have
+        return np.zeros(port.size, bool)
 
 
 def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:

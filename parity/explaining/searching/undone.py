@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.explaining.searching.trial import Rewritten, Trial
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.noise.exact import FLOAT64
@@ -27,10 +27,10 @@ BYTES = 96 << 20  # of all nudged values: a model of real size has more
 
 @np.errstate(all="ignore")  # a broken port may hold anything
 def undone(
-    trial: Trial, piece: Piece, cut: int, value: np.ndarray
+    trial: Trial, piece: Piece, cut: int, value: np.ndarray, beside: Rewritten | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return a value (1, T, N) of a piece that leads to what the port has behind it, and for which
-    tokens (T,) it does.
+    tokens (T,) it does; `beside` are calls that are wrong in any case.
 
     Several values may: it is that found first from a given one, which should be near. None if there
     is one for few tokens, or the model is too large for it.
@@ -40,7 +40,7 @@ def undone(
         return None
     if (value.shape[-1] + 1) * value.nbytes > BYTES or not np.isfinite(port).all():
         return None
-    found = led_back(value, port, partial(continued, trial, piece, cut))
+    found = led_back(value, port, partial(continued, trial, piece, cut, beside))
     return found if found is not None and found[1].mean() >= MOST else None
 
 
@@ -87,26 +87,38 @@ def nudges(value: np.ndarray) -> np.ndarray:
     return little * np.vstack([np.zeros(width), np.eye(width)])[:, None]
 
 
-def continued(trial: Trial, piece: Piece, cut: int, values: np.ndarray) -> np.ndarray | None:
+def continued(
+    trial: Trial, piece: Piece, cut: int, beside: Rewritten | None, values: np.ndarray
+) -> np.ndarray | None:
     """Return what the rest of a piece makes of many values (M, T, N) at once."""
-    ends = ends_of(trial, piece, cut, values)
+    ends = ends_of(trial, piece, cut, values, beside=beside)
     if ends is None or len(ends) != len(values):
         return None
     return ends if prod(ends.shape) == values.size else None
 
 
 def ends_of(
-    trial: Trial, piece: Piece, cut: int, values: np.ndarray, rows: int | None = None
+    trial: Trial,
+    piece: Piece,
+    cut: int,
+    values: np.ndarray,
+    rows: int | None = None,
+    *,
+    beside: Rewritten | None = None,
 ) -> np.ndarray | None:
     """Return what a piece ends with in float64 if many values (M, T, N) stand at a cut in it.
 
-    It is computed for the first `rows` tokens; None if it cannot be done for many at once.
+    It is computed for the first `rows` tokens, with what is wrong `beside` in the calls behind the
+    cut; None if it cannot be done for many at once.
     """
     taken = frozenset().union(*map(trial.graph.sources, piece.calls)) & trial.dumped.keys()
     dumped = {number: spread(trial.dumped[number], len(values)) for number in taken}
     ops, dumped[cut] = trial.centre(None).ops, values
+    run = Evaluator(trial.graph, ops, FLOAT64, dumped, trial.read, rows)
+    behind = run.before(piece.target)
+    calls = {number: call for number, call in (beside or {}).items() if number in behind}
     try:
-        return Evaluator(trial.graph, ops, FLOAT64, dumped, trial.read, rows).target(piece.target)
+        return run.target(piece.target, calls)
     except ValueError:  # such as a router's choice, made for one row of a batch
         return None
 

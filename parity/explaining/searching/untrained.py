@@ -8,7 +8,7 @@ one, and how large its numbers are. Inside of a piece, what lies behind it is un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,12 +17,14 @@ import numpy as np
 
 from lockstep.parity.explaining.like_pieces import mostly_open
 from lockstep.parity.explaining.said.diagnosis import Named
+from lockstep.parity.explaining.searching.directions import Inputs, agreeing
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
 from lockstep.parity.explaining.searching.undone_in_turn import InTurn
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.metrics import rms
 
@@ -31,13 +33,9 @@ if TYPE_CHECKING:
 
 DROPPED, HEAD = "strict-false-drops-tensors", "tied-head-mishandled"
 USUAL = 0.02  # `initializer_range` of nearly every config
-STEEP = 0.03  # of the longest direction of the inputs: shorter ones are rounding
 CLEAR = 4.0  # times the noise, that numbers of the usual size must make in a direction
 FARTHEST = 1.6  # times what a projection by random numbers mostly makes of its inputs' size
 ERRORS = 4.0  # standard errors that a sample may be off
-SPARE = 4  # tokens beyond the directions of inputs that are not the port's own
-MANY = 16  # directions whose numbers are as large, which say as much
-OFF = 0.1  # of what no matrix makes of rows of no relation to the inputs
 CLOSEST = 0.25  # that tolerance at its widest: below it, too little is seen
 
 
@@ -140,8 +138,11 @@ def samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
         yield from inner_samples(piece, case)
 
 
-def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
-    """Yield the projections that are a bottleneck or added to one, whose value the port gives away.
+def inner_samples(
+    piece: Piece, case: Case, beside: Rewritten | None = None
+) -> Iterator[tuple[Call, Sample]]:
+    """Yield the projections that are a bottleneck or added to one, whose value the port gives away,
+    `beside` calls that are wrong in any case.
 
     A head is one, if its logits are bounded before they are dumped.
     """
@@ -155,9 +156,11 @@ def inner_samples(piece: Piece, case: Case) -> Iterator[tuple[Call, Sample]]:
         last = case.graph.calls[cut]
         here = {"add": calls, "linear": [last] if cut != piece.target else []}
         for call, in_turn in product(here.get(last.op, ()), ways):
-            found = shown(case, piece, cut, call, in_turn)
+            found = shown(case, piece, cut, call, in_turn, beside)
             noise = noise_of(piece, case, *(found if in_turn else ())) if found else 0.0
-            sample = sampled(call, case, *found, noise=noise, cut=cut) if found else None
+            if found is None:
+                continue
+            sample = sampled(call, case, *found, noise=noise, cut=cut, beside=beside)
             if sample is not None:
                 yield call, sample
 
@@ -177,7 +180,12 @@ def noise_of(
 
 @np.errstate(all="ignore")
 def shown(
-    case: Case, piece: Piece, cut: int, call: Call, in_turn: InTurn | None
+    case: Case,
+    piece: Piece,
+    cut: int,
+    call: Call,
+    in_turn: InTurn | None,
+    beside: Rewritten | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return what the port has of a value in a piece, and of which tokens (B T,) that is known.
 
@@ -188,10 +196,12 @@ def shown(
         value = case.dumped[cut]
         unseen = case.trial.unseen.get(cut, np.zeros(value.shape[:-1], bool))
         return value, ~unseen.ravel()
-    without = case.trial.centre(None).target(cut, {call.number: call.with_changed(1, nought)})
+    wrong = {**(beside or {})}
+    here = {call.number: wrong.get(call.number, call).with_changed(1, nought)}
+    without = case.trial.centre(None).target(cut, wrong | here)
     if in_turn is not None:
         return in_turn.undone(cut, without, farthest(call, case))
-    return undone(case.trial, piece, cut, without)
+    return undone(case.trial, piece, cut, without, beside)
 
 
 @np.errstate(all="ignore")
@@ -240,7 +250,7 @@ def sampled(
     *,
     noise: float = 0.0,
     cut: int | None = None,
-    beside: Mapping[int, Call] | None = None,
+    beside: Rewritten | None = None,
 ) -> Sample | None:
     """Solve for the matrices in the directions that the inputs have, `beside` other wrong calls.
 
@@ -263,35 +273,14 @@ def sampled(
     if cut is not None:
         kept = usual(port, x)
         x, port, right = x[kept], port[kept], right[kept]
-    left, lengths, _ = np.linalg.svd(x.astype(np.float64), full_matrices=False)
-    if not lengths.size:  # no token was found that is usual
+    least = CLEAR * noise / min(sizes(x.shape[-1]))
+    if beside and cut is not None:
+        kept = agreeing(x, port, least)
+        x, port, right = x[kept], port[kept], right[kept]
+    inputs = Inputs.of(x, least)
+    if inputs is None or (beside and not inputs.make(port)):
         return None
-    steep = max(STEEP * lengths[0], CLEAR * noise / min(sizes(x.shape[-1])))
-    left, lengths = left[:, lengths > steep], lengths[lengths > steep]
-    rest = left_over(left, port)
-    if beside and not comes_from(rest, *left.shape):
-        return None
-    port, right = (left.T @ one / lengths[:, None] for one in (port, right))
-    return Sample(port, right, x.shape[-1], rest)
-
-
-def comes_from(rest: float, tokens: int, directions: int) -> bool:
-    """Say whether some matrix makes the port's rows of inputs, by the share `rest` that none makes.
-
-    Of rows that have nothing to do with the inputs, a matrix makes as many as there are directions:
-    what is left of them is the root of the share of tokens beyond. So it must be far below that.
-    Where there are hardly more tokens, the matrix says it, by numbers as large in many directions.
-    """
-    spare = tokens - directions
-    if spare < SPARE:
-        return directions >= MANY and rest <= OFF
-    return rest <= OFF * math.sqrt(spare / tokens)
-
-
-@np.errstate(all="ignore")  # a port may have noughts alone
-def left_over(left: np.ndarray, port: np.ndarray) -> float:
-    """Return the share of the port's rows (T, N) that no matrix makes of inputs."""
-    return float(np.linalg.norm(port - left @ (left.T @ port)) / np.linalg.norm(port))
+    return Sample(inputs.matrix(port), inputs.matrix(right), x.shape[-1], inputs.left_over(port))
 
 
 def usual(port: np.ndarray, x: np.ndarray) -> np.ndarray:

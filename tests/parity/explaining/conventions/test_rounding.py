@@ -146,3 +146,21 @@ def test_tables_in_half_precision_are_no_bug_of_a_port_that_is(level, dtype):
     name, ops = "llama/mistral_window", {"rope": half.half_table_rope}
     found = explained(name, port(name, dtype=dtype, level=level, rounding=ops))
     assert (found.verdict, found.dtype) == ("clean", dtype)
+
+
+def test_a_bug_whose_shapes_the_model_lacks_gives_no_bit_of_the_port():
+    """By hand: beside another bug, positions have another length than the heads."""
+
+    def target(number, calls):
+        if calls:
+            raise ValueError("shapes that this model does not have")
+        return np.ones((1, 2, 3), np.float32)
+
+    port, piece = np.ones((1, 2, 3), np.float16), cast(Any, SimpleNamespace(target=4))
+    trial: Any = SimpleNamespace(
+        dtype=port.dtype, port=lambda number: port, told={}, unsure=lambda *given: None
+    )
+    run: Any = SimpleNamespace(target=target)
+    assert agreement(run, trial, [(piece, {})]) == 1.0
+    assert agreement(run, trial, [(piece, {5: ONE})]) == 0.0
+    assert agreement(run, trial, [(piece, {}), (piece, {5: ONE})]) == 0.5

@@ -10,8 +10,6 @@ from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.searching.untrained import (
     Random,
     Sample,
-    comes_from,
-    left_over,
     told,
 )
 from lockstep.parity.explaining.tensors import Tensors
@@ -202,37 +200,3 @@ def test_the_head_is_shown_by_a_stack_of_layers_only_if_it_was_read(monkeypatch,
     monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
     found = explained(NAME, taps, known)
     assert [one.id for one in found.faults if "logits" in one.taps] == [name]
-
-
-def is_seen(left, port):
-    """Say whether the port's rows come from inputs of these directions."""
-    return comes_from(left_over(left, port), *left.shape)
-
-
-@pytest.mark.parametrize(("spare", "named"), [(3, False), (4, True)])
-def test_what_any_matrix_makes_shows_none(spare, named):
-    """By law: as many rows as directions come from any inputs, and a few more from the right."""
-    rng = np.random.default_rng(3)
-    left = np.linalg.qr(rng.standard_normal((6 + spare, 6)))[0]
-    assert is_seen(left, left @ rng.standard_normal((6, 8))) == named
-    assert not is_seen(left, rng.standard_normal((6 + spare, 8)))
-
-
-def test_rows_of_no_relation_come_from_no_inputs_however_many_directions_these_have():
-    """By law: all but the root of 4 / 1028 of any rows is a product of so many directions."""
-    rng = np.random.default_rng(3)
-    left = np.linalg.qr(rng.standard_normal((1028, 1024)))[0]
-    port = rng.standard_normal((1028, 8))
-    assert left_over(left, port) < 0.1 and not is_seen(left, port)
-    assert is_seen(left, left @ rng.standard_normal((1024, 8)))
-
-
-def test_as_many_tokens_as_directions_show_it_by_the_size_of_their_numbers():
-    """By law: some matrix leads there from any inputs, but that of wrong ones is uneven."""
-    rng = np.random.default_rng(3)
-    right, other = rng.standard_normal((2, 24, 24))
-    port, own = right @ rng.standard_normal((24, 24)) * 0.02, rng.standard_normal((24, 24))
-    for x, size in ((right, 0.02), (other, None)):
-        left, lengths, down = np.linalg.svd(x)
-        assert comes_from(left_over(left, port), 24, 24)
-        assert Sample(left.T @ port / lengths[:, None], down @ own, 24).size == size
