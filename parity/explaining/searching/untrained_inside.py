@@ -33,10 +33,12 @@ def untrained_inside(case: Case) -> Iterator[Random]:
 
 def held(case: Case, piece: Piece) -> Iterator[Named]:
     for beside in like(case, piece):
-        for call, sample in inner_samples(piece, case, beside):
-            one = told(call, case, sample, piece)
-            if one is not None:
-                yield one
+        try:
+            found = [*inner_samples(piece, case, beside)]
+        except ValueError:  # shapes that this model does not have
+            continue
+        named = (told(call, case, sample, piece) for call, sample in found)
+        yield from filter(None, named)
 
 
 def like(case: Case, piece: Piece) -> Iterator[Rewritten]:
