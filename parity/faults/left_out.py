@@ -15,6 +15,7 @@ ADDED = frozenset({
     "port-quantised-affine-8-32", "port-quantised-affine-8-64", "port-quantised-affine-8-128",
     "port-quantised-mxfp4", "port-quantised-mxfp8", "port-quantised-q4-0", "port-quantised-q8-0",
     "port-quantised-bfloat16", "port-quantised-float16",
+    "port-quantised-int8", "port-quantised-fp8", "port-quantised-nf4", "activations-by-token",
     "consistent-qk-permutation", "kv-cached-before-rope", "kv-of-other-layer", "kv-axes-mixed",
     "activations-in-8-bits", "activations-in-the-weights-half", "attention-in-float16",
     "attn-scale-wrong", "mask-window-wrong", "softcap-wrong", "multiplier-wrong",

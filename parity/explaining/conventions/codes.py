@@ -1,6 +1,6 @@
-"""Tokens that llama.cpp packed to the other side of a step than a replay does.
+"""Tokens that an engine packed to the other side of a step than a replay does.
 
-It packs what it multiplies to 8 bits. Where the dump lacks what was packed, float32 cannot say on
+Some pack what they multiply to 8 bits. Where the dump lacks what was packed, rounding decides on
 which side of a step a value next to it lies. One code more or less moves a token by less than all
 the packing of it does, which is how far such a token may be off.
 """
@@ -23,7 +23,7 @@ from lockstep.parity.judging.judge import Judgement, judge
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
-PACKING = "activations-in-8-bits"
+PACKINGS = ("activations-in-8-bits", "activations-by-token")
 TURNED = 0.25  # of the tokens, at most, that lie on the other side of a step
 LEFT_OUT = "{count} token{s} of {tap} at a step of 8 bits: either side is right, and proves nothing"
 Known = frozenset[Hypothesis]
@@ -49,7 +49,7 @@ def by_conventions(case: Case, piece: Piece) -> Iterator[tuple[Explanation, int]
     search = Search(case.trial, piece, case.candidates(piece))
     for known in seen(case):
         atoms = widest(atom for atom in search.atoms if atom.hypothesis in known)
-        if not (atoms and any(atom.hypothesis.id == PACKING for atom in atoms[0])):
+        if not (atoms and any(atom.hypothesis.id in PACKINGS for atom in atoms[0])):
             continue
         judged, count = judge_surely(case, piece, atoms[0])
         if judged is not None and judged.passed:
@@ -77,7 +77,7 @@ def judge_surely(case: Case, piece: Piece, atoms: Atoms) -> tuple[Judgement | No
     """
     trial, target = case.trial, piece.target
     calls = rewritten(atoms, case.graph)
-    packing = [atom for atom in atoms if atom.hypothesis.id != PACKING]
+    packing = [atom for atom in atoms if atom.hypothesis.id not in PACKINGS]
     without = rewritten(packing, case.graph) if packing else {}
     if calls is None or without is None:
         return None, 0

@@ -1,0 +1,84 @@
+"""What engines keep in 8 bits or in NF4 that MODEL has in more: no bug, but told before all else.
+
+Weights by row, by tile or by matrix, as vLLM, torchao, LLM.int8 and the FP8 checkpoints of Qwen3
+and DeepSeek have them, or in bitsandbytes' NF4; activations by token, as W8A8 multiplies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.llama_cpp import rounding_before
+from lockstep.parity.faults.other_quantisation import entry
+from lockstep.parity.faults.scaled import A_MATRIX, NF4_BLOCK, fp8, int8, nf4
+from lockstep.parity.faults.tensors import PACKED, Kept, reweighted
+from lockstep.reference.checkpoint.checkpoint import StoredFormat
+from lockstep.reference.precision import dtype_named
+
+DENSE = ("F32", "F16", "BF16")
+BFLOAT16 = dtype_named("bfloat16")
+ROW, MATRIX, TILE = "a row to a scale", "a matrix to a scale", "128 x 128 to a scale"
+
+
+def kept(pack: Callable[[np.ndarray], np.ndarray], group: int = 1) -> Rewrite:
+    """Round the dense matrices that are whole groups of numbers in reading order."""
+
+    def fits(stored: StoredFormat) -> bool:
+        return not stored.packed and prod(stored.shape[-2:]) % group == 0
+
+    return reweighted(Kept(lambda ops, weight: pack(weight)), fits, turn=PACKED)
+
+
+def by_token(change: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
+    """Round what goes into each product with a dense matrix, token by token."""
+
+    def rounded(ops: Any, x: np.ndarray) -> np.ndarray:
+        rows = change(x.reshape(-1, x.shape[-1]))
+        return rows.reshape(x.shape).astype(x.dtype)
+
+    return rounding_before(rounded, *DENSE)
+
+
+FAULTS = (
+    entry(
+        "int8",
+        "in whole numbers of 8 bits",
+        {
+            ROW: kept(int8),
+            f"{ROW} in bfloat16": kept(partial(int8, held=BFLOAT16)),
+            f"{ROW}, of 127.5 steps": kept(partial(int8, steps=127.5)),
+            MATRIX: kept(partial(int8, tile=A_MATRIX)),
+        },
+    ),
+    entry(
+        "fp8",
+        "in float8 (e4m3)",
+        {
+            ROW: kept(fp8),
+            f"{ROW} in bfloat16": kept(partial(fp8, held=BFLOAT16)),
+            MATRIX: kept(partial(fp8, tile=A_MATRIX)),
+            TILE: kept(partial(fp8, tile=(128, 128))),
+        },
+    ),
+    entry("nf4", "packed as bitsandbytes' NF4", {"": kept(nf4, NF4_BLOCK)}),
+    Fault(
+        id="activations-by-token",
+        wrong="x rounded to 8 bits, a token to a scale, before a product with a matrix",
+        right="y = W x in the dtype that is computed in",
+        symptom="logits off by some hundredths of their deviation, at random",
+        where="the first projection",
+        fix="none is needed: it is what W8A8 does; compare with activations that are not quantised",
+        convention=True,
+        variants={
+            "whole numbers": by_token(int8),
+            "whole numbers, of 127.5 steps": by_token(partial(int8, steps=127.5)),
+            "float8": by_token(fp8),
+        },
+    ),
+)
