@@ -22,7 +22,7 @@ from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
 from lockstep.parity.explaining.searching.undone_in_turn import InTurn
-from lockstep.parity.graph import Call
+from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.call import Value
 from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
@@ -108,14 +108,37 @@ def untrained(case: Case) -> Iterator[Random]:
 def untrained_beside(case: Case) -> Iterator[Random]:
     """Yield such pieces of those that nothing explains, beside what explains like pieces."""
     for piece in case.open:
-        target = case.graph.calls[piece.target]
-        sets = case.taught(piece) if target.op == "linear" else []
-        calls = filter(None, (rewritten(atoms, case.graph) for atoms in sets))
-        found = (sampled(target, case, case.dumped[piece.target], beside=one) for one in calls)
-        named = (told(target, case, sample, piece) for sample in found if sample is not None)
-        one = next(filter(None, named), None)
+        call = projection(piece, case.graph)
+        one = next(named_beside(case, piece, call), None) if call else None
         if one is not None:
             yield Random(piece, one, seen=True)
+
+
+def named_beside(case: Case, piece: Piece, call: Call) -> Iterator[Named]:
+    """Yield what shows a projection's random numbers, beside what explains like pieces."""
+    for atoms in case.taught(piece):
+        calls = rewritten(atoms, case.graph)
+        sample = sampled_at_end(call, case, piece, calls) if calls else None
+        one = None if sample is None else told(call, case, sample, piece)
+        if one is not None:
+            yield one
+
+
+def projection(piece: Piece, graph: Graph) -> Call | None:
+    """Return the projection whose output a piece ends with, if it does: beside that of an adapter,
+    or as it is.
+    """
+    target = graph.calls[piece.target]
+    ref = target.inputs[0]
+    if target.op == "add_lora" and isinstance(ref, Value) and ref.number in piece.calls:
+        target = graph.calls[ref.number]
+    return target if target.op == "linear" else None
+
+
+def sampled_at_end(call: Call, case: Case, piece: Piece, beside: Rewritten) -> Sample | None:
+    """Return what the inputs of a piece's last projection show, beside other wrong calls."""
+    cut = None if call.number == piece.target else piece.target
+    return sampled(call, case, case.dumped[piece.target], cut=cut, beside=beside)
 
 
 def doubtful(found: list[Random], case: Case) -> list[Random]:
@@ -154,7 +177,7 @@ def inner_samples(
         added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
         calls = [one for one in added if one.op == "linear"]
         last = case.graph.calls[cut]
-        here = {"add": calls, "linear": [last] if cut != piece.target else []}
+        here = {"add": calls, "add_lora": calls, "linear": [last] if cut != piece.target else []}
         for call, in_turn in product(here.get(last.op, ()), ways):
             found = shown(case, piece, cut, call, in_turn, beside)
             noise = noise_of(piece, case, *(found if in_turn else ())) if found else 0.0

@@ -15,7 +15,13 @@ from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.price import most_computations
-from lockstep.parity.explaining.searching.untrained import Random, Sample, sampled, told
+from lockstep.parity.explaining.searching.untrained import (
+    Random,
+    Sample,
+    projection,
+    sampled_at_end,
+    told,
+)
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
 
@@ -50,18 +56,18 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
 
     A bug that leaves the projection's input as it is shows what the others show, which is nothing.
     """
-    target, start = case.graph.calls[piece.target], case.trial.count
+    call, start = projection(piece, case.graph), case.trial.count
     most = most_computations(case.trial, piece)
-    for atoms in known(case, piece) if target.op == "linear" else ():
-        before = given(case, target, atoms)
-        for atom in others(case, piece, atoms):
+    for atoms in known(case, piece) if call else ():
+        before = given(case, call, atoms)
+        for atom in others(case, piece, atoms, call):
             if case.trial.count - start >= most:
                 return
-            now = given(case, target, atoms | {atom})
+            now = given(case, call, atoms | {atom})
             if now is None or (before is not None and np.array_equal(now, before)):
                 continue
-            sample = sample_with(case, target, atoms | {atom})
-            random = None if sample is None else told(target, case, sample, piece)
+            sample = sample_with(case, call, piece, atoms | {atom})
+            random = None if sample is None else told(call, case, sample, piece)
             if sample is not None and random is not None:
                 yield More(sample.left, atom, random)
 
@@ -75,9 +81,9 @@ def known(case: Case, piece: Piece) -> list[Atoms]:
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
-def given(case: Case, target: Call, atoms: Atoms) -> np.ndarray | None:
+def given(case: Case, call: Call, atoms: Atoms) -> np.ndarray | None:
     """Return what goes into a projection, with some bugs; None if that cannot be."""
-    calls, ref = rewritten(atoms, case.graph), target.inputs[0]
+    calls, ref = rewritten(atoms, case.graph), call.inputs[0]
     case.trial.count += 1
     if calls is None or not isinstance(ref, Value):
         return None
@@ -87,21 +93,20 @@ def given(case: Case, target: Call, atoms: Atoms) -> np.ndarray | None:
         return None
 
 
-def sample_with(case: Case, target: Call, atoms: Atoms) -> Sample | None:
+def sample_with(case: Case, call: Call, piece: Piece, atoms: Atoms) -> Sample | None:
     """Return what the inputs of a projection show, with some bugs; None if that cannot be."""
     calls = rewritten(atoms, case.graph)
     case.trial.count += DEAR
     try:
-        value = case.dumped[target.number]
-        return None if calls is None else sampled(target, case, value, beside=calls)
+        return None if calls is None else sampled_at_end(call, case, piece, calls)
     except ValueError:  # shapes that this model does not have
         return None
 
 
-def others(case: Case, piece: Piece, atoms: Atoms) -> Iterator[Atom]:
+def others(case: Case, piece: Piece, atoms: Atoms, call: Call) -> Iterator[Atom]:
     """Yield the bugs that act before a projection, beside those that are known."""
     for atom in case.candidates(piece):
-        if atom not in atoms and piece.target not in atom.calls:
+        if atom not in atoms and atom.calls.isdisjoint({call.number, piece.target}):
             yield atom
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.searching.hypothesis import rewritten
-from lockstep.parity.explaining.searching.untrained import Random, inner_samples, told
+from lockstep.parity.explaining.searching.untrained import Random, inner_samples, projection, told
 from lockstep.parity.graph.evaluator import Rewritten
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SETS = 6  # of those that explain like pieces
 def untrained_inside(case: Case) -> Iterator[Random]:
     """Yield the open pieces of one layer that hold random numbers beside what others have."""
     for piece in case.open:
-        if case.graph.calls[piece.target].op == "linear" or case.graph.several(piece):
+        if projection(piece, case.graph) or case.graph.several(piece):
             continue
         one = next(held(case, piece), None)
         if one is not None:
