@@ -27,6 +27,7 @@ BEAM = 10  # sets that are gone on from, by each measure
 FIRST = 20  # the same, of the first sets
 TOGETHER = 2048
 NEAREST = 8  # sets that are handed on
+FEWEST = 3  # of them, of which each bug is exchanged with each other one
 MOST, LEAST = 50_000, 5_000  # sets that are looked at; where the work allows fewer, none is
 WORK = 6e10  # products with matrices, of these tokens of all that is looked at
 BEFORE = 0.5  # of these sets, before it is known that something stays of the tokens
@@ -112,8 +113,25 @@ class Wide:
             self.quick = pace.quick
         self.reached = beam
         self.measure(less for atoms in beam for less in parts(atoms) if less)
+        near = self.near()
+        while near and not self.spent and self.errors[near[0]][0] > self.enough:
+            before = near[0]
+            self.measure(self.exchanged(near[:FEWEST]))
+            near = self.near()
+            if near[0] == before:
+                break
+        return near
+
+    def near(self) -> list[Atoms]:
+        """Return the sets that leave little of all that was measured, the nearest one first."""
         near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
         return distinct(near, NEAREST)
+
+    def exchanged(self, some: Iterable[Atoms]) -> Iterator[Atoms]:
+        """Yield sets with another bug in the place of one: both together may do nothing."""
+        for atoms in some:
+            for one in atoms:
+                yield from (atoms - {one} | {other} for other in self.candidates)
 
     def least(self, beam: Iterable[Atoms]) -> Iterator[float]:
         """Yield what the nearest of some sets leaves, by each measure that is to be trusted."""

@@ -1,6 +1,6 @@
 """The wide search itself: its measures, its tokens, and how much it may look at."""
 
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,3 +136,28 @@ def test_a_search_goes_on_from_where_the_one_before_ended(monkeypatch):
     for steps, longest in ((2, 2), (1, 3)):
         wide.nearest([frozenset()], steps)
         assert max(map(len, wide.errors)) == longest
+
+
+class Likeness(Line):
+    """Of the digits 0, 1 and 2 the last brings nothing nearer alone, and 9 nearly does as all."""
+
+    LEFT = MappingProxyType({(9,): 0.4, (0, 9): 0.2, (0, 1, 9): 0.05, (0, 1, 2): 0.0})
+
+    def __init__(self):
+        super().__init__(1.0)
+
+    def values(self, some):
+        return [np.full((1, 1), self.LEFT.get(tuple(sorted(atoms)), 1.0)) for atoms in some]
+
+
+@pytest.mark.parametrize(("fewest", "least"), [(0, 0.05), (3, 0.0)])
+def test_another_bug_is_tried_in_the_place_of_each_of_the_nearest_sets(fewest, least, monkeypatch):
+    """By hand: no set with a bug more, or less, leads from one to the other."""
+    wide = Wide(Likeness(), [*range(10)])  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(Wide, "most", 1000)
+    monkeypatch.setattr(Wide, "enough", 0.0)
+    for name, value in (("BEAM", 1), ("FIRST", 1), ("FEWEST", fewest)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
+    found = wide.nearest([frozenset()], 9)
+    assert wide.errors[found[0]] == (least,) * 4
