@@ -48,10 +48,9 @@ from lockstep.parity.explaining.searching.untrained import (
     Random,
     doubtful,
     untrained,
-    untrained_beside,
 )
 from lockstep.parity.explaining.searching.untrained_and_more import untrained_and_more
-from lockstep.parity.explaining.searching.untrained_inside import untrained_inside
+from lockstep.parity.explaining.searching.untrained_beside import untrained_beside
 from lockstep.parity.explaining.steps.alone import explain_steps
 from lockstep.parity.explaining.whole_runs import whole_runs
 from lockstep.parity.graph.graph import Piece
@@ -115,7 +114,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     keep_ended(case)
     keep_helping(case)
     keep_taken_on(case)
-    for more in (untrained_beside, untrained_and_more, untrained_inside):
+    for more in (untrained_beside, untrained_and_more):
         random += more(case)
         case.open = but_for(random, case.open)
     withdraw_one_value(case)

@@ -18,7 +18,6 @@ import numpy as np
 from lockstep.parity.explaining.like_pieces import mostly_open
 from lockstep.parity.explaining.said.diagnosis import Named
 from lockstep.parity.explaining.searching.directions import Inputs, agreeing
-from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.undone import undone
 from lockstep.parity.explaining.searching.undone_in_turn import InTurn
@@ -105,25 +104,6 @@ def untrained(case: Case) -> Iterator[Random]:
             yield one
 
 
-def untrained_beside(case: Case) -> Iterator[Random]:
-    """Yield such pieces of those that nothing explains, beside what explains like pieces."""
-    for piece in case.open:
-        call = projection(piece, case.graph)
-        one = next(named_beside(case, piece, call), None) if call else None
-        if one is not None:
-            yield Random(piece, one, seen=True)
-
-
-def named_beside(case: Case, piece: Piece, call: Call) -> Iterator[Named]:
-    """Yield what shows a projection's random numbers, beside what explains like pieces."""
-    for atoms in case.taught(piece):
-        calls = rewritten(atoms, case.graph)
-        sample = sampled_at_end(call, case, piece, calls) if calls else None
-        one = None if sample is None else told(call, case, sample, piece)
-        if one is not None:
-            yield one
-
-
 def projection(piece: Piece, graph: Graph) -> Call | None:
     """Return the projection whose output a piece ends with, if it does: beside that of an adapter,
     or as it is.
@@ -133,12 +113,6 @@ def projection(piece: Piece, graph: Graph) -> Call | None:
     if target.op == "add_lora" and isinstance(ref, Value) and ref.number in piece.calls:
         target = graph.calls[ref.number]
     return target if target.op == "linear" else None
-
-
-def sampled_at_end(call: Call, case: Case, piece: Piece, beside: Rewritten) -> Sample | None:
-    """Return what the inputs of a piece's last projection show, beside other wrong calls."""
-    cut = None if call.number == piece.target else piece.target
-    return sampled(call, case, case.dumped[piece.target], cut=cut, beside=beside)
 
 
 def doubtful(found: list[Random], case: Case) -> list[Random]:
@@ -180,9 +154,9 @@ def inner_samples(
         here = {"add": calls, "add_lora": calls, "linear": [last] if cut != piece.target else []}
         for call, in_turn in product(here.get(last.op, ()), ways):
             found = shown(case, piece, cut, call, in_turn, beside)
-            noise = noise_of(piece, case, *(found if in_turn else ())) if found else 0.0
             if found is None:
                 continue
+            noise = noise_of(piece, case, *(found if in_turn else ()))
             sample = sampled(call, case, *found, noise=noise, cut=cut, beside=beside)
             if sample is not None:
                 yield call, sample

@@ -15,13 +15,8 @@ from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.price import most_computations
-from lockstep.parity.explaining.searching.untrained import (
-    Random,
-    Sample,
-    projection,
-    sampled_at_end,
-    told,
-)
+from lockstep.parity.explaining.searching.untrained import Random, Sample, projection, told
+from lockstep.parity.explaining.searching.untrained_beside import sampled_at_end
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
 
@@ -57,8 +52,10 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
     A bug that leaves the projection's input as it is shows what the others show, which is nothing.
     """
     call, start = projection(piece, case.graph), case.trial.count
+    if call is None:
+        return
     most = most_computations(case.trial, piece)
-    for atoms in known(case, piece) if call else ():
+    for atoms in known(case, piece):
         before = given(case, call, atoms)
         for atom in others(case, piece, atoms, call):
             if case.trial.count - start >= most:

@@ -13,7 +13,7 @@ from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, record
 from lockstep.parity.noise import ways
 from tests.parity.explaining.ports import dumped, ids, is_of, rewrite_of
-from tests.parity.explaining.searching.test_untrained_inside import fresh
+from tests.parity.explaining.searching.test_untrained_beside import fresh
 from tests.parity.faults.planted import loaded
 
 DROPPED, ALONE = "strict-false-drops-tensors", "head-merge-without-transpose"

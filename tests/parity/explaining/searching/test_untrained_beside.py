@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching import untrained_inside
+from lockstep.parity.explaining.searching import untrained_beside
 from lockstep.parity.faults import catalogue
 from tests.parity.explaining.ports import explained, ids, port
 from tests.sampled import sampled
@@ -35,7 +35,7 @@ def test_they_are_named_beside_what_another_layer_has(bug):
 
 
 def test_without_it_the_layer_is_unknown(monkeypatch):
-    monkeypatch.setattr(untrained_inside, "SETS", 0)
+    monkeypatch.setattr(untrained_beside, "samples_beside", lambda *given: [])
     taps = port(NAME, [BUGS[0], fresh], level="layers", length=40)
     found = explained(NAME, taps, KNOWN, length=40)
     assert ids(found) == {BUGS[0]} and [one.tap for one in found.unexplained] == ["model.layers.1"]
