@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.biases import (
+    OF_OTHERS,
     biased,
-    of_other,
     twice,
     without_bias,
     without_fused_bias,
@@ -374,14 +373,11 @@ FAULTS = (
     ),
     Fault(
         id="bias-of-other-projection",
-        wrong="k = W_k x + b_v, and the like",
-        right="k = W_k x + b_k",
+        wrong="y = W x + the bias of another projection",
+        right="y = W x + its own bias",
         symptom="degraded text",
         where="self_attn.k_proj",
         fix="load each bias with the weight of its own module",
-        variants={
-            f"{own} with that of {other}": of_other(own, other)
-            for own, other in itertools.permutations(("k_proj", "v_proj"))
-        },
+        variants=OF_OTHERS,
     ),
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
-from lockstep.parity.faults.rewrites import changed_input
+from lockstep.parity.faults.rewrites import changed_input, either
 from lockstep.parity.faults.tensors import BIAS, named, renamed
 from lockstep.parity.graph import Call, Constant, Graph
+
+AS_LONG = (("k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def biased(change: Callable[[str, Call, Graph], Call | None]) -> Rewrite:
@@ -64,3 +67,16 @@ def of_other(own: str, other: str) -> Rewrite:
         return call.with_input(index, renamed(call.inputs[index], theirs))
 
     return biased(change)
+
+
+OF_OTHERS = {
+    **{
+        f"{own} with that of {other}": of_other(own, other)
+        for pair in AS_LONG
+        for own, other in permutations(pair)
+    },
+    **{
+        f"{one} and {other} exchanged": either(of_other(one, other), of_other(other, one))
+        for one, other in AS_LONG
+    },
+}

@@ -8,41 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.llama_cpp import rounding_before
+from lockstep.parity.faults.llama_cpp import BY_32, BY_256, WITH_LEAST, rounding_before
 from lockstep.parity.faults.other_quantisation import entry
-from lockstep.parity.faults.scaled import A_MATRIX, NF4_BLOCK, fp8, int8, nf4
-from lockstep.parity.faults.tensors import PACKED, Kept, reweighted
-from lockstep.reference.checkpoint.checkpoint import StoredFormat
+from lockstep.parity.faults.scaled import A_MATRIX, fp8, int8, nf4
+from lockstep.parity.faults.tensors import PACKED, Kept, dense, reweighted
+from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS
 from lockstep.reference.precision import dtype_named
 
-DENSE = ("F32", "F16", "BF16")
+EVERY = ("F32", "F16", "BF16", "affine", *MINIFLOATS, *WITH_LEAST, *BY_32, *BY_256)
 BFLOAT16 = dtype_named("bfloat16")
 ROW, MATRIX, TILE = "a row to a scale", "a matrix to a scale", "128 x 128 to a scale"
 
 
-def kept(pack: Callable[[np.ndarray], np.ndarray], group: int = 1) -> Rewrite:
-    """Round the dense matrices that are whole groups of numbers in reading order."""
-
-    def fits(stored: StoredFormat) -> bool:
-        return not stored.packed and prod(stored.shape[-2:]) % group == 0
-
-    return reweighted(Kept(lambda ops, weight: pack(weight)), fits, turn=PACKED)
+def kept(pack: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
+    """Round the dense matrices."""
+    return reweighted(
+        Kept(lambda ops, weight: pack(dense(ops, weight))),
+        lambda stored: not stored.packed,
+        turn=PACKED,
+    )
 
 
 def by_token(change: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
-    """Round what goes into each product with a dense matrix, token by token."""
+    """Round what goes into each product with a matrix, dense or packed, token by token."""
 
     def rounded(ops: Any, x: np.ndarray) -> np.ndarray:
         rows = change(x.reshape(-1, x.shape[-1]))
         return rows.reshape(x.shape).astype(x.dtype)
 
-    return rounding_before(rounded, *DENSE)
+    return rounding_before(rounded, *EVERY)
 
 
 FAULTS = (
@@ -66,7 +65,7 @@ FAULTS = (
             TILE: kept(partial(fp8, tile=(128, 128))),
         },
     ),
-    entry("nf4", "packed as bitsandbytes' NF4", {"": kept(nf4, NF4_BLOCK)}),
+    entry("nf4", "packed as bitsandbytes' NF4", {"": kept(nf4)}),
     Fault(
         id="activations-by-token",
         wrong="x rounded to 8 bits, a token to a scale, before a product with a matrix",

@@ -36,14 +36,26 @@ Change = Callable[[Any, np.ndarray], np.ndarray]
 Values = Callable[[np.ndarray], np.ndarray]
 
 
-def in_blocks_of_32(ops: Any, x: np.ndarray) -> np.ndarray:
-    """Pack as Q8_0, in ggml's arithmetic: the codes by a float32 step, then the step as float16."""
+def in_blocks_of_32(ops: Any, x: np.ndarray, held: Any = FLOAT16) -> np.ndarray:
+    """Pack as Q8_0, in ggml's arithmetic: the codes by a float32 step, then the step as float16, or
+    as it is `held` by others.
+    """
     blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
     largest = np.abs(blocks).max(axis=-1, keepdims=True)
     with np.errstate(all="ignore"):
         codes = np.rint(blocks * np.where(largest == 0, FLOAT32(0), FLOAT32(127) / largest))
-        steps = (largest / FLOAT32(127)).astype(FLOAT16).astype(x.dtype)
+        steps = (largest / FLOAT32(127)).astype(held).astype(x.dtype)
     return (codes.astype(x.dtype) * steps).reshape(x.shape)
+
+
+def by_float16_steps(ops: Any, x: np.ndarray) -> np.ndarray:
+    """Pack as Q8_0, the codes by the step as float16 has it, as a port may that is no ggml."""
+    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        steps = (largest / FLOAT32(127)).astype(FLOAT16).astype(FLOAT32)
+        codes = np.rint(np.where(steps == 0, FLOAT32(0), blocks / steps)).clip(-128, 127)
+    return (codes * steps).astype(x.dtype).reshape(x.shape)
 
 
 def sums_of_32(x: np.ndarray) -> np.ndarray:
@@ -89,6 +101,10 @@ def in_blocks_of_256(ops: Any, x: np.ndarray) -> np.ndarray:
     return (codes.astype(x.dtype) * steps).reshape(x.shape)
 
 
+OTHER_STEPS = {
+    "steps in float32": partial(in_blocks_of_32, held=FLOAT32),
+    "by steps in float16": by_float16_steps,
+}
 BLOCKS = ((32, in_blocks_of_32, BY_32), (256, in_blocks_of_256, BY_256))
 
 
@@ -208,7 +224,7 @@ FAULTS = (
         right="y = W x in the dtype that is computed in",
         symptom="logits off by some hundredths of their deviation, at random",
         where="the first packed projection",
-        fix="none is needed: llama.cpp's kernels multiply whole numbers",
+        fix="none is needed: llama.cpp's kernels, and others, multiply whole numbers",
         convention=True,
         variants={
             f"{size} to a scale": rounding_before(change, *kinds, size=size)
@@ -218,6 +234,10 @@ FAULTS = (
             "32 to a scale, sums as float16": rounding_before(
                 in_blocks_of_32, *WITH_LEAST, size=32, product=by_rounded_sums
             )
+        }
+        | {
+            f"32 to a scale, {words}": rounding_before(change, *BY_32, *WITH_LEAST, size=32)
+            for words, change in OTHER_STEPS.items()
         },
     ),
     Fault(

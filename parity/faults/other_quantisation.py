@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.packing import affine, minifloat, q4_0, q8_0
 from lockstep.parity.faults.rewrites import NORMS, only
-from lockstep.parity.faults.tensors import MATRICES, PACKED, Change, Kept, reweighted
+from lockstep.parity.faults.tensors import MATRICES, PACKED, Change, Kept, dense, reweighted
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.precision import dtype_named, rounded
@@ -92,7 +92,17 @@ def narrowed(name: str, narrow: Change) -> dict[str, Rewrite]:
         return None if new is call else new
 
     but_norms = only(lambda call, graph: call.op not in NORMS, everything)
-    return {"matrices alone": matrices, "all but norms": but_norms, "everything": everything}
+    unpacked = reweighted(
+        Kept(lambda ops, weight: narrow(ops, dense(ops, weight))),
+        lambda stored: stored.packed,
+        turn=PACKED,
+    )
+    return {
+        "matrices alone": matrices,
+        "all but norms": but_norms,
+        "everything": everything,
+        "packed ones, unpacked": unpacked,
+    }
 
 
 FAULTS = (

@@ -59,9 +59,12 @@ def as_held(step: np.ndarray, held: Any) -> np.ndarray:
 
 
 def nf4(x: np.ndarray) -> np.ndarray:
-    """Round to 4-bit NormalFloat, 64 numbers in reading order to a scale, as bitsandbytes does."""
-    blocks = x.astype(FLOAT32).reshape(-1, NF4_BLOCK)
+    """Round to 4-bit NormalFloat, 64 numbers in reading order to a scale, as bitsandbytes does; the
+    last block may be short.
+    """
+    padded = np.pad(x.astype(FLOAT32).ravel(), (0, -x.size % NF4_BLOCK))
+    blocks = padded.reshape(-1, NF4_BLOCK)
     scale = np.abs(blocks).max(axis=-1, keepdims=True)
     borders = (NF4[1:] + NF4[:-1]) / FLOAT32(2)
     codes = np.searchsorted(borders, blocks * inverse(scale), side="left")
-    return (NF4[codes] * scale).reshape(x.shape)
+    return (NF4[codes] * scale).ravel()[: x.size].reshape(x.shape)

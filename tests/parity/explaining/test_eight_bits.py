@@ -54,3 +54,18 @@ def test_they_are_no_bug_of_their_own(dtype):
 def test_a_bug_is_named_beside_them():
     bugs = ["attn-scale-twice", *W8A8[0]]
     assert ids(explained(NAME, port(NAME, bugs))) == {"attn-scale-twice"}
+
+
+GGUF = "gguf/qwen2_biased.gguf"  # Q8_0
+
+
+@pytest.mark.parametrize(("bug", "says"), [
+    ("port-quantised-float16[packed ones, unpacked]", "weights"),
+    (f"{BY_TOKEN}[whole numbers]", "conventions"),
+    ("activations-in-8-bits[32 to a scale, steps in float32]", "conventions"),
+    ("activations-in-8-bits[32 to a scale, by steps in float16]", "conventions"),
+])  # fmt: skip
+def test_other_arithmetic_over_a_packed_file_is_told(bug, says):
+    found = explained(GGUF, port(GGUF, [bug]))
+    assert found.faults == [] == found.unexplained
+    assert any(line.startswith(bug.partition("[")[0]) for line in getattr(found, says))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.reference import ops
+from tests.parity.explaining.ports import explained, port
 from tests.parity.faults.hand_made import variant
 from tests.parity.faults.planted import world
 
@@ -32,7 +33,7 @@ def test_biases_are_added_twice_by_hand():
         assert one.inputs[:2] == here.graph.calls[number].inputs[:2]
 
 
-@pytest.mark.parametrize(("own", "other"), [("k", "v"), ("v", "k")])
+@pytest.mark.parametrize(("own", "other"), [("k", "v"), ("v", "k"), ("gate", "up"), ("up", "gate")])
 def test_a_bias_of_another_projection_is_read(own, other):
     here = world("llama/biased_llama3")
     name = f"{own}_proj with that of {other}_proj"
@@ -41,3 +42,27 @@ def test_a_bias_of_another_projection_is_read(own, other):
     for number, one in changed.items():
         right = here.graph.calls[number].tensor(2)
         assert one.tensor(2) == right.replace(f"{own}_proj", f"{other}_proj") != right
+
+
+@pytest.mark.parametrize(("one", "other"), [("k", "v"), ("gate", "up")])
+def test_two_biases_are_exchanged(one, other):
+    here = world("llama/biased_llama3")
+    changed = here.calls(
+        variant("bias-of-other-projection", f"{one}_proj and {other}_proj exchanged")
+    )
+    names = {other: one, one: other}
+    found = {call.place: call.tensor(2) for call in changed.values() if call.layer == 0}
+    assert len(found) == 2
+    for place, tensor in found.items():
+        own = next(name for name in names if f"{name}_proj" in place)
+        assert f"{names[own]}_proj.bias" in tensor
+
+
+@pytest.mark.parametrize(
+    "bug", ["up_proj with that of gate_proj", "gate_proj and up_proj exchanged"]
+)
+def test_they_are_no_weights_that_undo_each_other(bug):
+    """By law: gate and up exchanged twice, in two ways, leaves their biases exchanged."""
+    name, id = "llama/biased_llama3", "bias-of-other-projection"
+    found = explained(name, port(name, [f"{id}[{bug}]"]))
+    assert [(one.id, one.variant) for one in found.faults] == [(id, bug)]

