@@ -12,6 +12,7 @@ from lockstep.parity.explaining.said.one_head import one_head
 from lockstep.parity.explaining.said.other_rows import other_rows
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.judging.judge import LIMITS
 
 SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
@@ -41,7 +42,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     error = port - right
     rows, fallen = (partial(one, trial, piece) for one in (other_rows_of, dropped_out_of))
     of_expert, of_head = (partial(one, trial, piece) for one in (of_one_expert, of_one_head))
-    parts, whole = (of_expert, of_head), (offset, order, rows, positions, features)
+    late = partial(positions, still=row_limit(trial, piece))
+    parts, whole = (of_expert, of_head), (offset, order, rows, late, features)
     kinds = (fallen, *parts, gain, *whole) if error.any() else ()
     for describe in kinds:
         said = describe(right, port, error)
@@ -51,6 +53,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
 
 
 NOUGHT = "nought everywhere"
+BEYOND = "beyond a length: the first {count} tokens are right, those after are not"
+BUT_FIRST = "position-dependent: the first token, which sees itself alone, is right, no other is"
 
 
 def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
@@ -114,15 +118,23 @@ def order(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
     return None
 
 
-def positions(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+def row_limit(trial: Trial, piece: Piece) -> float:
+    """Return the share of its size that rounding may move a row by."""
+    return LIMITS[trial.dtype.name].row * trial.relative_noise(piece, None)
+
+
+def positions(
+    right: np.ndarray, port: np.ndarray, error: np.ndarray, still: float = 0.0
+) -> str | None:
+    """Say which tokens are wrong; those that are off by no more than rounding are `still` right."""
     power = np.sum(error**2, axis=1)
-    if len(power) < 4:
+    loud = wrong_tokens(error) & ~(power <= still**2 * np.sum(right**2, axis=1))
+    if len(power) < 4 or not loud.any():
         return None
-    wrong = np.flatnonzero(wrong_tokens(error))
+    wrong = np.flatnonzero(loud)
     first, after = int(wrong[0]), len(power) - int(wrong[0])
-    before = f"the first {first} tokens are right" if first > 1 else "the first token is right"
     if first > 0 and len(wrong) == after:
-        return f"beyond a length: {before}, those after are not"
+        return BEYOND.format(count=first) if first > 1 else BUT_FIRST
     if len(wrong) <= max(len(power) // 8, 1):
         return f"confined to {len(wrong)} of {len(power)} tokens: {listed(wrong.tolist())}"
     if first > 0:
