@@ -111,6 +111,9 @@ FAULTS = (
             "one slot too late, the slot between being empty": remembering(
                 lambda asked: [*seen_by(asked), EMPTY]
             ),
+            "one slot too late, and read to where it should be": remembering(
+                lambda asked: [*(one for one in seen_by(asked) if one < asked.begins), EMPTY]
+            ),
         },
     ),
     Fault(

@@ -113,6 +113,8 @@ HELD = [
     ("kv-cursor-not-advanced", "one slot too early", lambda t: [j for j in right(t) if j != 5]),
     ("kv-cursor-not-advanced", "one slot too late, the slot between being empty",
      lambda t: [*right(t), -1]),
+    ("kv-cursor-not-advanced", "one slot too late, and read to where it should be",
+     lambda t: [*right(t)[:-1], -1]),
     ("kv-cursor-not-advanced", "one slot too early, and read to an empty one",
      lambda t: [*(j for j in right(t) if j != 5), -1]),
     ("kv-never-stored", "", lambda t: [t]),
