@@ -137,6 +137,13 @@ def heads_swapped_and_merged(x: np.ndarray, wanted: Shape) -> np.ndarray:
     return heads_merged(heads_swapped(x, wanted), wanted)
 
 
+def heads_split_and_swapped(x: np.ndarray, wanted: Shape) -> np.ndarray:
+    """(B, L, H*D) against (B, H, L, D)."""
+    if len(wanted) != 4 or x.shape != (wanted[0], wanted[2], wanted[1] * wanted[3]):
+        raise ValueError("no tokens with the numbers of all heads")
+    return heads_swapped(x.reshape(wanted[0], wanted[2], wanted[1], wanted[3]), wanted)
+
+
 def tokens_first(x: np.ndarray, wanted: Shape) -> np.ndarray:
     """(L, B, H, D), as sequences before batches have it, against (B, L, H, D)."""
     if x.ndim != 4:
@@ -184,6 +191,7 @@ BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "tokens brought before a head's numbers": tokens_last,
     "heads merged or split": heads_merged,
     "heads and tokens swapped, heads merged": heads_swapped_and_merged,
+    "heads split and brought before tokens": heads_split_and_swapped,
 }
 # Nothing here repeats a value: a shape that only broadcasting would make fit does not fit.
 MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {

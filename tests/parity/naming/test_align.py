@@ -71,6 +71,18 @@ def moved(shape, wanted):
         ((B, L, D), (B, L, D), lambda x: x, []),
         ((L, D), (1, L, D), lambda x: x[None], ["batch axis added in 1 tensors"]),
         (
+            (B, L, H * D),
+            (B, H, L, D),
+            lambda x: x.reshape(B, L, H, D).transpose(0, 2, 1, 3),
+            ["heads split and brought before tokens in 1 tensors"],
+        ),
+        (
+            (L, H * D),
+            (1, H, L, D),
+            lambda x: x.reshape(1, L, H, D).transpose(0, 2, 1, 3),
+            ["batch axis added, heads split and brought before tokens in 1 tensors"],
+        ),
+        (
             (L, B, H, D),
             (B, L, H, D),
             lambda x: x.transpose(1, 0, 2, 3),
