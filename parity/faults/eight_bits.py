@@ -14,24 +14,14 @@ import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.llama_cpp import BY_32, BY_256, WITH_LEAST, rounding_before
-from lockstep.parity.faults.other_quantisation import entry
+from lockstep.parity.faults.other_quantisation import entry, repacked
 from lockstep.parity.faults.scaled import A_MATRIX, fp8, int8, nf4
-from lockstep.parity.faults.tensors import PACKED, Kept, dense, reweighted
 from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS
 from lockstep.reference.precision import dtype_named
 
 EVERY = ("F32", "F16", "BF16", "affine", *MINIFLOATS, *WITH_LEAST, *BY_32, *BY_256)
 BFLOAT16 = dtype_named("bfloat16")
 ROW, MATRIX, TILE = "a row to a scale", "a matrix to a scale", "128 x 128 to a scale"
-
-
-def kept(pack: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
-    """Round the dense matrices."""
-    return reweighted(
-        Kept(lambda ops, weight: pack(dense(ops, weight))),
-        lambda stored: not stored.packed,
-        turn=PACKED,
-    )
 
 
 def by_token(change: Callable[[np.ndarray], np.ndarray]) -> Rewrite:
@@ -49,23 +39,23 @@ FAULTS = (
         "int8",
         "in whole numbers of 8 bits",
         {
-            ROW: kept(int8),
-            f"{ROW} in bfloat16": kept(partial(int8, held=BFLOAT16)),
-            f"{ROW}, of 127.5 steps": kept(partial(int8, steps=127.5)),
-            MATRIX: kept(partial(int8, tile=A_MATRIX)),
+            ROW: repacked(int8),
+            f"{ROW} in bfloat16": repacked(partial(int8, held=BFLOAT16)),
+            f"{ROW}, of 127.5 steps": repacked(partial(int8, steps=127.5)),
+            MATRIX: repacked(partial(int8, tile=A_MATRIX)),
         },
     ),
     entry(
         "fp8",
         "in float8 (e4m3)",
         {
-            ROW: kept(fp8),
-            f"{ROW} in bfloat16": kept(partial(fp8, held=BFLOAT16)),
-            MATRIX: kept(partial(fp8, tile=A_MATRIX)),
-            TILE: kept(partial(fp8, tile=(128, 128))),
+            ROW: repacked(fp8),
+            f"{ROW} in bfloat16": repacked(partial(fp8, held=BFLOAT16)),
+            MATRIX: repacked(partial(fp8, tile=A_MATRIX)),
+            TILE: repacked(partial(fp8, tile=(128, 128))),
         },
     ),
-    entry("nf4", "packed as bitsandbytes' NF4", {"": kept(nf4)}),
+    entry("nf4", "packed as bitsandbytes' NF4", {"": repacked(nf4)}),
     Fault(
         id="activations-by-token",
         wrong="x rounded to 8 bits, a token to a scale, before a product with a matrix",

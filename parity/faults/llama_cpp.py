@@ -36,12 +36,17 @@ Change = Callable[[Any, np.ndarray], np.ndarray]
 Values = Callable[[np.ndarray], np.ndarray]
 
 
+def blocks_of_32(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the blocks of each row (..., blocks, 32) in float32, and the largest size in each."""
+    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
+    return blocks, np.abs(blocks).max(axis=-1, keepdims=True)
+
+
 def in_blocks_of_32(ops: Any, x: np.ndarray, held: Any = FLOAT16) -> np.ndarray:
     """Pack as Q8_0, in ggml's arithmetic: the codes by a float32 step, then the step as float16, or
     as it is `held` by others.
     """
-    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
-    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    blocks, largest = blocks_of_32(x)
     with np.errstate(all="ignore"):
         codes = np.rint(blocks * np.where(largest == 0, FLOAT32(0), FLOAT32(127) / largest))
         steps = (largest / FLOAT32(127)).astype(held).astype(x.dtype)
@@ -50,8 +55,7 @@ def in_blocks_of_32(ops: Any, x: np.ndarray, held: Any = FLOAT16) -> np.ndarray:
 
 def by_float16_steps(ops: Any, x: np.ndarray) -> np.ndarray:
     """Pack as Q8_0, the codes by the step as float16 has it, as a port may that is no ggml."""
-    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
-    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    blocks, largest = blocks_of_32(x)
     with np.errstate(all="ignore"):
         steps = (largest / FLOAT32(127)).astype(FLOAT16).astype(FLOAT32)
         codes = np.rint(np.where(steps == 0, FLOAT32(0), blocks / steps)).clip(-128, 127)
@@ -60,8 +64,7 @@ def by_float16_steps(ops: Any, x: np.ndarray) -> np.ndarray:
 
 def sums_of_32(x: np.ndarray) -> np.ndarray:
     """Return the sum of what each block is packed to, (..., blocks), as Q8_1 keeps it: float16."""
-    blocks = x.astype(FLOAT32).reshape(*x.shape[:-1], -1, 32)
-    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    blocks, largest = blocks_of_32(x)
     with np.errstate(all="ignore"):
         codes = np.rint(blocks * np.where(largest == 0, FLOAT32(0), FLOAT32(127) / largest))
         sums = largest / FLOAT32(127) * codes.sum(axis=-1, keepdims=True)

@@ -17,19 +17,25 @@ from lockstep.parity.faults.packing import affine, minifloat, q4_0, q8_0
 from lockstep.parity.faults.rewrites import NORMS, only
 from lockstep.parity.faults.tensors import MATRICES, PACKED, Change, Kept, dense, reweighted
 from lockstep.parity.graph import Call, Graph
+from lockstep.reference.checkpoint.block_tensor import Packed
 from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.precision import dtype_named, rounded
 
 STORED = {"bfloat16": "BF16", "float16": "F16"}  # half precisions, and what files call them
 
 
-def repacked(pack: Any, group_size: int, *places: str) -> Rewrite:
-    """Pack the dense matrices whose rows are whole groups."""
+def repacked(pack: Any, group_size: int = 1, *places: str) -> Rewrite:
+    """Pack the dense matrices whose rows are whole groups; what another bug reads in the place of
+    one may be packed.
+    """
 
     def fits(stored: StoredFormat) -> bool:
         return not stored.packed and stored.shape[-1] % group_size == 0
 
-    change: Change = Kept(lambda ops, weight: pack(weight))
+    def packed(ops: Any, weight: Any) -> Any:
+        return pack(dense(ops, weight) if isinstance(weight, Packed) else weight)
+
+    change: Change = Kept(packed)
     return reweighted(change, fits, *places, turn=PACKED)
 
 
