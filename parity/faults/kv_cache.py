@@ -23,6 +23,7 @@ from lockstep.parity.faults.found_again import (
     turned_by_the_step,
 )
 from lockstep.parity.faults.mask import seeing
+from lockstep.parity.faults.misplaced import SLOTS, misplaced_keys, misplaced_values
 from lockstep.parity.faults.passes import repositioned
 from lockstep.parity.faults.pooled import of_all_layers, of_other_layer_always
 from lockstep.parity.faults.rings import (
@@ -114,6 +115,22 @@ FAULTS = (
             "one slot too late, and read to where it should be": remembering(
                 lambda asked: [*(one for one in seen_by(asked) if one < asked.begins), EMPTY]
             ),
+            "read from the second slot on": remembering(
+                lambda asked: [one for one in seen_by(asked) if one > 0]
+            ),
+        },
+    ),
+    Fault(
+        id="kv-one-part-misplaced",
+        wrong="keys alone, or values alone, are put into other slots, or into none",
+        right="slot p holds the key and the value of token p",
+        symptom="the first token is right, then text that falls apart",
+        where="self_attn.o_proj from step 1 or 2 on",
+        fix="write and keep both by the same index, and assign both to the cache",
+        variants={
+            f"{part} {name}": misplaced(slots)
+            for part, misplaced in (("keys", misplaced_keys), ("values", misplaced_values))
+            for name, slots in SLOTS.items()
         },
     ),
     Fault(

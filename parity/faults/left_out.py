@@ -34,7 +34,8 @@ ADDED = frozenset({
     "attention-in-half", "kv-one-for-all-layers", "rope-applied-twice",
     "kv-ring-overwritten", "lora-applied-twice", "lora-subtracted", "lora-other-module",
     "lora-in-half", "dora-gain-wrong", "lora-patterns-ignored", "lora-saved-modules-ignored",
-    "moe-renorm-wrong-axis",
+    "moe-renorm-wrong-axis", "moe-experts-input-wrong", "kv-one-part-misplaced",
+    "quant-scale-sign-lost",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.rewrites import instead, skipped
+from lockstep.parity.faults.rewrites import either, instead, rewrite, skipped
 from lockstep.parity.faults.routers import softmax
+from lockstep.parity.graph import Call, Graph
 from lockstep.reference.precision import accumulator, rounded
 
 
@@ -44,6 +45,19 @@ def handed_out(change: Callable[[Any, np.ndarray], np.ndarray]) -> Rewrite:
     return lambda call, graph: call.followed(change) if "logits" in call.taps else None
 
 
+def capped(op: str, place: str) -> Rewrite:
+    """Cap what goes into a call, and not the logits."""
+
+    def change(call: Call, graph: Graph) -> Call | None:
+        last = next((one for one in graph.calls if one.op == "softcap"), None)
+        if last is None:
+            return None
+        cap = last.options["cap"]
+        return call.with_changed(0, lambda ops, x: ops.softcap(x, cap=cap))
+
+    return either(skipped("softcap", "logits"), rewrite(op, place)(change))
+
+
 FAULTS = (
     Fault(
         id="final-softcap-missing",
@@ -58,7 +72,10 @@ FAULTS = (
             "twice": instead("softcap", twice, "logits"),
             "not divided": instead("softcap", not_divided, "logits"),
             "not multiplied": instead("softcap", not_multiplied, "logits"),
+            "on what goes into the head": capped("linear", "lm_head"),
+            "on what goes into the last norm": capped("rms_norm", r"model\.norm"),
         },
+        whole=("on what goes into the head", "on what goes into the last norm"),
     ),
     Fault(
         id="logits-as-probabilities",

@@ -41,6 +41,9 @@ def scaled(change: Callable[[np.ndarray], np.ndarray], *, biases: bool) -> Rewri
     return misread(changed, of_mlx("affine"))
 
 
+without_sign = scaled(np.abs, biases=False)
+
+
 def top_bit_lost(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
     """Take all bits of a code but the first."""
     return recoded(weight, codes_of(weight) & ((1 << (weight.bits - 1)) - 1))
@@ -94,12 +97,36 @@ def floats_moved(ops: Any, weight: BlockTensor, *, step: int, heads: int | None)
     return replace(weight, blocks=blocks.reshape(weight.blocks.shape)[np.argsort(stored)])
 
 
-def first_block_for_all(ops: Any, weight: BlockTensor) -> BlockTensor:
-    """Decode all blocks of a row by the floats of its first one."""
+def in_own_row(step: int) -> Rewrite:
+    """Decode each block by the floats of one further on, or back, in its row, as in a ring."""
+
+    def moved(floats: np.ndarray) -> np.ndarray:
+        return np.roll(floats, -step, axis=1)
+
+    return misread(partial(with_floats, change=moved), of_gguf(*STEPS))
+
+
+def with_floats(
+    ops: Any, weight: BlockTensor, *, change: Callable[[np.ndarray], np.ndarray]
+) -> BlockTensor:
+    """Change the floats of blocks, (rows, blocks, bytes) of them."""
     size, there = BLOCKS[weight.format][1], floats_of(weight.format)
     blocks = np.ascontiguousarray(weight.blocks).reshape(len(weight.blocks), -1, size).copy()
-    blocks[:, :, there] = blocks[:, :1, there]
+    blocks[:, :, there] = change(blocks[:, :, there])
     return replace(weight, blocks=blocks.reshape(weight.blocks.shape))
+
+
+def first_block_for_all(ops: Any, weight: BlockTensor) -> BlockTensor:
+    """Decode all blocks of a row by the floats of its first one."""
+    return with_floats(
+        ops, weight, change=lambda floats: np.repeat(floats[:, :1], floats.shape[1], 1)
+    )
+
+
+def steps_without_sign(ops: Any, weight: BlockTensor) -> BlockTensor:
+    """Clear the sign of each block's step, the top bit of its second byte."""
+    signs = np.array([255, 127, *[255] * (len(floats_of(weight.format)) - 2)], np.uint8)
+    return with_floats(ops, weight, change=lambda floats: floats & signs)
 
 
 def top_bits_of_the_other(blocks: np.ndarray, kind: str) -> np.ndarray:

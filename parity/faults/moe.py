@@ -1,10 +1,26 @@
 """What goes wrong with a mixture of experts."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 
+from lockstep.parity.faults.expert_inputs import (
+    DIVIDED,
+    GATE,
+    OF_ATTENTION,
+    OF_DENSE,
+    OWN_NORM,
+    before_norm,
+    dense_reading_theirs,
+    experts_reading,
+    gives,
+    into_layer,
+    norm_of_experts_reading,
+    normed_twice,
+    reading,
+    router_reading,
+    unscaled,
+    without_norm,
+)
+from lockstep.parity.faults.expert_order import DOWNS, ORDERS, stacked
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import (
     afterwards,
@@ -17,29 +33,29 @@ from lockstep.parity.faults.rewrites import (
     skipped,
 )
 from lockstep.parity.faults.routers import (
-    EXPERTS,
     ROUTING,
     alike,
     as_they_are,
     backwards,
     by_id,
+    first_alone,
     first_for_all,
     highest_id_alone,
     last_alone,
+    lowest_id_alone,
     next_best,
     rounded_choice,
     rounded_through,
     routed,
     shared_anew,
+    weighed_at_gate,
     weighed_before,
     without_last,
     worst,
 )
 from lockstep.parity.graph import Call, Graph
-from lockstep.reference.checkpoint.stack import Stack
 
-SCALE, DIVIDED = r"router", r"router\.proj"
-NORMED = "pre_feedforward_layernorm_2"
+SCALE = r"router"
 
 
 def another_is_left(call: Call, graph: Graph) -> bool:
@@ -48,6 +64,11 @@ def another_is_left(call: Call, graph: Graph) -> bool:
 
 def several(call: Call, graph: Graph) -> bool:
     return call.op == ROUTING and call.options["per_token"] > 1
+
+
+def more_than_two(call: Call, graph: Graph) -> bool:
+    """Of two the best alone is all but the last, which is another bug."""
+    return call.op == ROUTING and call.options["per_token"] > 2
 
 
 def next_best_for(lost: int) -> Rewrite:
@@ -71,9 +92,9 @@ def half_router(name: str, *, projection: bool) -> Rewrite:
         return call.followed(through) if projection else None
 
     return either(
-        changed_input("unit_norm", 0, through, r"router\.norm"),
+        changed_input("unit_norm", 0, through, OWN_NORM),
         rewrite("linear", DIVIDED)(logits),
-        rewrite("linear", r"mlp\.gate")(both_ends),
+        rewrite("linear", GATE)(both_ends),
         rewrite(ROUTING)(both_ends),
     )
 
@@ -90,60 +111,10 @@ def sigmoid(logits, probs):
     return 1 / (1 + np.exp(-logits))
 
 
-def stacked(order_of: Callable[[range], Sequence[int]]) -> Rewrite:
-    """Stack the experts in another order: which one stands in each place."""
-
-    @rewrite(EXPERTS)
-    def rewritten(call: Call, graph: Graph) -> Call | None:
-        experts = range(graph.input_shape(call, 1)[-1])
-        order = order_of(experts)
-        if [*order] == [*experts]:
-            return None
-
-        def reordered(ops: Any, stack: Any) -> Stack:
-            return Stack(stack.shape, lambda expert: stack[order[expert]])
-
-        for index in (2, 3, 4):
-            call = call.with_changed(index, reordered)
-        return call
-
-    return rewritten
-
-
-def moved_on(by: int) -> Callable[[range], Sequence[int]]:
-    return lambda experts: [(one + by) % len(experts) for one in experts]
-
-
 def scaled_then_normalized(ops, routing, weights):
     scaled = ops.gain(routing, weights)
     normalized = scaled / scaled.sum(axis=-1, keepdims=True)
     return np.where(routing == 0, routing, normalized)  # not chosen, even where another is NaN
-
-
-def reading_of_experts(keep_norm: bool) -> Rewrite:
-    """Let the router read what the norm of the experts gives."""
-
-    @rewrite("unit_norm", r"router\.norm")
-    def change(call: Call, graph: Graph) -> Call | None:
-        normed = graph.value(f"model.layers.{call.layer}.{NORMED}")
-        if normed is None:
-            return None
-        reading = call.with_input(0, normed)
-        return reading if keep_norm else reading.replaced(lambda ops, x, *, eps: x)
-
-    return change
-
-
-@rewrite("linear", DIVIDED)
-def unscaled(call: Call, graph: Graph) -> Call:
-    """Let the router project what its norm gives, without either factor."""
-    return call.with_input(0, graph.source(graph.source(call, 0), 0).inputs[0])
-
-
-@rewrite("linear", r"mlp\.gate")
-def reading_of_stream(call: Call, graph: Graph) -> Call:
-    """Let the router read the stream before its norm."""
-    return call.with_input(0, graph.source(call, 0).inputs[0])
 
 
 FAULTS = (
@@ -205,13 +176,13 @@ FAULTS = (
     ),
     Fault(
         id="moe-weight-on-output-vs-input",
-        wrong="expert(w x)",
+        wrong="expert(w x), or down(act(w gate) * up)",
         right="w expert(x)",
         symptom="plausible but wrong",
         where="the experts' output",
         fix="multiply what an expert says by its weight, not what it is given; Llama 4 alone does",
         evidence=("vllm-project/llm-compressor#1907", "huggingface/transformers#40609"),
-        variants={"": weighed_before},
+        variants={"": weighed_before, "the gate alone": weighed_at_gate},
     ),
     Fault(
         id="moe-router-precision",
@@ -262,10 +233,9 @@ FAULTS = (
         where="the experts' output",
         fix="sort the experts by number, not by name, and count them from 0",
         variants={
-            "": stacked(lambda experts: sorted(experts, key=str)),
-            "from the last to the first": stacked(lambda experts: experts[::-1]),
-            "each the next one": stacked(moved_on(1)),
-            "each the one before": stacked(moved_on(-1)),
+            ", ".join(filter(None, (name, part))): stacked(order_of, *stacks)
+            for part, stacks in (("", ()), ("the last matrices alone", (DOWNS,)))
+            for name, order_of in ORDERS.items()
         },
     ),
     Fault(
@@ -311,7 +281,9 @@ FAULTS = (
         fix="add to what the other experts of a token said, do not assign",
         variants={
             "that of the highest number": only(several, routed(share=highest_id_alone)),
+            "that of the lowest number": only(several, routed(share=lowest_id_alone)),
             "the last of the best": only(several, routed(share=last_alone)),
+            "the best": only(more_than_two, routed(share=first_alone)),
         },
     ),
     Fault(
@@ -359,15 +331,37 @@ FAULTS = (
     ),
     Fault(
         id="moe-router-input-wrong",
-        wrong="the router reads what a norm of the experts gives, or what it should have given",
+        wrong="the router reads what another module gives, or what it should have given",
         right="the router reads what it does in this architecture: in Gemma 4 the stream itself",
         symptom="other experts for some tokens",
         where="the router's scores",
         fix="check what the router is given: the stream, or the normalised stream",
         variants={
-            "normalised twice": reading_of_experts(keep_norm=True),
-            "without a norm of its own": reading_of_experts(keep_norm=False),
-            "the stream without its norm": reading_of_stream,
+            "normalised twice": normed_twice,
+            "without a norm of its own": without_norm(normed_twice),
+            "the stream without its norm": reading("linear", before_norm, GATE),
+            "what the dense MLP's norm gives": router_reading(gives(OF_DENSE)),
+            "what attention's norm gives": router_reading(gives(OF_ATTENTION)),
+            "the stream before attention": router_reading(into_layer),
         },
+    ),
+    Fault(
+        id="moe-experts-input-wrong",
+        wrong="the experts, or the MLP beside them, read another stream than theirs",
+        right="each reads its own norm of the stream behind attention",
+        symptom="plausible but worse text, while the router is right",
+        where="the experts' output, or the dense MLP's",
+        fix="hand the experts what their own norm gives, and the MLP what its norm gives",
+        variants={
+            "the stream without its norm": experts_reading(before_norm),
+            "what the dense MLP's norm gives": experts_reading(gives(OF_DENSE)),
+            "what attention's norm gives": experts_reading(gives(OF_ATTENTION)),
+            "their norm of the stream before attention": norm_of_experts_reading(into_layer),
+            "their norm of what the dense MLP says": norm_of_experts_reading(
+                gives("mlp.down_proj")
+            ),
+            "the dense MLP reads what their norm gives": dense_reading_theirs,
+        },
+        whole=("the dense MLP reads what their norm gives",),
     ),
 )

@@ -12,9 +12,7 @@ from lockstep.parity.faults.misread import (
     MINIMA,
     NIBBLES,
     ONE,
-    STEPS,
     TOP_BITS,
-    bfloat16_step,
     biased,
     by_runs,
     centred_codes,
@@ -57,30 +55,15 @@ from lockstep.parity.faults.misread import (
     zero_points,
 )
 from lockstep.parity.faults.misread_scales import (
-    GROUPS,
-    ROWS,
-    first_block_for_all,
     highest_first,
-    kept_in,
     low_bits_of_the_other,
-    of_first,
-    of_neighbour,
-    of_other_block,
     top_bit_lost,
     top_bits_of_the_other,
 )
-from lockstep.parity.faults.other_quantisation import STORED, repacked
+from lockstep.parity.faults.other_quantisation import repacked
 from lockstep.parity.faults.packing import affine
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.tiles import shortened, without_last_group
-
-NEIGHBOURS = (
-    ("of the group before", GROUPS, 1),
-    ("of the group after", GROUPS, -1),
-    ("of the row before", ROWS, 1),
-    ("of the row after", ROWS, -1),
-)
-PARTS = (("", True), (", the scale alone", False))
 
 
 def low_head(bits: int, group_size: int) -> Rewrite:
@@ -213,15 +196,6 @@ FAULTS = (
         },
     ),
     Fault(
-        id="block-step-as-bfloat16",
-        wrong="the step of a block taken for a bfloat16",
-        right="a float16",
-        symptom="weights of next to nothing, as if they were zero",
-        where="the first packed projection",
-        fix="read the two bytes as IEEE half precision",
-        variants={"": unpacked(bfloat16_step, of_gguf(*STEPS))},
-    ),
-    Fault(
         id="q8-unsigned",
         wrong="d q with q from 0 to 255, or d (q - 128) with these",
         right="d q with q from -128 to 127; so are the scales of groups in Q6_K",
@@ -245,39 +219,6 @@ FAULTS = (
             "": misread(biased(0), of_mlx("affine")),
             "twice": misread(biased(2), of_mlx("affine")),
             "the other sign": misread(biased(-1), of_mlx("affine")),
-        },
-    ),
-    Fault(
-        id="quant-scales-of-neighbour",
-        wrong="w = s' q + b', scale and bias of another group, or of another block",
-        right="w = s q + b, of its own group: number k of a row is in group k // g",
-        symptom="text that is nearly right, or garbage",
-        where="the first packed projection",
-        fix="lay scales out as (rows, groups), count both from 0; GGUF has them in each block",
-        variants={
-            **{
-                f"{name}{part}": of_neighbour(axis, step, biases=biases)
-                for name, axis, step in NEIGHBOURS
-                for part, biases in PARTS
-            },
-            **{f"of a row's first group{part}": of_first(biases=some) for part, some in PARTS},
-            "of the block before": of_other_block(-1),
-            "of the block after": of_other_block(1),
-            "of a row's first block": misread(first_block_for_all, of_gguf(*STEPS)),
-        },
-    ),
-    Fault(
-        id="quant-scales-in-half",
-        wrong="scales and biases in half precision",
-        right="scales and biases as they are stored",
-        symptom="none to see: noise of a part in a thousand",
-        where="the first packed projection",
-        fix="keep scales in the dtype of the file",
-        coarse=True,
-        variants={
-            f"{name}{part}": kept_in(name, biases=biases)
-            for name in STORED
-            for part, biases in (("", True), (", scales alone", False))
         },
     ),
     Fault(

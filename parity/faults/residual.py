@@ -1,13 +1,21 @@
 """What goes wrong with the stream: where layers read from it and what they add to it."""
 
-from dataclasses import replace
-
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.layer_scalars import (
+    BRANCH,
+    SCALED,
+    STREAM,
+    elsewhere,
+    going_in,
+    left_out,
+    one_side,
+    said_by_attention,
+    taken_twice,
+)
 from lockstep.parity.faults.norms import as_wide
 from lockstep.parity.faults.rewrites import NORMS, instead, rewrite, skipped
 from lockstep.parity.graph import Call, Graph, Value
 
-SCALED = ""  # the place of a layer's own result
 SUMS = ("residual", "per_layer_input_gate", SCALED)
 
 
@@ -72,17 +80,6 @@ def stream_over_its_root(call: Call, graph: Graph) -> Call | None:
         return None
     eps = norm.options["eps"]
     return call.with_changed(0, lambda ops, own, x: ops.unit_norm(x, eps=eps), stream)
-
-
-@rewrite("gain", SCALED)
-def scaled_branch(call: Call, graph: Graph) -> Call:
-    """Multiply what is added last by the layer's number, and not the stream."""
-    stream, branch = graph.source(call, 0).inputs
-
-    def wrong(ops, branch, weights, stream):
-        return ops.add(stream, ops.gain(branch, weights))
-
-    return replace(call.replaced(wrong), inputs=(branch, call.inputs[1], stream))
 
 
 FAULTS = (
@@ -157,14 +154,19 @@ FAULTS = (
     ),
     Fault(
         id="layer-scalar-missing",
-        wrong="h",
+        wrong="h, or a part of it times layer_scalar",
         right="h * layer_scalar",
         symptom="the stream grows from layer to layer; fluent nonsense",
         where="the layer's output",
         fix="multiply each layer's whole output, residual included, by its layer_scalar",
         variants={
-            "": skipped("gain", SCALED),
-            "on the branch alone": scaled_branch,
+            "": left_out,
+            "on the branch alone": one_side(BRANCH),
+            "on the stream alone": one_side(STREAM),
+            "on what goes into the layer": elsewhere(going_in),
+            "on what attention says": elsewhere(said_by_attention),
+            "twice": taken_twice,
         },
+        whole=("on what goes into the layer", "on what attention says"),
     ),
 )

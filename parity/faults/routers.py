@@ -12,9 +12,11 @@ from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
 from lockstep.parity.graph.call import EXPERTS
+from lockstep.reference.ops.experts import weighted_experts
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 ROUTING = "top_k_routing"
+GATED = {"experts": "swiglu", "geglu_experts": "geglu"}  # what is inside of them
 
 Choice = Callable[[np.ndarray, int], np.ndarray]  # of probabilities: the ids of so many experts
 Weights = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of logits and probabilities
@@ -79,6 +81,14 @@ def first_for_all(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 def highest_id_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return weights * (chosen == chosen.max(axis=-1, keepdims=True))
+
+
+def lowest_id_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights * (chosen == chosen.min(axis=-1, keepdims=True))
+
+
+def first_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return weights * (np.arange(weights.shape[-1]) == 0)
 
 
 def last_alone(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -190,6 +200,34 @@ def weighed_before(call: Call, graph: Graph) -> Call:
         return rounded(total, x.dtype)
 
     return replace(call, instead=wrong)
+
+
+@rewrite(EXPERTS)
+def weighed_at_gate(call: Call, graph: Graph) -> Call:
+    """Multiply what the gate gives by the weight, before its activation, and no more."""
+    if call.instead is not None:
+        raise Conflict(call.place)
+
+    def wrong(ops: Any, x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
+        gate, up, down = stacks
+        total = np.zeros(x.shape, accumulator(x.dtype))
+        for expert in np.flatnonzero((routing != 0).reshape(-1, routing.shape[-1]).any(axis=0)):
+            alone = np.zeros_like(routing)
+            alone[..., expert] = routing[..., expert] != 0
+            said = weighted_experts(
+                x, alone, gate, up, down, per_token=per_token, linear=ops.linear,
+                gated=weighing(getattr(ops, GATED[call.op]), routing[..., expert]),
+            )  # fmt: skip
+            total += said.astype(total.dtype)
+        return rounded(total, x.dtype)
+
+    return replace(call, instead=wrong)
+
+
+def weighing(gated: Callable[..., np.ndarray], weights: np.ndarray) -> Callable[..., np.ndarray]:
+    """Return the gate of the tokens that have a weight, each multiplied by it."""
+    of_chosen = weights[weights != 0][:, None]
+    return lambda gate, up: gated(gate * of_chosen.astype(gate.dtype), up)
 
 
 def plain(name: str) -> Callable[..., np.ndarray]:

@@ -50,7 +50,10 @@ VARIANTS = {
 
 # What changes no bit in these models, and why.
 UNSEEN: dict[tuple[str, str], str] = {
-    ("moe-expert-order", ""): "no model here has more than ten experts",
+    **dict.fromkeys(
+        (("moe-expert-order", ""), ("moe-expert-order", "the last matrices alone")),
+        "no model here has more than ten experts",
+    ),
     ("moe-topk-partition-kth", "the next best for the last but 3"): (
         "no model here chooses four experts"
     ),

@@ -1,5 +1,7 @@
 """Scales of other groups and blocks, and bits in the wrong place: by index and by loop."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,46 @@ def test_floats_of_a_rows_first_block_by_index(kind):
         row, column, byte = own
         source = 0 if byte in float_bytes(kind) else column
         assert found[own] == octets_of(weight)[row, source, byte]
+
+
+@pytest.mark.parametrize(("where", "step"), [("before", -1), ("after", 1)])
+@pytest.mark.parametrize("kind", misread.STEPS)
+def test_floats_of_the_next_block_of_the_row_by_index(kind, where, step):
+    """Behind a row's last block comes its first one again."""
+    weight = of_rows(kind, 2, 3)
+    change = change_of(NEIGHBOUR, f"of the block {where}, within the row", "gguf/qwen3_mixed.gguf")
+    found = octets_of(change(ops, weight))
+    for row, column, byte in np.ndindex(2, 3, BLOCKS[kind][1]):
+        source = (column + step) % 3 if byte in float_bytes(kind) else column
+        assert found[row, column, byte] == octets_of(weight)[row, source, byte]
+
+
+@pytest.mark.parametrize("kind", misread.STEPS)
+def test_steps_without_their_sign_by_value(kind):
+    """The minimum keeps its own."""
+    weight = of_rows(kind, 2, 2)
+    found, start = octets_of(misread_scales.steps_without_sign(ops, weight)), misread.STEPS[kind]
+    for own in np.ndindex(2, 2):
+        right, new = (octets[own] for octets in (octets_of(weight), found))
+        steps = [row[start : start + 2].view("<f2") for row in (right, new)]
+        np.testing.assert_array_equal(steps[1], np.abs(steps[0]))
+        rest = [byte for byte in range(len(right)) if byte not in (start, start + 1)]
+        np.testing.assert_array_equal(new[rest], right[rest])
+
+
+def test_scales_of_groups_without_their_sign():
+    packed = affine(WEIGHT, bits=4, group_size=32)
+    packed = replace(
+        packed,
+        scales=np.where(
+            np.arange(packed.scales.size).reshape(packed.scales.shape) % 2,
+            -packed.scales,
+            packed.scales,
+        ),
+    )
+    found = change_of("quant-scale-sign-lost", "of groups")(ops, packed)
+    np.testing.assert_array_equal(found.scales, np.abs(packed.scales.astype(np.float32)))
+    np.testing.assert_array_equal(found.biases, packed.biases)
 
 
 @pytest.mark.parametrize(("part", "alone"), [("", False), (", the scale alone", True)])

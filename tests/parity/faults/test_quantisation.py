@@ -110,9 +110,9 @@ def test_scales_in_half_are_rounded_once(half):
         assert np.array_equal(found.biases, biases) and found.scales.dtype == np.float32
 
 
-def change_of(id, name):
+def change_of(id, name, model="models/affine_8_32"):
     """Return what a variant does to the first packed matrix of a small model."""
-    here = world("models/affine_8_32")
+    here = world(model)
     call = next(iter(here.calls(variant(id, name)).values()))
     return call.inputs[1].change
 

@@ -38,6 +38,7 @@ CASES = {
     ("moe-weights-misplaced", "ids rising, weights falling", True): [0, 0, 4 / 7, 3 / 7],
     ("moe-weights-misplaced", "the first one's for all", False): [0, 0, 0.4, 0.4],
     ("moe-sum-missing", "that of the highest number", False): [0, 0, 0, 0.4],
+    ("moe-sum-missing", "that of the lowest number", False): [0, 0, 0.3, 0],
     ("moe-sum-missing", "the last of the best", True): [0, 0, 3 / 7, 0],
     ("moe-weights-missing", "added", True): [0, 0, 1, 1],
     ("moe-weights-missing", "averaged", False): [0, 0, 0.5, 0.5],
@@ -55,6 +56,15 @@ def test_a_wrong_routing_is_what_it_says(case):
     id, name, normalize = case
     found = one_call(id, name, "top_k_routing", LOGITS, per_token=2, normalize=normalize)
     np.testing.assert_allclose(found[0, 0], CASES[case], rtol=1e-12)
+
+
+def test_the_best_alone_of_three():
+    """Of two it is all but the last, which has a name."""
+    name = ("moe-sum-missing", "the best")
+    found = one_call(*name, "top_k_routing", LOGITS, per_token=3, normalize=True)
+    np.testing.assert_allclose(found[0, 0], [0, 0, 0, 4 / 9], rtol=1e-12)
+    graph = graph_of(call(0, "top_k_routing", LOGITS, per_token=2, normalize=True))
+    assert variant(*name)(graph.calls[0], graph) is None
 
 
 @pytest.mark.parametrize(("lost", "per_token"), [(0, 4), (0, 5), (2, 2), (3, 1)])

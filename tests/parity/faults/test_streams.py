@@ -275,17 +275,6 @@ def test_an_embedding_is_scaled_that_should_not_be():
     assert rewrite(lookup, graph_of(lookup, scaled)) is None
 
 
-def test_the_number_of_a_layer_may_go_to_the_branch_alone():
-    graph = graph_of(
-        call(0, "scale", STREAM, by=1.0),
-        call(1, "add", Value(0), ATTENDED),
-        call(2, "gain", Value(1), np.array([0.5])),
-    )
-    branch = wrong(graph, variant("layer-scalar-missing", "on the branch alone"))
-    np.testing.assert_array_equal(branch, [[[3.5, 3.5]]])
-    np.testing.assert_array_equal(wrong(graph, variant("layer-scalar-missing")), [[[4.0, 3.0]]])
-
-
 CAPS = {
     "": lambda x: x,
     "twice": lambda x: 2 * math.tanh(math.tanh(x / 2)),

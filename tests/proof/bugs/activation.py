@@ -114,6 +114,15 @@ def layer_scalar_missing(port: Port, layers: str) -> None:
         block.layer_scalar.fill_(1)
 
 
+@bug("layer-scalar-missing", site="layer scalar", when=traits.gemma, stage="around")
+def layer_scalar_going_in(port: Port) -> None:
+    """Multiply what goes into a layer, and not what comes out of it."""
+    for block in port.blocks:
+        number = block.layer_scalar.clone()
+        block.layer_scalar.fill_(1)
+        wrap(block, lambda own, x, *more, number=number, **rest: own(x * number, *more, **rest))
+
+
 PRODUCTS = {
     "the gate alone": {"product": lambda gate, up, act: gate},
     "up alone": {"product": lambda gate, up, act: up},

@@ -1,6 +1,9 @@
 """Bugs of the head and of what follows it."""
 
+from collections.abc import Callable
+
 import torch
+from torch import nn
 
 from tests.proof import traits
 from tests.proof.port import Port
@@ -16,6 +19,20 @@ from tests.proof.seams import wrap
 )
 def softcap_missing(config) -> None:
     config.final_logit_softcapping = None
+
+
+@bug(
+    "final-softcap-missing",
+    site="softcap",
+    when=lambda subject, **_: traits.gemma(subject) and subject.config.final_logit_softcapping,
+    variants={
+        "on what goes into the head": {"part": lambda port: port.model.lm_head},
+        "on what goes into the last norm": {"part": lambda port: port.final_norm},
+    },
+)
+def capped_before(port: Port, part: Callable[[Port], nn.Module]) -> None:
+    cap, port.config.final_logit_softcapping = port.config.final_logit_softcapping, None
+    wrap(part(port), lambda own, x: own(cap * torch.tanh(x / cap)))
 
 
 @bug(

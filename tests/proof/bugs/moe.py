@@ -143,13 +143,26 @@ def weight_on_input(port: Port) -> None:
         wrap(experts, run)
 
 
-@bug("moe-expert-order", site="expert order", stage="weights", when=traits.experts)
-def order(port: Port) -> None:
-    """Stack experts in the order of their names as text: 0, 1, 10, 11, 2 …"""
+@bug(
+    "moe-expert-order",
+    site="expert order",
+    stage="weights",
+    when=traits.experts,
+    variants={
+        "as text": {"key": str, "names": ("gate_up_proj", "down_proj")},
+        "from the last on, the last matrices alone": {
+            "key": lambda expert: -expert,
+            "names": ("down_proj",),
+        },
+    },
+)
+def order(port: Port, key: Any, names: tuple[str, ...]) -> None:
+    """Stack experts in the order of their names as text: 0, 1, 10, 11, 2 …; or in reverse."""
     for experts in port.experts():
-        by_text = sorted(range(experts.num_experts), key=str)
-        for value in experts.parameters():
-            value.copy_(value[by_text])
+        stacked = sorted(range(experts.num_experts), key=key)
+        for name in names:
+            value = getattr(experts, name)
+            value.copy_(value[stacked])
 
 
 @bug("moe-per-expert-scale-missing", site="expert scale", when=traits.gemma_experts)
@@ -173,9 +186,93 @@ def input_scale_missing(port: Port, names: tuple[str, ...]) -> None:
         vars(one).update(dict.fromkeys(names, 1.0))
 
 
-@bug("moe-router-input-wrong", site=INPUT, when=traits.gemma_experts)
-def routed_by_normed_input(port: Port) -> None:
-    """Let the router read what the experts read."""
+@bug(
+    "moe-router-input-wrong",
+    site=INPUT,
+    when=traits.gemma_experts,
+    variants={
+        "the experts' norm": {"norm": "pre_feedforward_layernorm_2"},
+        "the dense MLP's norm": {"norm": "pre_feedforward_layernorm"},
+    },
+)
+def routed_by_normed_input(port: Port, norm: str) -> None:
+    """Let the router read what the experts read, or the MLP beside them."""
     for block in port.blocks:
         # The function, not the module: its hooks see what the experts read alone.
-        routing(block.router).before.append(block.pre_feedforward_layernorm_2.forward)
+        routing(block.router).before.append(getattr(block, norm).forward)
+
+
+def remembering(module: Any) -> dict[str, torch.Tensor]:
+    """Return what will hold the newest input and output of a module."""
+    held: dict[str, torch.Tensor] = {}
+
+    def run(own: Any, x: torch.Tensor) -> torch.Tensor:
+        held.update(input=x, output=own(x))
+        return held["output"]
+
+    wrap(module, run)
+    return held
+
+
+def qwen_experts(subject: Any, **_: Any) -> bool:
+    return traits.experts(subject) and not traits.gemma_experts(subject)
+
+
+STREAMS = {
+    "before its norm": {"norm": "post_attention_layernorm", "which": "input"},
+    "attention's": {"norm": "input_layernorm", "which": "output"},
+    "before attention": {"norm": "input_layernorm", "which": "input"},
+}
+
+
+@bug("moe-router-input-wrong", site=INPUT, when=qwen_experts, variants=STREAMS, stage="around")
+def routed_by_other_stream(port: Port, norm: str, which: str) -> None:
+    for block in port.blocks:
+        if not isinstance(getattr(block.mlp, "gate", None), torch.nn.Module):
+            continue  # a dense layer
+        held = remembering(getattr(block, norm))
+        routing(block.mlp.gate).before.append(lambda x, held=held: held[which].reshape(x.shape))
+
+
+def fed_by(held: dict[str, torch.Tensor], which: str) -> Any:
+    def run(experts: Any, x: torch.Tensor, *routing: torch.Tensor) -> torch.Tensor:
+        return experts(held[which].reshape(x.shape), *routing)
+
+    return run
+
+
+@bug("moe-experts-input-wrong", site="experts' input", when=traits.gemma_experts, stage="around")
+def experts_beside(port: Port) -> None:
+    """Let the experts read what the MLP beside them reads."""
+    for block in port.blocks:
+        wrap(block.experts, fed_by(remembering(block.pre_feedforward_layernorm), "output"))
+
+
+@bug(
+    "moe-experts-input-wrong",
+    site="experts' input",
+    when=qwen_experts,
+    variants={name: STREAMS[name] for name in ("before its norm", "attention's")},
+    stage="around",
+)
+def experts_of_other_stream(port: Port, norm: str, which: str) -> None:
+    for block in port.blocks:
+        if hasattr(block.mlp, "experts"):
+            wrap(block.mlp.experts, fed_by(remembering(getattr(block, norm)), which))
+
+
+@bug(
+    "moe-sum-missing",
+    site="experts' sum",
+    when=traits.experts,
+    variants={"the highest stays": {"last": "amax"}, "the lowest stays": {"last": "amin"}},
+)
+def assigned(port: Port, last: str) -> None:
+    """Let each expert of a token write over what the one before it said."""
+
+    def run(experts: Any, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor):
+        stays = index == getattr(index, last)(-1, keepdim=True)
+        return experts(x, index, weights * stays)
+
+    for experts in port.experts():
+        wrap(experts, run)
