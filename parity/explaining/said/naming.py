@@ -27,7 +27,7 @@ def named(bug: Chosen, case: Case) -> Named:
     worst = max(range(len(before)), key=lambda place: before[place].ratio)
     best = explanation_of(bug, worst, case)
     after = best.judgement
-    ties = sorted({key[0] for key in bug.ties} - {fault.id})[:MOST_TIES]
+    ties = sorted(told_beside(bug, case))[:MOST_TIES]
     return Named(
         id=fault.id,
         variant=variants(bug),
@@ -45,6 +45,15 @@ def named(bug: Chosen, case: Case) -> Named:
         where=whereabouts(bug.pieces, case),
         put_into=put_into(bug, case),
     )
+
+
+def told_beside(bug: Chosen, case: Case) -> set[str]:
+    """Return what fits as well. A number that was fitted is no rival of a class that has its value:
+    what it does has a name.
+    """
+    others = {id for id, _ in bug.ties} - {bug.hypothesis.id}
+    fitted = {id for id in others if not case.faults[id].variants}
+    return others - fitted if bug.hypothesis.fault.variants else others
 
 
 def named_by_vote(bug: Chosen, votes: Votes, case: Case) -> Named:

@@ -38,6 +38,10 @@ class ByFewTokens(Settling):
             begun += both.sets()
         return wide.nearest(begun, DEEPEST - 1)
 
+    def leads(self) -> list[Atoms]:
+        """Return the few sets of the last look from which a way may lead on."""
+        return [] if self.looked is None or self.patient else self.looked.leads()
+
     def wide(self, known: list[Atoms], visible: Sequence[Atom]) -> tuple[Wide, list[Atoms]]:
         """Return the search over a few tokens, and the sets that it begins with."""
         shown = self.distinct(visible, 0, None)

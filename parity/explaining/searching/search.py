@@ -222,6 +222,8 @@ class Search(ByFewTokens):
         if self.brief:
             return
         near = self.near(begun, candidates)
+        if leads := self.leads():
+            yield self.straight, 1, [leads]
         if near:
             yield self.from_near, 1, [near]
         if not in_stages:
@@ -298,6 +300,12 @@ class Search(ByFewTokens):
         shown = self.distinct(visible, 0, None)
         return self.stage(self.acausal(known, shown) or known, shown, None, 0)
 
+    def straight(self, leads: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
+        """Go from each set by whichever bug brings it nearest: what is small adds up."""
+        shown = self.distinct(visible, 0, None)
+        ends = (self.stage([lead], shown, None, 0, keep=1) for lead in leads)
+        return next(filter(None, ends), [])
+
     def from_near(self, near: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Explain all tokens together, from the sets that come near to a few of them."""
         return self.stage(near, self.distinct(visible, 0, None), None, 0)
@@ -314,6 +322,7 @@ class Search(ByFewTokens):
         rows: int | None,
         skip: int,
         deepest: int = DEEPEST,
+        keep: int = BEAM,
     ) -> list[Atoms]:
         """Return the smallest sets, on top of earlier ones, that explain the tokens of a stage."""
         beam, pace, stalled = starts, Pace(), False
@@ -324,8 +333,8 @@ class Search(ByFewTokens):
                 return found[:BEAM]
             if not beam or self.spent or stalled or depth == deepest:
                 break
-            wide = depth == 0 and len(candidates) <= PAIRS
-            beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else BEAM)
+            wide = depth == 0 and len(candidates) <= PAIRS and keep == BEAM
+            beam = self.grown(beam, candidates, rows, skip, keep=len(candidates) if wide else keep)
             stalled = rows is None and not self.patient and pace.stalls(self.nearest(beam))
         return []
 

@@ -146,7 +146,10 @@ class Segments:
         try:
             with np.errstate(all="ignore"):  # a broken port may hold anything
                 return states.run.target(cut, calls)
-        except ValueError:  # shapes that this model does not have, or no batch of them
+        except (
+            ValueError,
+            IndexError,
+        ):  # shapes that this model does not have, or no batch of them
             return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:

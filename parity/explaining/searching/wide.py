@@ -36,6 +36,7 @@ SURE = 2.0  # noises of the tokens that are looked at, below which nothing is mi
 TRUSTED = 0, 3  # measures that no factor helps: some sets of wrong bugs fit after one
 CHANCE = 0.9  # of an error, that the best of some hundred wrong bugs leaves
 LEFT = 0.1  # of a value's size, below which bugs that are still missing add up
+LEADS = 0.3  # the same, for a search that goes one way
 
 
 @dataclass
@@ -126,6 +127,11 @@ class Wide:
         """Return the sets that leave little of all that was measured, the nearest one first."""
         near = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEFT}
         return distinct(near, NEAREST)
+
+    def leads(self) -> list[Atoms]:
+        """Return the few sets, the smallest that do, from which a way may lead on."""
+        led = {atoms: error[0] for atoms, error in self.errors.items() if error[0] <= LEADS}
+        return distinct(led, FEWEST, CHANCE)
 
     def exchanged(self, some: Iterable[Atoms]) -> Iterator[Atoms]:
         """Yield sets with another bug in the place of one: both together may do nothing."""

@@ -131,7 +131,7 @@ def test_a_search_says_whether_all_that_does_as_well_was_looked_for():
 def test_a_brief_search_goes_token_by_token_alone():
     search, _ = search_in({"norm-plus-one-missing": ""}, "float32")
     ways = [[frozenset[Atom]()]]
-    first, last = (attempt for attempt, _, _ in search.attempts(ways, search.atoms))
+    first, *_, last = (attempt for attempt, _, _ in search.attempts(ways, search.atoms))
     assert first == search.staged
     assert last in (search.from_near, search.at_once)
     search.brief = True
@@ -148,6 +148,25 @@ def test_stages_come_last_where_the_first_token_needs_several_bugs(begins, monke
     order = [attempt for attempt, _, _ in search.attempts([[frozenset()]], search.atoms)]
     sure, near, stages = search.from_sure, search.from_near, search.staged
     assert order == ([stages, near] if begins else [sure, near, stages])
+
+
+def test_a_search_goes_straight_to_what_is_smaller_and_smaller():
+    """By law: beside a large bug a rounded table, beside both an epsilon, among all others."""
+    bugs = {
+        "act-silu-vs-gelu": "gelu (tanh) for silu",
+        "rope-cos-sin-half": "in bfloat16",
+        "norm-eps-inflated-by-rescale": "",
+    }
+    search, every = search_in(bugs, "float32")
+    graph, calls = search.trial.graph, search.piece.calls
+    large = frozenset(one for one in every if one.hypothesis.id == "act-silu-vs-gelu")
+    search.atoms = [
+        Atom(one, here) for one in hypotheses(catalogue(), graph)
+        if (here := one.calls & frozenset(calls))
+    ]  # fmt: skip
+    assert len(search.atoms) > 200
+    found = search.straight([large], search.visible(search.atoms))
+    assert [search.fewest(some) for some in found][:1] == [every]
 
 
 def test_what_explains_one_token_of_a_norm_by_chance_hides_nothing(monkeypatch):
