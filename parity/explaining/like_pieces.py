@@ -11,9 +11,14 @@ if TYPE_CHECKING:
     from lockstep.parity.graph.graph import Piece
 
 
-def mostly_open(case: Case) -> Callable[[Piece], bool]:
-    """Return what says of a piece whether more like it are open now than right or explained."""
+def more_open(case: Case) -> Callable[[Piece], int]:
+    """Return what says of a piece how many more like it are open now than right or explained."""
     kind = case.graph.kind
     known = [*case.right, *(piece for piece, _ in case.explained)]
     unknown, told = (Counter(map(kind, some)) for some in (case.open, known))
-    return lambda piece: unknown[kind(piece)] > told[kind(piece)]
+    return lambda piece: unknown[kind(piece)] - told[kind(piece)]
+
+
+def mostly_open(case: Case) -> Callable[[Piece], bool]:
+    more = more_open(case)
+    return lambda piece: more(piece) > 0

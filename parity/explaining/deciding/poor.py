@@ -2,6 +2,7 @@
 
 Where the piece is barely wrong, what the others have may be small there. Where several bugs are
 needed, as many others may go as near: if they were in the others too, these would be explained.
+In half precision several small bugs may stand for others.
 """
 
 from __future__ import annotations
@@ -9,23 +10,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.kept import keep_if
-from lockstep.parity.explaining.like_pieces import mostly_open
+from lockstep.parity.explaining.like_pieces import more_open
+from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
+from lockstep.parity.judging.judge import LIMITS
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
     from lockstep.parity.explaining.explanation import Explanation
     from lockstep.parity.graph.graph import Piece
 
+HALF = 2  # bytes of a dtype of few digits
 BARELY = 4.0  # noises that a piece is off by
 SEVERAL = 4  # bugs that are needed
+STRAINED = 0.9  # of the noises that may be left in half precision: the right bugs leave fewer
 
 
 def withdraw_poor(case: Case) -> None:
-    """Give up what poorly explains a piece, where most like ones have nothing."""
-    alone = mostly_open(case)
+    """Give up what poorly explains a piece, where most like ones have nothing, or half of them."""
+    more = more_open(case)
 
     def stands(piece: Piece, one: Explanation) -> bool:
+        if more(piece) == 0:
+            return not is_vague(piece, one, case)
         poor = case.judged[piece.target].ratio <= BARELY or len(one.atoms) >= SEVERAL
-        return not (poor and alone(piece))
+        return more(piece) < 0 or not (poor or is_vague(piece, one, case))
 
     keep_if(case, stands)
+
+
+def is_vague(piece: Piece, one: Explanation, case: Case) -> bool:
+    """Say whether several bugs leave nearly all that is allowed, or none of them stands out."""
+    if case.trial.dtype.itemsize > HALF or len(one.atoms) == 1:
+        return False
+    limit = LIMITS[case.trial.dtype.name].whole
+    return one.judgement.ratio > STRAINED * limit or not any(
+        stands_out(atom, piece, one, case) for atom in one.atoms
+    )
+
+
+def stands_out(atom: Atom, piece: Piece, one: Explanation, case: Case) -> bool:
+    """Say whether much is left without a bug: else as small a one may be in its place."""
+    rest = rewritten(one.atoms - {atom}, case.graph)
+    return rest is None or not case.trial.judge(piece, rest).ratio <= BARELY
