@@ -12,13 +12,11 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.half_attention import by_operations, handed_over, in_a_kernel
 from lockstep.parity.faults.rewrites import afterwards, only, option, rewrite
-from lockstep.parity.faults.routers import rounded_through
+from lockstep.parity.faults.routers import GATED, rounded_through
 from lockstep.parity.faults.tensors import BIAS, MATRICES, MISREAD, Reading, dense, read_as
 from lockstep.parity.graph import Call, Graph
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 from lockstep.reference.ops.experts import weighted_experts
-from lockstep.reference.ops.geglu import geglu
-from lockstep.reference.ops.swiglu import swiglu
 from lockstep.reference.precision import dtype_named
 
 HALVES = ("bfloat16", "float16")
@@ -121,7 +119,7 @@ def low(change: Any, *, attention: bool) -> Rewrite:
             return call.with_changed(0, change).with_changed(1, matrix)
         if call.op in ("attention_scores", "attention_context"):
             return call.with_changed(0, change).with_changed(1, change) if attention else None
-        gated = {"experts": swiglu, "geglu_experts": geglu}.get(call.op)
+        gated = GATED.get(call.op)
         return None if gated is None else call.replaced(experts(gated))
 
     return lowered

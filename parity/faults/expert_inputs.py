@@ -57,12 +57,7 @@ def into_layer(call: Call, graph: Graph) -> Ref | None:
 
 def router_reading(source: Source) -> Rewrite:
     """Let the router read another stream: before its own norm, where it has one."""
-
-    @rewrite(("unit_norm", "linear"), OWN_NORM, GATE)
-    def change(call: Call, graph: Graph) -> Call | None:
-        return reading(call.op, source)(call, graph)
-
-    return change
+    return reading(("unit_norm", "linear"), source, OWN_NORM, GATE)
 
 
 def experts_reading(source: Source) -> Rewrite:

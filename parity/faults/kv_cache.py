@@ -127,6 +127,7 @@ FAULTS = (
         symptom="the first token is right, then text that falls apart",
         where="self_attn.o_proj from step 1 or 2 on",
         fix="write and keep both by the same index, and assign both to the cache",
+        acausal=True,
         variants={
             f"{part} {name}": misplaced(slots)
             for part, misplaced in (("keys", misplaced_keys), ("values", misplaced_values))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
-from lockstep.parity.faults.passes import numbered
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.slots import EMPTY
 from lockstep.parity.graph import Call, Graph
@@ -63,11 +63,12 @@ SLOTS: dict[str, Slots] = {
 }
 
 
-def found_in(slots: Slots, graph: Graph, size: int) -> dict[int, np.ndarray]:
+@cache
+def found_in(slots: Slots, steps: tuple[int, ...], size: int) -> dict[int, np.ndarray]:
     """Return what the slots hold for each token of a step, if that is not what they should."""
-    passes = numbered(graph, size)
+    passes = np.searchsorted(steps, np.arange(size), side="right")
     ends = np.searchsorted(passes, passes, side="right")
-    held = {token: slots(passes[: ends[token]]) for token in range(graph.steps[0], size)}
+    held = {token: slots(passes[: ends[token]]) for token in range(steps[0], size)}
     wrong = any((one != np.arange(len(one))).any() for one in held.values())
     return held if wrong else {}
 
@@ -75,7 +76,7 @@ def found_in(slots: Slots, graph: Graph, size: int) -> dict[int, np.ndarray]:
 def misplaced_keys(slots: Slots) -> Rewrite:
     @rewrite("attention_scores")
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        held = found_in(slots, graph, graph.shapes[call.number][-1]) if graph.steps else {}
+        held = found_in(slots, graph.steps, graph.shapes[call.number][-1]) if graph.steps else {}
         return call.followed(scores_of(held)) if held else None
 
     return rewritten
@@ -97,7 +98,7 @@ def scores_of(held: dict[int, np.ndarray]) -> Callable[..., np.ndarray]:
 def misplaced_values(slots: Slots) -> Rewrite:
     @rewrite("attention_context")
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        held = found_in(slots, graph, graph.input_shape(call, 0)[-1]) if graph.steps else {}
+        held = found_in(slots, graph.steps, graph.input_shape(call, 0)[-1]) if graph.steps else {}
         return call.replaced(averaged(held)) if held else None
 
     return rewritten
@@ -120,5 +121,7 @@ def averaged(held: dict[int, np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def within(held: dict[int, np.ndarray], rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return the tokens that are among the first so many, with what they find."""
-    return [(token, tokens) for token, tokens in held.items() if token < rows.shape[-2]]
+    """Return the tokens that are among the first so many, with what they find of these."""
+    size = rows.shape[-1]
+    some = (one for one in held.items() if one[0] < rows.shape[-2])
+    return [(token, np.where(found < size, found, EMPTY)[:size]) for token, found in some]

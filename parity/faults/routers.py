@@ -13,10 +13,12 @@ from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Conflict, Graph
 from lockstep.parity.graph.call import EXPERTS
 from lockstep.reference.ops.experts import weighted_experts
+from lockstep.reference.ops.geglu import geglu
+from lockstep.reference.ops.swiglu import swiglu
 from lockstep.reference.precision import accumulator, dtype_named, rounded
 
 ROUTING = "top_k_routing"
-GATED = {"experts": "swiglu", "geglu_experts": "geglu"}  # what is inside of them
+GATED = {"experts": swiglu, "geglu_experts": geglu}  # what is inside of them
 
 Choice = Callable[[np.ndarray, int], np.ndarray]  # of probabilities: the ids of so many experts
 Weights = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of logits and probabilities
@@ -204,7 +206,10 @@ def weighed_before(call: Call, graph: Graph) -> Call:
 
 @rewrite(EXPERTS)
 def weighed_at_gate(call: Call, graph: Graph) -> Call:
-    """Multiply what the gate gives by the weight, before its activation, and no more."""
+    """Multiply what the gate gives by the weight, before its activation, and no more.
+
+    The experts are put together again for it, so that nothing else can be wrong inside of them.
+    """
     if call.instead is not None:
         raise Conflict(call.place)
 
@@ -216,7 +221,7 @@ def weighed_at_gate(call: Call, graph: Graph) -> Call:
             alone[..., expert] = routing[..., expert] != 0
             said = weighted_experts(
                 x, alone, gate, up, down, per_token=per_token, linear=ops.linear,
-                gated=weighing(getattr(ops, GATED[call.op]), routing[..., expert]),
+                gated=weighing(GATED[call.op], routing[..., expert]),
             )  # fmt: skip
             total += said.astype(total.dtype)
         return rounded(total, x.dtype)

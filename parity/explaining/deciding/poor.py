@@ -7,6 +7,7 @@ In half precision several small bugs may stand for others.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.kept import keep_if
@@ -26,7 +27,9 @@ STRAINED = 0.9  # of the noises that may be left in half precision: the right bu
 
 
 def withdraw_poor(case: Case) -> None:
-    """Give up what poorly explains a piece, where most like ones have nothing, or half of them."""
+    """Give up what poorly explains a piece, where most like ones have nothing; where half of
+    them have, what is vague.
+    """
     more = more_open(case)
 
     def stands(piece: Piece, one: Explanation) -> bool:
@@ -42,7 +45,8 @@ def is_vague(piece: Piece, one: Explanation, case: Case) -> bool:
     """Say whether several bugs leave nearly all that is allowed, or none of them stands out."""
     if case.trial.dtype.itemsize > HALF or len(one.atoms) == 1:
         return False
-    limit = LIMITS[case.trial.dtype.name].whole
+    rows = prod(case.graph.shapes[piece.target][:-1])
+    limit = LIMITS[case.trial.dtype.name].over(rows)
     return one.judgement.ratio > STRAINED * limit or not any(
         stands_out(atom, piece, one, case) for atom in one.atoms
     )

@@ -48,8 +48,8 @@ def named(bug: Chosen, case: Case) -> Named:
 
 
 def told_beside(bug: Chosen, case: Case) -> set[str]:
-    """Return what fits as well. A number that was fitted is no rival of a class that has its value:
-    what it does has a name.
+    """Return what fits as well. A number that was fitted is no rival of a class that has forms of
+    its own: what both do has a name.
     """
     others = {id for id, _ in bug.ties} - {bug.hypothesis.id}
     fitted = {id for id in others if not case.faults[id].variants}

@@ -207,6 +207,7 @@ class Search(ByFewTokens):
         """Yield how to search, with how large a budget, and from which sets, one try after another.
 
         What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
+        What leads on from there is tried first, which takes little.
         It comes before the stages, which use their work up where the first token needs several
         bugs, and behind them where one bug more explains it: then they take seconds.
 
@@ -301,7 +302,7 @@ class Search(ByFewTokens):
         return self.stage(self.acausal(known, shown) or known, shown, None, 0)
 
     def straight(self, leads: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Go from each set by whichever bug brings it nearest: what is small adds up."""
+        """Go from each set by the bug that brings it nearest by some measure: small ones add up."""
         shown = self.distinct(visible, 0, None)
         ends = (self.stage([lead], shown, None, 0, keep=1) for lead in leads)
         return next(filter(None, ends), [])

@@ -146,10 +146,8 @@ class Segments:
         try:
             with np.errstate(all="ignore"):  # a broken port may hold anything
                 return states.run.target(cut, calls)
-        except (
-            ValueError,
-            IndexError,
-        ):  # shapes that this model does not have, or no batch of them
+        # Shapes that this model does not have, or a batch beside what lies before the bottleneck.
+        except (ValueError, IndexError):
             return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:

@@ -146,15 +146,6 @@ def test_what_a_step_sees(id, name, held):
     np.testing.assert_allclose(found, attended(held), atol=1e-12)
 
 
-def test_a_cache_that_is_read_from_the_second_slot_on():
-    """Beyond a window nothing is missing."""
-    bug = variant("kv-cursor-not-advanced", "read from the second slot on")
-    found = wrong(attending(window=None), bug)
-    held = attended(lambda t: range(1, t + 1), window=None)
-    np.testing.assert_allclose(found, held, atol=1e-12)
-    assert all(bug(one, attending()) is None for one in attending().calls)
-
-
 @pytest.mark.parametrize(("id", "name", "held"), [
     ("mask-top-left-aligned", "in chunks of several tokens", lambda t: range(t - 5)),
     # The chunk is four tokens long, as the ring is: it holds no other.

@@ -1,4 +1,4 @@
-"""Keys alone, or values alone, in other slots: against ports that write their buffers in loops."""
+"""Slots that are not read, keys alone or values alone in other ones: against ports that write their buffers in loops."""
 
 from itertools import pairwise
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.faults.misplaced import SLOTS
+from lockstep.reference import ops
 from tests.parity.faults.hand_made import variant, wrong
 from tests.parity.faults.test_kv_cache import (
     GROUPS,
@@ -16,6 +17,7 @@ from tests.parity.faults.test_kv_cache import (
     QUERIES,
     VALUES,
     WIDTH,
+    attended,
     attending,
     turned,
 )
@@ -105,3 +107,34 @@ def test_one_step_alone_has_no_earlier_ones():
     graph = attending(window=None, steps=(PROMPT,))
     rewrite = variant(ID, "values of earlier steps never stored")
     assert all(rewrite(call, graph) is None for call in graph.calls)
+
+
+@pytest.mark.parametrize("rows", [5, 7, 9])
+@pytest.mark.parametrize("part", ["keys", "values"])
+@pytest.mark.parametrize("name", SLOTS)
+def test_the_first_tokens_alone_are_computed_where_a_step_is_cut(name, part, rows):
+    """What lies behind them is in no slot: a port that had not got there would have none either."""
+    graph = attending(window=None, steps=MIXED)
+    calls = {one.number: variant(ID, f"{part} {name}")(one, graph) for one in graph.calls}
+    scores = np.ones((1, HEADS, rows, rows))
+    values, mask = VALUES[:, :, :rows], np.tril(np.ones((1, 1, rows, rows), bool))
+    number = 5 if part == "keys" else 7
+    changed = calls[number]
+    assert changed is not None
+    if part == "keys":
+        (after,) = changed.after
+        found = after(ops, scores)
+        assert found.shape == scores.shape and set(np.unique(found)) <= {0.0, 1.0}
+    else:
+        assert changed.instead is not None
+        found = changed.instead(ops, scores / rows, values, mask)
+        assert found.shape == (1, HEADS, rows, WIDTH) and np.isfinite(found).all()
+
+
+def test_a_cache_that_is_read_from_the_second_slot_on():
+    """Beyond a window nothing is missing."""
+    bug = variant("kv-cursor-not-advanced", "read from the second slot on")
+    found = wrong(attending(window=None), bug)
+    held = attended(lambda t: range(1, t + 1), window=None)
+    np.testing.assert_allclose(found, held, atol=1e-12)
+    assert all(bug(one, attending()) is None for one in attending().calls)

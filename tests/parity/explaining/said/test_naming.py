@@ -1,7 +1,10 @@
 """Where a bug is said to be: in what it was planted, however large the pieces of a dump are."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from lockstep.parity.explaining.said.naming import told_beside
 from tests.parity.explaining.ports import explained, port
 
 
@@ -29,3 +32,23 @@ def test_nothing_is_said_twice():
     """By law: a piece that is one value is where its bug was put."""
     (found,) = explained("gemma4/sparse", port("gemma4/sparse", ["act-silu-vs-gelu"])).faults
     assert not found.put_into
+
+
+@pytest.mark.parametrize(
+    ("id", "others", "told"),
+    [
+        ("listed", {"number", "other"}, {"other"}),
+        ("number", {"listed", "other"}, {"listed", "other"}),
+    ],
+)
+def test_a_number_is_no_rival_of_a_class_with_forms_of_its_own(id, others, told):
+    """By hand: a class without forms is one of numbers that are fitted."""
+    faults = {
+        name: SimpleNamespace(variants={} if name == "number" else {"": None})
+        for name in ("listed", "number", "other")
+    }
+    bug = SimpleNamespace(
+        hypothesis=SimpleNamespace(id=id, fault=faults[id]),
+        ties={(other, "some form") for other in {*others, id}},
+    )
+    assert told_beside(bug, SimpleNamespace(faults=faults)) == told  # pyright: ignore

@@ -145,9 +145,12 @@ def test_stages_come_last_where_the_first_token_needs_several_bugs(begins, monke
     bugs |= {} if begins else {"act-silu-vs-gelu": "gelu (tanh) for silu"}
     search, both = search_in(bugs, "float32")
     monkeypatch.setattr(search, "near", lambda known, visible: [both])
-    order = [attempt for attempt, _, _ in search.attempts([[frozenset()]], search.atoms)]
-    sure, near, stages = search.from_sure, search.from_near, search.staged
-    assert order == ([stages, near] if begins else [sure, near, stages])
+    monkeypatch.setattr(search, "leads", lambda: [both])
+    tries = [*search.attempts([[frozenset()]], search.atoms)]
+    sure, led, near = search.from_sure, search.straight, search.from_near
+    expected = [search.staged, led, near] if begins else [sure, led, near, search.staged]
+    assert [attempt for attempt, _, _ in tries] == expected
+    assert next(starts for attempt, _, starts in tries if attempt == led) == [[both]]
 
 
 def test_a_search_goes_straight_to_what_is_smaller_and_smaller():

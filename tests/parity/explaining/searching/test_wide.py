@@ -161,3 +161,12 @@ def test_another_bug_is_tried_in_the_place_of_each_of_the_nearest_sets(fewest, l
     monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
     found = wide.nearest([frozenset()], 9)
     assert wide.errors[found[0]] == (least,) * 4
+
+
+def test_a_way_leads_on_from_what_leaves_less_than_three_tenths():
+    """By hand: the nearest three, of which a bug more must leave less than nine tenths."""
+    few = SimpleNamespace()
+    wide = Wide(few, [])  # pyright: ignore[reportArgumentType]
+    left = {"a": 0.2, "ab": 0.19, "abc": 0.05, "d": 0.29, "e": 0.31}
+    wide.errors = {frozenset(name): (error,) for name, error in left.items()}  # pyright: ignore
+    assert wide.leads() == [frozenset(name) for name in ("abc", "a", "ab")]
