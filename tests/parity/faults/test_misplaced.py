@@ -1,4 +1,4 @@
-"""Slots that are not read, keys alone or values alone in other ones: against ports that write their buffers in loops."""
+"""Slots of a cache that are not read, or of one part alone in other places: by ports in loops."""
 
 from itertools import pairwise
 
