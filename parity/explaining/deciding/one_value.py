@@ -45,7 +45,8 @@ def apart(one: Explanation, other: Piece) -> bool:
 def shared(piece: Piece, other: Piece, case: Case) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the values that two pieces compute, as the end of the other one tells what they were.
 
-    It tells that where nothing but sums lies behind: what it is off by, the value is off by.
+    It tells that where nothing but sums and a factor lie behind: what it is off by, over the
+    factor, the value is off by.
     """
     for cut in sorted(frozenset(piece.calls) & frozenset(other.calls), reverse=True):
         right, port = case.trial.centre(None).target(cut), case.dumped[other.target]
@@ -54,10 +55,20 @@ def shared(piece: Piece, other: Piece, case: Case) -> Iterator[tuple[int, np.nda
         before = end(cut, right, other, case)
         if before is None:
             continue
-        value = right + (port - before)
+        step = port - before
+        moved = end(cut, right + step, other, case)
+        if moved is None:
+            continue
+        value = right + step / factor(moved - before, step)
         after = end(cut, value, other, case)
         if after is not None and off(after, port) <= LEFT * off(before, port):
             yield cut, value
+
+
+@np.errstate(all="ignore")  # a broken port may hold anything
+def factor(moved: np.ndarray, step: np.ndarray) -> float:
+    """Return how much of a step comes through."""
+    return float(np.sum(moved * step) / np.sum(np.square(step)))
 
 
 def explains(value: np.ndarray, cut: int, piece: Piece, case: Case) -> bool:

@@ -52,3 +52,11 @@ def test_it_is_named_beside_what_is_unknown_at_the_layers_end():
     taps[end] = taps[end] * 1.25
     found = explained(NAME, taps)
     assert PAST in ids(found) and end in {one.tap for one in found.unexplained}
+
+
+def test_it_is_told_through_a_layers_own_number():
+    """By law: in Gemma 4 the layer's end is the stream times that, and other sums."""
+    name = "gemma4/effective"
+    taps = port(name, [MISSING], where=attention_is_not_added)
+    found = explained(name, taps, known_but(MISSING, BEHIND))
+    assert PAST not in ids(found) and found.unexplained
