@@ -46,6 +46,11 @@ class Way:
         return self.size >= max(SURE, APART**2 * self.count)
 
     @property
+    def nearer(self) -> float:
+        """How much of the squared distance is left less at the other end."""
+        return 2 * self.along - self.size
+
+    @property
     def walked(self) -> bool:
         """Say whether the port is clearly at the other end."""
         near = NEARER if self.size >= FAR else NEAR

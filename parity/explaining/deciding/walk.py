@@ -28,8 +28,8 @@ FIRST, MORE = 2, 6  # pieces of a kind that are looked at, and if they agree
 def led_to(
     ballot: Ballot, hypotheses: Sequence[Hypothesis]
 ) -> list[tuple[Hypothesis, Votes, list[Piece]]]:
-    """Return the bugs that the port is led to, the one of the longest way first, each given those
-    before it, which `ballot` takes for granted from then on.
+    """Return the bugs that the port is led to, the one that brings it nearest first, each given
+    those before it, which `ballot` takes for granted from then on.
     """
     found: list[tuple[Hypothesis, Votes, list[Piece]]] = []
     waiting = list(hypotheses)
@@ -60,7 +60,7 @@ def confirmed(ballot: Ballot, one: Hypothesis) -> tuple[float, Votes, list[Piece
             return None
     votes = sum((bits_of(ballot, one, piece) for piece in pieces), Votes())
     least = CLEAR if total.size >= FAR else FAINT
-    return (total.along, votes, pieces) if votes.fault > least * votes.right else None
+    return (total.nearer, votes, pieces) if votes.fault > least * votes.right else None
 
 
 def bits_of(ballot: Ballot, one: Hypothesis, piece: Piece) -> Votes:

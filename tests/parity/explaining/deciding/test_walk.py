@@ -41,6 +41,17 @@ def test_a_legal_rounding_on_the_way_leaves_a_far_end_certain(monkeypatch, size,
     assert (walk.confirmed(ballot, None) is not None) is led  # pyright: ignore[reportArgumentType]
 
 
+def test_a_longer_way_that_ends_farther_from_the_port_comes_second(monkeypatch):
+    """By hand: both are about as long, and the port is at the end of the shorter one."""
+    ways = {"past": Way(3868.0, 4276.0, 4400), "there": Way(3816.0, 3835.0, 4400)}
+    bugs = [SimpleNamespace(id=name) for name in ways]
+    monkeypatch.setattr(walk, "at_end", lambda ballot, one, *_: (ways[one.id], []))
+    monkeypatch.setattr(walk, "bits_of", lambda *given: Votes(fault=100, right=1))
+    ballot = SimpleNamespace(trial=SimpleNamespace(ways=lambda rows: []))
+    found = walk.led_to(ballot, bugs)  # pyright: ignore[reportArgumentType]
+    assert [one.id for one, _, _ in found] == ["there", "past"]
+
+
 @long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_factor_of_the_embedding_that_is_not_rounded_is_named(dtype):
