@@ -16,7 +16,7 @@ def case(ratio, bugs, unknown, told, left=1.0, dtype="float32"):
     pieces = [SimpleNamespace(target=n) for n in range(1 + unknown + told)]
     explanation = SimpleNamespace(atoms=range(bugs), judgement=SimpleNamespace(ratio=left))
     return SimpleNamespace(
-        graph=SimpleNamespace(kind=lambda piece: "norm"),
+        graph=SimpleNamespace(kind=lambda piece: "norm", shapes=[(1, 100, 8)] * len(pieces)),
         trial=SimpleNamespace(dtype=np.dtype(dtype)),
         judged={0: SimpleNamespace(ratio=ratio)} | dict.fromkeys(
             range(1, len(pieces)), SimpleNamespace(ratio=9.0)

@@ -1,5 +1,6 @@
 """Bugs that the gate lets pass, but all numbers of a dump together do not. By law."""
 
+from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
@@ -44,10 +45,11 @@ def test_a_legal_rounding_on_the_way_leaves_a_far_end_certain(monkeypatch, size,
 def test_a_longer_way_that_ends_farther_from_the_port_comes_second(monkeypatch):
     """By hand: both are about as long, and the port is at the end of the shorter one."""
     ways = {"past": Way(3868.0, 4276.0, 4400), "there": Way(3816.0, 3835.0, 4400)}
-    bugs = [SimpleNamespace(id=name) for name in ways]
-    monkeypatch.setattr(walk, "at_end", lambda ballot, one, *_: (ways[one.id], []))
+    bugs = [namedtuple("Bug", "id")(name) for name in ways]
+    monkeypatch.setattr(walk, "at_end", lambda ballot, one, *_: (ways[one.id], [None]))
     monkeypatch.setattr(walk, "bits_of", lambda *given: Votes(fault=100, right=1))
-    ballot = SimpleNamespace(trial=SimpleNamespace(ways=lambda rows: []))
+    trial = SimpleNamespace(ways=lambda rows: [])
+    ballot = SimpleNamespace(trial=trial, take=lambda bug, piece: None)
     found = walk.led_to(ballot, bugs)  # pyright: ignore[reportArgumentType]
     assert [one.id for one, _, _ in found] == ["there", "past"]
 
