@@ -7,10 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.faults import misread
+from lockstep.parity.faults import misread, quant_scales, quantisation
 from lockstep.parity.faults.misread_scales import top_bit_lost
 from lockstep.parity.faults.packing import affine, codes_of, minifloat, q4_0, q8_0
-from lockstep.parity.faults.quantisation import FAULTS
 from lockstep.parity.faults.tensors import dense
 from lockstep.parity.graph import Graph, Value
 from lockstep.reference import ops
@@ -19,6 +18,7 @@ from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 from tests.sampled import sampled
 
+FAULTS = (*quantisation.FAULTS, *quant_scales.FAULTS)
 NAMES = (
     "models/minifloats_mixed", "models/affine_biased_sliding", "models/affine_8_32",
     "gguf/qwen3_mixed.gguf", "gguf/llama_stretched.gguf", "gguf/qwen3_tied.gguf",
