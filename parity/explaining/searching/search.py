@@ -206,15 +206,14 @@ class Search(ByFewTokens):
     ) -> Iterator[tuple[Attempt, int, list[list[Atoms]]]]:
         """Yield how to search, with how large a budget, and from which sets, one try after another.
 
-        What comes near to a few tokens stands for all ways; if nothing does, each goes on alone.
-        What leads on from there is tried first, which takes little.
-        It comes before the stages, which use their work up where the first token needs several
-        bugs, and behind them where one bug more explains it: then they take seconds.
+        What comes near to a few tokens stands for all ways; if nothing does, each goes on alone. It
+        comes before the stages, which use their work up where the first token needs several bugs,
+        and behind them where one bug more explains it: then they take seconds. What leads straight
+        on from there takes little, and comes first.
 
         Where like pieces are explained, what no formula gives is likelier than quite another set,
-        so that no start from nothing is tried; behind a router a computation takes several times as
-        long. There one try of `staged` may take its budget twice: token by token, then without the
-        first.
+        so that no start from nothing is tried. Behind a router a computation takes several times as
+        long, and a try of `staged` up to its budget twice: token by token, then without the first.
         """
         begun = [atoms for starts in ways for atoms in starts]
         ways = ways[:1] if self.alike_known else ways
@@ -222,9 +221,11 @@ class Search(ByFewTokens):
         yield (self.staged, 1, ways) if in_stages else (self.from_sure, 1, [begun])
         if self.brief:
             return
-        near = self.near(begun, candidates)
         if leads := self.leads():
             yield self.straight, 1, [leads]
+        near = self.near(begun, candidates)
+        if new := [lead for lead in self.leads() if lead not in leads]:
+            yield self.straight, 1, [new]
         if near:
             yield self.from_near, 1, [near]
         if not in_stages:
