@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from lockstep.parity.faults.fault import Rewrite
+from lockstep.parity.faults.norms import as_wide
 from lockstep.parity.faults.rewrites import NORMS, rewrite
 from lockstep.parity.graph import Call, Graph, Ref, Value, again
 from lockstep.parity.graph.call import EXPERTS
@@ -13,11 +14,8 @@ Source = Callable[[Call, Graph], Ref | None]
 
 DIVIDED, GATE = r"router\.proj", r"mlp\.gate"  # how Gemma 4 and Qwen3 call a router's product
 OWN_NORM = r"router\.norm"  # Gemma 4's alone
-OF_EXPERTS, OF_DENSE, OF_ATTENTION = (
-    "pre_feedforward_layernorm_2",
-    "pre_feedforward_layernorm",
-    "input_layernorm",
-)
+OF_EXPERTS, OF_DENSE = "pre_feedforward_layernorm_2", "pre_feedforward_layernorm"
+BEHIND_DENSE, OF_ATTENTION = "post_feedforward_layernorm_1", "input_layernorm"
 
 
 def reading(ops: str | Collection[str], source: Source, *places: str) -> Rewrite:
@@ -29,7 +27,7 @@ def reading(ops: str | Collection[str], source: Source, *places: str) -> Rewrite
         if not isinstance(ref, Value) or ref == right:
             return None
         fits = graph.shapes[ref.number] == graph.input_shape(call, 0)
-        return call.with_input(0, ref) if fits else None
+        return call.with_changed(0, as_wide, ref) if fits else None
 
     return change
 

@@ -354,7 +354,6 @@ FAULTS = (
         fix="hand the experts what their own norm gives, and the MLP what its norm gives",
         variants={
             "the stream without its norm": experts_reading(before_norm),
-            "what the dense MLP's norm gives": experts_reading(gives(OF_DENSE)),
             "what attention's norm gives": experts_reading(gives(OF_ATTENTION)),
             "their norm of the stream before attention": norm_of_experts_reading(into_layer),
             "their norm of what the dense MLP says": norm_of_experts_reading(

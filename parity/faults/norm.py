@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep.parity.faults.expert_inputs import BEHIND_DENSE, OF_DENSE, experts_reading, gives
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.norms import (
     AFTER,
@@ -18,7 +19,6 @@ from lockstep.parity.faults.norms import (
     centred,
     exchanged,
     experts_normed_by,
-    experts_reading,
     has_heads,
     norm_before,
     normed_scores,
@@ -383,8 +383,8 @@ FAULTS = (
             "before the MLP and before the experts": exchanged(
                 "pre_feedforward_layernorm", "pre_feedforward_layernorm_2"
             ),
-            "that of the MLP for the experts too": experts_reading("pre_feedforward_layernorm"),
-            "that behind the MLP for the experts": experts_reading("post_feedforward_layernorm_1"),
+            "that of the MLP for the experts too": experts_reading(gives(OF_DENSE)),
+            "that behind the MLP for the experts": experts_reading(gives(BEHIND_DENSE)),
             "before the experts as behind the MLP": borrowed(
                 "pre_feedforward_layernorm_2", "post_feedforward_layernorm_1"
             ),

@@ -227,17 +227,6 @@ def read_before_norm(call: Call, graph: Graph) -> Call | None:
     return call.with_changed(0, as_wide, norm.inputs[0])
 
 
-def experts_reading(place: str) -> Rewrite:
-    """Give experts what another norm of the layer gives."""
-
-    @rewrite("geglu_experts")
-    def change(call: Call, graph: Graph) -> Call | None:
-        norm = graph.value(f"model.layers.{call.layer}.{place}")
-        return None if norm is None else call.with_changed(0, as_wide, norm)
-
-    return change
-
-
 def experts_normed_by(place: str) -> Rewrite:
     """Normalise for the experts by the gain of another norm, whatever their own one gave."""
 

@@ -146,8 +146,7 @@ class Segments:
         try:
             with np.errstate(all="ignore"):  # a broken port may hold anything
                 return states.run.target(cut, calls)
-        # Shapes that this model does not have, or a batch beside what lies before the bottleneck.
-        except (ValueError, IndexError):
+        except ValueError:  # shapes that this model does not have, or no batch of them
             return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:
