@@ -241,7 +241,13 @@ def fed_by(held: dict[str, torch.Tensor], which: str) -> Any:
     return run
 
 
-@bug("ffn-norms-swapped", site="experts' input", when=traits.gemma_experts, stage="around")
+@bug(
+    "ffn-norms-swapped",
+    site="experts' input",
+    when=traits.gemma_experts,
+    variants={"the experts read the MLP's": {}},
+    stage="around",
+)
 def experts_beside(port: Port) -> None:
     """Let the experts read what the MLP beside them reads."""
     for block in port.blocks:
