@@ -47,12 +47,6 @@ def before_norm(call: Call, graph: Graph) -> Ref | None:
     return norm.inputs[0] if several else None
 
 
-def into_layer(call: Call, graph: Graph) -> Ref | None:
-    """Return the stream as attention found it."""
-    added = next((one for one in graph.at("residual", call.layer) if one.op == "add"), None)
-    return None if added is None else added.inputs[0]
-
-
 def router_reading(source: Source) -> Rewrite:
     """Let the router read another stream: before its own norm, where it has one."""
     return reading(("unit_norm", "linear"), source, OWN_NORM, GATE)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import either, rewrite, skipped
+from lockstep.parity.faults.streams import into_layer
 from lockstep.parity.graph import Call, Graph, Ref
 
 SCALED = ""  # the place of a layer's own result
@@ -45,8 +46,7 @@ def elsewhere(change: Callable[[Call, Ref, Graph], Call | None]) -> Rewrite:
 
 def going_in(call: Call, number: Ref, graph: Graph) -> Call | None:
     """Multiply what goes into the layer, for all that read it."""
-    first = next(one for one in graph.at("residual", call.layer) if one.op == "add")
-    new, stream = call, first.inputs[STREAM]
+    new, stream = call, into_layer(call, graph)
     for index, ref in enumerate(graph.calls[call.number].inputs):
         if ref == stream:
             new = new.with_changed(index, times, number)

@@ -12,7 +12,6 @@ from lockstep.parity.faults.expert_inputs import (
     dense_reading_theirs,
     experts_reading,
     gives,
-    into_layer,
     norm_of_experts_reading,
     normed_twice,
     reading,
@@ -53,6 +52,7 @@ from lockstep.parity.faults.routers import (
     without_last,
     worst,
 )
+from lockstep.parity.faults.streams import into_layer
 from lockstep.parity.graph import Call, Graph
 
 SCALE = r"router"

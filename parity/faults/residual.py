@@ -14,6 +14,7 @@ from lockstep.parity.faults.layer_scalars import (
 )
 from lockstep.parity.faults.norms import as_wide
 from lockstep.parity.faults.rewrites import NORMS, instead, rewrite, skipped
+from lockstep.parity.faults.streams import into_layer
 from lockstep.parity.graph import Call, Graph, Value
 
 SUMS = ("residual", "per_layer_input_gate", SCALED)
@@ -44,8 +45,8 @@ def layer_left_out(call: Call, graph: Graph) -> Call | None:
     for index, ref in enumerate(graph.calls[call.number].inputs):
         source = graph.calls[ref.number] if isinstance(ref, Value) else None
         if source is not None and is_layer(source) and source.layer != call.layer:
-            first = next(one for one in graph.at("residual", source.layer) if one.op == "add")
-            new = new.with_input(index, first.inputs[0])
+            before = into_layer(source, graph)
+            new = new if before is None else new.with_input(index, before)
     return None if new is call else new
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -193,15 +193,21 @@ def weighed_before(call: Call, graph: Graph) -> Call:
 
     def wrong(ops: Any, x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
         total = np.zeros(x.shape, accumulator(x.dtype))
-        for expert in np.flatnonzero((routing != 0).reshape(-1, routing.shape[-1]).any(axis=0)):
-            weight = routing[..., expert, None]
-            alone = np.zeros_like(routing)
-            alone[..., expert] = routing[..., expert] != 0
-            said = inner(ops, x * weight.astype(x.dtype), alone, *stacks, per_token=per_token)
+        for weights, alone in one_by_one(routing):
+            weighed = x * weights[..., None].astype(x.dtype)
+            said = inner(ops, weighed, alone, *stacks, per_token=per_token)
             total += said.astype(total.dtype)
         return rounded(total, x.dtype)
 
     return replace(call, instead=wrong)
+
+
+def one_by_one(routing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield of each expert that some token chose its weights, and a routing by 1 to it alone."""
+    for expert in np.flatnonzero((routing != 0).reshape(-1, routing.shape[-1]).any(axis=0)):
+        alone = np.zeros_like(routing)
+        alone[..., expert] = routing[..., expert] != 0
+        yield routing[..., expert], alone
 
 
 @rewrite(EXPERTS)
@@ -216,12 +222,10 @@ def weighed_at_gate(call: Call, graph: Graph) -> Call:
     def wrong(ops: Any, x: Any, routing: Any, *stacks: Any, per_token: int) -> np.ndarray:
         gate, up, down = stacks
         total = np.zeros(x.shape, accumulator(x.dtype))
-        for expert in np.flatnonzero((routing != 0).reshape(-1, routing.shape[-1]).any(axis=0)):
-            alone = np.zeros_like(routing)
-            alone[..., expert] = routing[..., expert] != 0
+        for weights, alone in one_by_one(routing):
             said = weighted_experts(
                 x, alone, gate, up, down, per_token=per_token, linear=ops.linear,
-                gated=weighing(GATED[call.op], routing[..., expert]),
+                gated=weighing(GATED[call.op], weights),
             )  # fmt: skip
             total += said.astype(total.dtype)
         return rounded(total, x.dtype)

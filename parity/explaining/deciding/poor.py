@@ -33,10 +33,10 @@ def withdraw_poor(case: Case) -> None:
     more = more_open(case)
 
     def stands(piece: Piece, one: Explanation) -> bool:
-        if more(piece) == 0:
-            return not is_vague(piece, one, case)
         poor = case.judged[piece.target].ratio <= BARELY or len(one.atoms) >= SEVERAL
-        return more(piece) < 0 or not (poor or is_vague(piece, one, case))
+        if more(piece) < 0:
+            return True
+        return not ((poor and more(piece) > 0) or is_vague(piece, one, case))
 
     keep_if(case, stands)
 

@@ -144,12 +144,9 @@ def test_the_last_matrices_alone_in_another_order(order, stands):
 def test_the_weight_multiplies_the_gate_alone():
     """By hand: two experts of one number each, w = 0.25 and 0.75."""
     routing = np.array([[[0.25, 0.0, 0.75]]])
-    stacks = [
-        Stack((3, 1, 1), lambda expert, by=by: np.full((1, 1), by + expert)) for by in (1, 2, 10)
-    ]
     found = one_call(
         "moe-weight-on-output-vs-input", "the gate alone", "experts",
-        np.full((1, 1, 1), 2.0), routing, *stacks, per_token=2,
+        np.full((1, 1, 1), 2.0), routing, *numbered(1, 2, 10), per_token=2,
     )  # fmt: skip
     expected = 10 * silu(0.25 * 2) * 4 + 12 * silu(0.75 * 6) * 8
     np.testing.assert_allclose(found, [[[expected]]], rtol=1e-12)
