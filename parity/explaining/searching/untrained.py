@@ -8,7 +8,7 @@ one, and how large its numbers are. Inside of a piece, what lies behind it is un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,7 +147,10 @@ def inner_samples(
     ways: list[InTurn | None] = [None] if case.graph.calls[piece.target].op != "linear" else []
     if case.graph.several(piece):
         ways.append(InTurn(case.trial, piece))
-    for cut in bottlenecks(piece, case.graph, case.dumped):
+    cuts = bottlenecks(piece, case.graph, case.dumped)
+    for cut in cuts:
+        if adds(case.graph, cuts, cut):  # the sum right behind it says the same
+            continue
         added = [case.graph.calls[one] for one in case.graph.sources(cut) if one in piece.calls]
         calls = [one for one in added if one.op == "linear"]
         last = case.graph.calls[cut]
@@ -160,6 +163,13 @@ def inner_samples(
             sample = sampled(call, case, *found, noise=noise, cut=cut, beside=beside)
             if sample is not None:
                 yield call, sample
+
+
+def adds(graph: Graph, cuts: Sequence[int], cut: int) -> bool:
+    """Say whether a projection is nothing but a part of the sum that is the next of the cuts."""
+    then = next((one for one in cuts if one > cut), cut)
+    sums = graph.calls[cut].op == "linear" and graph.calls[then].op in ("add", "add_lora")
+    return sums and cut in graph.sources(then)
 
 
 @np.errstate(all="ignore")  # of broken inputs it may be anything

@@ -4,7 +4,7 @@ import numpy as np
 
 from lockstep.parity.explaining.searching import undone as module
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.explaining.searching.undone import undone
+from lockstep.parity.explaining.searching.undone import led_back, undone
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.noise import ways
@@ -54,3 +54,31 @@ def test_a_model_of_real_size_is_left(monkeypatch):
     piece = trial.graph.piece(trial.graph.taps[END], trial.dumped)
     monkeypatch.setattr(module, "BYTES", 1000)
     assert undone(trial, piece, trial.graph.taps[MIDDLE], taps[MIDDLE].astype(float)) is None
+
+
+def test_what_a_norm_took_is_found_from_nothing():
+    """By law, also where it is a hundred times larger than the root of `eps`, in most tokens."""
+    name = "gemma4/dense"
+    graph, model = graph_of(name), model_of(name)
+    read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
+    run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
+    taps = {tap: run.target(number) for tap, number in graph.taps.items()}
+    values = {graph.taps[tap]: value for tap, value in taps.items() if is_of("layers", tap)}
+    trial = Trial(graph, model.ops, kind, values, read)
+    piece = graph.piece(graph.taps[END], trial.dumped)
+    cut = graph.taps["model.layers.0.self_attn.o_proj"]
+    port = taps["model.layers.0.self_attn.o_proj"]
+    found = undone(trial, piece, cut, np.zeros(port.shape))
+    assert found is not None
+    value, arrived = found
+    off = np.linalg.norm(value - port, axis=-1) / np.linalg.norm(port, axis=-1)
+    assert np.mean(off[0][arrived] < 0.2) >= 0.8
+
+
+def test_a_token_that_goes_nowhere_keeps_no_other_from_arriving():
+    """By hand: of two tokens one is asked for a number that no hyperbolic tangent gives."""
+    value, port = np.zeros((1, 2, 3)), np.array([[[0.5, -0.2, 0.1], [2.0, 0.1, 0.1]]])
+    found = led_back(value, port, np.tanh, steps=40)
+    assert found is not None
+    assert found[1].tolist() == [True, False]
+    assert np.allclose(np.tanh(found[0][0, 0]), port[0, 0])

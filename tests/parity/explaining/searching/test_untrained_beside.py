@@ -41,13 +41,22 @@ def test_without_it_the_layer_is_unknown(monkeypatch):
     assert ids(found) == {BUGS[0]} and [one.tap for one in found.unexplained] == ["model.layers.1"]
 
 
-def test_a_projection_that_is_another_one_is_none():
+@pytest.mark.parametrize(("name", "bug"), [(NAME, BUGS[0]), ("gemma4/dense", "act-silu-vs-gelu")])
+def test_a_projection_that_is_another_one_is_none(name, bug):
     """Its numbers are no smaller than the right ones."""
 
     def turned(call, graph):
         here = call.op == "linear" and call.place == "self_attn.o_proj" and call.layer == 1
         return call.with_changed(1, lambda ops, weight: weight[::-1]) if here else None
 
-    taps = port(NAME, [BUGS[0], turned], level="layers", length=40)
-    found = explained(NAME, taps, KNOWN, length=40)
-    assert ids(found) == {BUGS[0]} and found.unexplained
+    known = [one for one in catalogue() if one.id in (DROPPED, bug)]
+    found = explained(name, port(name, [bug, turned], level="layers", length=40), known, length=40)
+    assert ids(found) == {bug} and found.unexplained
+
+
+def test_they_are_named_in_front_of_a_norm():
+    """By law: the norm hides nearly all of how large its input was, but for what `eps` adds."""
+    name, bug = "gemma4/dense", "act-silu-vs-gelu"
+    known = [one for one in catalogue() if one.id in (DROPPED, bug)]
+    found = explained(name, port(name, [bug, fresh], level="layers", length=40), known, length=40)
+    assert ids(found) == {bug, DROPPED} and not found.unexplained
