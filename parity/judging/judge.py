@@ -83,7 +83,7 @@ def judge(
 def row_noise(errors: Sequence[np.ndarray], right: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return the noise of each row: the largest that a way shows, but no less than a rounding.
 
-    A single row samples its noise poorly, so half of what is usual for rows is a floor too.
+    A single row samples its noise poorly, so 0.7 of what is usual for rows is a floor too.
     """
     shown = np.max([row_rms(error) for error in errors], axis=0)
     size = row_rms(right)
