@@ -159,7 +159,7 @@ def nudges(value: np.ndarray) -> np.ndarray:
 def continued(
     trial: Trial, piece: Piece, beside: Rewritten | None, cut: int, end: int, values: np.ndarray
 ) -> np.ndarray | None:
-    """Return what comes of many values (M, T, N) at once, as far as the end of a part of a piece."""
+    """Return what comes of many values (M, T, N) at once, as far as the end of a part."""
     ends = ends_of(trial, piece, cut, values, beside=beside, end=end)
     if ends is None or len(ends) != len(values):
         return None
