@@ -124,7 +124,10 @@ def panel(bars: list[Bar], names: list[str], left: int, top: int) -> Iterator[st
 def legend(found: dict[str, Any], top: int) -> Iterator[str]:
     yield line("limit", 18, 18, top - 12, top + 4)
     yield text(
-        28, top, "the machine's limit: weights, keys and values read once a token, products in float32", "quiet"
+        28,
+        top,
+        "the machine's limit: weights, keys and values read once a token, products in float32",
+        "quiet",
     )
     yield line("spread", 520, 544, top - 4, top - 4)
     yield text(552, top, f"slowest to fastest of {found['rounds']} rounds, in turn", "quiet")

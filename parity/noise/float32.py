@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.noise.frequencies import KINDS, in_float32, nearby_llama3
 from lockstep.reference.ops.attention_context import attention_context
 from lockstep.reference.ops.attention_scores import attention_scores
 from lockstep.reference.ops.embedding import embedding
@@ -242,5 +243,9 @@ ORDERS: list[dict[str, Any]] = [
         "attention_context": reversed_context,
     },
 ]
-ROPES = [{}, {"rope": float32_rope}, {"rope": nearby_rope}]
+ROPES = [
+    {},
+    {"rope": float32_rope} | {kind: in_float32(kind) for kind in KINDS},
+    {"rope": nearby_rope, "rope_frequencies_llama3": nearby_llama3},
+]
 WAYS = [order | rope for order, rope in zip(ORDERS, ROPES, strict=True)]
