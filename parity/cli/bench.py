@@ -3,7 +3,8 @@
 Each engine has a process of its own, and after a warm-up they take turns; shown are the medians
 over the rounds with the slowest and the fastest, in tokens a second. Read the ratios, not the
 figures. Beside them stands what the machine allows: the weights, keys and values read once a
-token, the prompt's products in float32. An engine's dtype may follow its name; of llama.cpp, the type of its copy.
+token, the prompt's products in float32. An engine's dtype may follow its name; of llama.cpp, the
+type of its copy.
 
 With --decoder it is decoders that take turns, on one backend, on prompts of several kinds.
 """
