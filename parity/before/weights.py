@@ -79,7 +79,9 @@ class WeightReport:
 
 
 def compare_weights(checkpoint: Checkpoint, path: str | Path) -> WeightReport:
-    """Compare a file of weights, safetensors or npz, with a checkpoint. One tensor at a time.
+    """Compare weights, a safetensors file, a folder of shards or an npz, with a checkpoint.
+
+    One tensor is in memory at a time.
 
     Raises: InputError if the file is bad, or none of its tensors is one of the checkpoint's.
     """
