@@ -1,6 +1,7 @@
 """What poorly explains one of like pieces, the others of which have nothing. By hand."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,12 +10,20 @@ from lockstep.parity.explaining.deciding import poor
 from lockstep.parity.explaining.deciding.poor import withdraw_poor
 
 
+class Bug(NamedTuple):
+    """All that is asked of an atom."""
+
+    hypothesis: int
+
+
 def case(ratio, bugs, unknown, told, left=1.0, dtype="float32"):
     """Return a case of like pieces: the first is explained and off by so many noises, of which so
     many are `left`.
     """
     pieces = [SimpleNamespace(target=n) for n in range(1 + unknown + told)]
-    explanation = SimpleNamespace(atoms=range(bugs), judgement=SimpleNamespace(ratio=left))
+    explanation = SimpleNamespace(
+        atoms=frozenset(map(Bug, range(bugs))), judgement=SimpleNamespace(ratio=left)
+    )
     return SimpleNamespace(
         graph=SimpleNamespace(kind=lambda piece: "norm", shapes=[(1, 100, 8)] * len(pieces)),
         trial=SimpleNamespace(dtype=np.dtype(dtype)),
@@ -24,6 +33,7 @@ def case(ratio, bugs, unknown, told, left=1.0, dtype="float32"):
         explained=[(pieces[0], [explanation])],
         open=pieces[1 : 1 + unknown],
         right=pieces[1 + unknown :],
+        taught=lambda piece: [],
     )  # fmt: skip
 
 
@@ -65,7 +75,24 @@ def test_of_several_bugs_one_stands_out(without, kept, monkeypatch):
     given = case(9.0, 2, 1, 0, dtype="float16")
     left = [SimpleNamespace(ratio=one) for one in without]
     given.trial.judge = lambda piece, calls: left[calls]
-    given.explained[0][1][0].atoms = frozenset({0, 1})
-    monkeypatch.setattr(poor, "rewritten", lambda atoms, graph: next(iter(atoms)))
+    monkeypatch.setattr(poor, "rewritten", lambda atoms, graph: next(iter(atoms)).hypothesis)
+    withdraw_poor(given)
+    assert len(given.explained) == kept
+
+
+@pytest.mark.parametrize(
+    ("left", "without", "kept"),
+    [(1.0, 10.0, True), (3.0, 50.0, False), (1.0, 3.0, False)],
+)
+def test_what_takes_nearly_all_of_a_like_piece_is_there(left, without, kept, monkeypatch):
+    """By hand: of 100 noises of an open piece the same bugs leave so many, and without either of
+    them so many: more than a fiftieth is not nearly all, and who is not needed is not there.
+    """
+    given = case(9.0, 2, 1, 0, left=1.4, dtype="float16")
+    given.taught = lambda piece: [given.explained[0][1][0].atoms]
+    given.trial.look = lambda piece, atoms: SimpleNamespace(
+        raw=lambda first, last: [100.0, without, left][len(atoms)]
+    )
+    monkeypatch.setattr(poor, "rewritten", lambda atoms, graph: atoms)
     withdraw_poor(given)
     assert len(given.explained) == kept
