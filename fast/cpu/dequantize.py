@@ -9,7 +9,7 @@ from lockstep.reference.checkpoint.minifloat_tensor import MinifloatTensor
 
 
 def dequantize(weight: Packed, *, rows: slice | Array, dtype: np.dtype) -> Array:
-    """Unpack chosen rows of a packed matrix, whatever it is packed by.
+    """Unpack chosen rows of a packed matrix, however it is packed.
 
     Differs from `reference.ops.dequantize`: in nothing.
     """

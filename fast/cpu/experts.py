@@ -12,7 +12,7 @@ from lockstep.reference.checkpoint.adapters import Adapted
 def experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
 ) -> Hidden:
-    """Let each token be worked on by its experts, and sum what they say.
+    """Run each token through its experts, and sum their results, weighted.
 
     Differs from `reference.ops.experts`: all visits are listed once, sorted by expert; in half
     precision the inner product of an expert is not rounded on its way.

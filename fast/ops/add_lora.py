@@ -4,7 +4,7 @@ from lockstep.fast.shapes import Inputs, LoraDown, LoraUp, Outputs
 
 
 def add_lora(y: Outputs, x: Inputs, a: LoraDown, b: LoraUp, *, scale: float) -> Outputs:
-    """Add to a projection's output what an adapter of low rank makes of its input.
+    """Add the contribution of a low-rank adapter to a projection's output.
 
     Differs from `reference.ops.add_lora`: in nothing; two small products in float32.
     """

@@ -4,7 +4,7 @@ from lockstep.fast.shapes import Hidden, TableDown, TableUp, Tokens
 
 
 def add_lora_rows(y: Hidden, tokens: Tokens, a: TableDown, b: TableUp, *, scale: float) -> Hidden:
-    """Add to the rows that were looked up in a table what an adapter adds to these rows.
+    """Add an adapter's contribution to rows that were looked up in a table.
 
     Differs from `reference.ops.add_lora_rows`: ids are checked on the host, but those that a step
     chose on the device.

@@ -18,7 +18,7 @@ MANY = 64  # visits of experts from which it pays to sort them by expert
 def experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
 ) -> Hidden:
-    """Let each token be worked on by its experts, and sum what they say.
+    """Run each token through its experts, and sum their results, weighted.
 
     Differs from `reference.ops.experts`: the matrices are gathered inside one product, packed or
     not, which MLX has on a CPU in float32 alone; blocks that it has no product for are expanded

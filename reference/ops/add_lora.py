@@ -7,7 +7,7 @@ from lockstep.reference.shapes import Inputs, LoraDown, LoraUp, Outputs
 
 
 def add_lora(y: Outputs, x: Inputs, a: LoraDown, b: LoraUp, *, scale: float) -> Outputs:
-    """Add to a projection's output what an adapter of low rank makes of its input.
+    """Add the contribution of a low-rank adapter to a projection's output.
 
         out = y + scale * (x @ a.T) @ b.T
 
@@ -16,8 +16,8 @@ def add_lora(y: Outputs, x: Inputs, a: LoraDown, b: LoraUp, *, scale: float) -> 
     are in float32 (float64 for float64), rounded once to `y.dtype` before the sum, which rounds
     again.
     Edges: `b` = 0 gives `y`, with -0 turned into 0; NaN and infinity propagate.
-    Varies by model: mlx-lm stores the factor, PEFT alpha and the rank; the readers of
-    `checkpoint/adapters` know.
+    Varies by model: mlx-lm stores the factor, PEFT alpha and the rank; the readers in
+    `checkpoint/adapters` work the factor out.
     Raises: ValueError if the widths or the ranks differ.
     Source: Hu et al. 2021, arXiv:2106.09685, eq. 3.
     """

@@ -5,7 +5,7 @@ from lockstep.reference.shapes import Hidden, TableDown, TableUp, Tokens
 
 
 def add_lora_rows(y: Hidden, tokens: Tokens, a: TableDown, b: TableUp, *, scale: float) -> Hidden:
-    """Add to the rows that were looked up in a table what an adapter adds to these rows.
+    """Add an adapter's contribution to rows that were looked up in a table.
 
         out[l] = y[l] + scale * b[tokens[l]] @ a
 

@@ -35,8 +35,8 @@ def attention(
 
 
 def seen_of(mask: Mask) -> slice:
-    """Return the keys from the first that is seen to the last; all, if a query sees none, for
-    `masked_row` is about all of them."""
+    """Return the keys from the first that is seen to the last; all of them if a query
+    sees none, since `masked_row` speaks of all."""
     seen = np.flatnonzero(mask.any(axis=(0, 1, 2)))
     all_see = seen.size and mask.any(axis=-1).all()
     return slice(seen[0], seen[-1] + 1) if all_see else slice(None)

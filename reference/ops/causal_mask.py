@@ -14,8 +14,8 @@ def causal_mask(
     Rounding: none; positions are whole numbers.
     Edges: more queries than keys is no special case; a query before every key sees nothing (the
     all-masked row of `softmax`). `window=None` is unlimited; window 1 sees itself alone.
-    Varies by model: the window is of Mistral, Gemma and some layers of others; it counts the
-    query itself.
+    Varies by model: Mistral, Gemma and some layers of others have a window; it counts the query
+    itself.
     Raises: ValueError if the window is not positive.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3; for windows Beltagy et al. 2020,
     arXiv:2004.05150, section 3.1.

@@ -9,7 +9,7 @@ from lockstep.reference.shapes import Array
 
 
 def dequantize(weight: Packed, *, rows: slice | Array, dtype: np.dtype) -> Array:
-    """Unpack chosen rows of a packed matrix, whatever it is packed by.
+    """Unpack chosen rows of a packed matrix, however it is packed.
 
         out = the operation for the form of `weight`
 

@@ -11,8 +11,8 @@ def dequantize_blocks(weight: BlockTensor, *, rows: slice | Array, dtype: np.dty
 
         out[n, k] = the number of place k % size in block k // size of row n
 
-    A block holds 32 or 256 neighbours of one row with the steps that scale them. What its bytes
-    mean is told a format a file, in `reference/blocks`.
+    A block holds 32 or 256 neighbours of one row, and the steps that scale them.
+    `reference/blocks` says what its bytes mean, one file a format.
     Rounding: steps are widened to float32 (float64 for float64), where products are exact; adding
     a minimum rounds once. Then once to `dtype`.
     Edges: a non-finite step spoils its own block, subnormal ones are kept, negative ones flip it.

@@ -11,8 +11,8 @@ def embedding(tokens: Tokens, table: Table, *, dtype: np.dtype) -> Hidden:
 
         out[b, l] = table[tokens[b, l]]
 
-    Rounding: once, to `dtype`, the dtype that the whole forward pass is computed in. A packed
-    table is unpacked in float32 (float64 for float64), only the rows that are asked for.
+    Rounding: once, to `dtype`, the dtype that the whole forward pass is computed in. Of a
+    packed table only the rows that are asked for are unpacked, in float32 (float64 for float64).
     Edges: an id below 0 or beyond the table is an error (NumPy alone would wrap -1 to the last
     row, MLX would read whatever lies there); no tokens give (B, 0, E).
     Varies by model: Gemma multiplies by sqrt(E) afterwards; GPT-2 adds learned positions.

@@ -13,7 +13,7 @@ from lockstep.reference.shapes import Hidden, Inputs, Narrowing, Outputs, Routin
 def experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
 ) -> Hidden:
-    """Let each token be worked on by its experts, each a gated MLP, and sum what they say.
+    """Run each token through its experts, each a gated MLP, and sum their results, weighted.
 
         out = sum over e of routing[e] * down[e] @ swiglu(gate[e] @ token, up[e] @ token)
 

@@ -13,7 +13,7 @@ def gain(x: Hidden, weights: Gain) -> Hidden:
     Edges: NaN propagates; 0 * inf is NaN.
     Varies by model: Gemma 4 alone has it: `layer_scalar` (1,), and its router's `scale` (E,) and
     `per_expert_scale` (X,).
-    Raises: ValueError if there are neither as many weights as features nor one.
+    Raises: ValueError unless there are as many weights as features, or one.
     Source: `modeling_gemma4.py` of transformers.
     """
     if weights.shape not in ((1,), x.shape[-1:]):

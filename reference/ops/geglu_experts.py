@@ -7,7 +7,7 @@ from lockstep.reference.shapes import Hidden, Narrowing, Routing, Widening
 def geglu_experts(
     x: Hidden, routing: Routing, gate: Widening, up: Widening, down: Narrowing, *, per_token: int
 ) -> Hidden:
-    """Let each token be worked on by its experts, which gate with a GELU, and sum what they say.
+    """Run each token through its experts, which gate with a GELU, and sum their results.
 
         out = sum over e of routing[e] * down[e] @ geglu(gate[e] @ token, up[e] @ token)
 

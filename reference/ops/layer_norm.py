@@ -5,7 +5,7 @@ from lockstep.reference.shapes import Gain, Hidden
 
 
 def layer_norm(x: Hidden, gain: Gain, bias: Gain, *, eps: float) -> Hidden:
-    """Take the mean of each vector away, scale it to unit variance, then by a gain, and add a bias.
+    """Centre each vector, scale it to unit variance, multiply it by a gain and add a bias.
 
         centred = x - mean(x)
         out = centred / sqrt(mean(centred**2) + eps) * gain + bias      (means over the last axis)
@@ -14,7 +14,7 @@ def layer_norm(x: Hidden, gain: Gain, bias: Gain, *, eps: float) -> Hidden:
     computed in float32 (float64 for float64) and rounded once.
     Edges: a constant row gives the bias, or NaN if eps is 0; so does a row whose squares overflow
     float32. The variance divides by the width, not by one less. NaN spoils its row.
-    Varies by model: `eps`; Llama and Qwen take no mean away and add nothing, see `rms_norm`.
+    Varies by model: `eps`; Llama and Qwen subtract no mean and add nothing, see `rms_norm`.
     Source: Ba et al. 2016, arXiv:1607.06450, eq. 4.
     """
     work = accumulator(x.dtype)

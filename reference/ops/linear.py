@@ -22,7 +22,8 @@ def linear(x: Inputs, weight: Weight, bias: Bias | None) -> Outputs:
     Edges: K = 0 gives zeros (and the bias); NaN and infinity propagate.
     Varies by model: `bias` is None in Llama and Qwen3; GPT-2 stores the transpose, which the
     checkpoint reader undoes. The head of a tied model takes the embedding table as its weight.
-    Memory: packed and narrower weights are widened `TILE` rows at a time, and unread ones read.
+    Memory: packed and narrower weights are widened `TILE` rows at a time, and weights that are
+    still on the disk are read so.
     Raises: ValueError if the widths of `x` and `weight` differ.
     Source: `torch.nn.Linear`; Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
     """

@@ -13,8 +13,8 @@ def rms_norm(x: Hidden, gain: Gain, *, eps: float) -> Hidden:
     Rounding: twice. The vector is normalised in float32 (float64 for float64) and rounded to
     `x.dtype`, then the product with the gain is rounded; only the second shows in float32.
     Edges: a zero row gives zero, or NaN if eps is 0; a row whose squares overflow float32
-    (|x| above 1.8e19) gives zero, as in every engine that squares in float32, but NaN in the place
-    of an infinite value; NaN spoils its row.
+    (|x| above 1.8e19) gives zero, as in every engine that squares in float32; an infinite value
+    becomes NaN; NaN spoils its row.
     Varies by model: `eps`; over which axis (Qwen3 also normalises each head's query and key);
     Gemma 1 to 3 store `gain - 1`; GPT-2 uses `layer_norm` instead.
     Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4.

@@ -20,7 +20,7 @@ def rope(x: Queries, positions: Positions, frequencies: Frequencies, *, factor: 
     and sines to `x.dtype`: at position 10,000 that is up to 1e-3 of a radian.
     Edges: with a factor of 1 position 0 gives every finite value back, though -0 may become 0;
     positions may repeat and need not be sorted; NaN and infinity spoil both of their pair.
-    Varies by model: `factor` is 1 but for YaRN and LongRoPE; GPT-J and GGUF's Llama pair
+    Varies by model: `factor` is 1 except in YaRN and LongRoPE; GPT-J and GGUF's Llama pair
     neighbours (2j, 2j+1) instead; Gemma 4's full layers leave a part of the head as it is.
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34.
     """
