@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,17 @@ class Evaluator:
             self.kept.move_to_end(number)
             return self.kept[number]
         values, missing = self.at_hand(number)
-        for current in sorted(missing):
+        for current in self.in_order(missing):
             values[current] = self.compute(self.graph.calls[current], values)
             self.keep(current, values[current])
         return values[number]
+
+    def in_order(self, missing: set[int]) -> list[int]:
+        """Sort calls, inputs first: in the graph of a bug one may take what a later one makes."""
+        sources = {number: self.graph.sources(number) for number in missing}
+        if all(max(taken, default=-1) < number for number, taken in sources.items()):
+            return sorted(missing)
+        return [number for number in TopologicalSorter(sources).static_order() if number in missing]
 
     def at_hand(self, number: int) -> tuple[dict[int, Any], set[int]]:
         """Return what is kept of the way to a value, and which calls are missing behind that.

@@ -45,6 +45,13 @@ def test_an_entry_is_planted_in_the_demo(lockstep):
     assert "model.layers.0.self_attn.q_norm" in said.out.splitlines()[-1]
 
 
+def test_an_entry_may_read_what_is_computed_later(lockstep):
+    said = lockstep("faults", "moe-router-input-wrong", "--model", str(GEMMA))
+    assert said.code == 0
+    first = [line.split()[-1] for line in said.out.splitlines() if line.startswith("normalised")]
+    assert first == ["model.layers.0.router.norm"]
+
+
 def test_an_entry_may_have_nothing_to_act_on(lockstep):
     said = lockstep("faults", "embed-scale-missing")
     assert said.code == 0
