@@ -24,6 +24,7 @@ from lockstep.parity.faults.softmaxes import (
     over_heads,
     over_queries,
     over_queries_masked_after,
+    with_one_more,
 )
 from lockstep.parity.faults.tensors import reading
 from lockstep.parity.faults.values import (
@@ -319,6 +320,15 @@ FAULTS = (
             for place, change in IN_FEW_BITS.items()
             for name in ("bfloat16", "float16")
         },
+    ),
+    Fault(
+        id="softmax-plus-one",
+        wrong="exp(s) / (1 + sum(exp(s)))",
+        right="exp(s) / sum(exp(s))",
+        symptom="the shares of a query sum to less than 1; the first token is off most",
+        where="self_attn.o_proj",
+        fix="leave the sink out: this model has none",
+        variants={"": instead("softmax", with_one_more)},
     ),
     Fault(
         id="softmax-wrong-axis",

@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.llama_cpp import BY_32, BY_256, WITH_LEAST, rounding_before
 from lockstep.parity.faults.other_quantisation import entry, repacked
-from lockstep.parity.faults.scaled import A_MATRIX, fp8, int8, nf4
+from lockstep.parity.faults.scaled import A_MATRIX, fp8, fp8_as_it_is, int8, nf4
 from lockstep.reference.checkpoint.minifloat_tensor import MINIFLOATS
 from lockstep.reference.precision import dtype_named
 
@@ -42,6 +42,7 @@ FAULTS = (
             ROW: repacked(int8),
             f"{ROW} in bfloat16": repacked(partial(int8, held=BFLOAT16)),
             f"{ROW}, of 127.5 steps": repacked(partial(int8, steps=127.5)),
+            f"{ROW}, divided by it": repacked(partial(int8, divided=True)),
             MATRIX: repacked(partial(int8, tile=A_MATRIX)),
         },
     ),
@@ -53,6 +54,7 @@ FAULTS = (
             f"{ROW} in bfloat16": repacked(partial(fp8, held=BFLOAT16)),
             MATRIX: repacked(partial(fp8, tile=A_MATRIX)),
             TILE: repacked(partial(fp8, tile=(128, 128))),
+            "without a scale": repacked(fp8_as_it_is),
         },
     ),
     entry("nf4", "packed as bitsandbytes' NF4", {"": repacked(nf4)}),

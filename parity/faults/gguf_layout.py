@@ -18,6 +18,12 @@ def dims_reversed(ops: Any, weight: Any) -> np.ndarray:
     return np.ascontiguousarray(plain).reshape(weight.shape[::-1]).T
 
 
+def columns_in_a_row(ops: Any, weight: Any) -> np.ndarray:
+    """Take the numbers of a matrix column by column, and fill its rows with them."""
+    plain = dense(ops, weight) if isinstance(weight, Packed) else weight
+    return np.ascontiguousarray(plain.T).reshape(weight.shape)
+
+
 FAULTS = (
     Fault(
         id="gguf-dims-reversed",
@@ -25,7 +31,13 @@ FAULTS = (
         right="the first size that is listed is the fastest axis: rows are the second",
         symptom="garbage everywhere, with shapes that fit",
         where="the first projection",
-        fix="reverse the dimensions of the header before the reshape",
-        variants={"": reweighted(dims_reversed, lambda stored: True, NOT_CONV1D)},
+        fix="reverse the dimensions of a GGUF header before the reshape; where a matrix is to be "
+        "turned round, transpose it: a reshape does not",
+        variants={
+            "": reweighted(dims_reversed, lambda stored: True, NOT_CONV1D),
+            "transposed, and rows filled with that": reweighted(
+                columns_in_a_row, lambda stored: True, NOT_CONV1D
+            ),
+        },
     ),
 )

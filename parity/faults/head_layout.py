@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.head_rows import rows_moved
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.graph import Call, Graph
 
@@ -46,6 +49,18 @@ def numbers_first(call: Call, graph: Graph) -> Call | None:
     return call.followed(change) if attends and heads > 1 else None
 
 
+@rewrite("merge_heads")
+def first_for_all(call: Call, graph: Graph) -> Call | None:
+    """Hand out what the first head averaged, in the place of each."""
+    attends = graph.source(call, 0).op == "attention_context"
+    heads = graph.input_shape(call, 0)[1]
+
+    def change(ops: Any, heads: Any) -> Any:
+        return np.repeat(heads[:, :1], heads.shape[1], axis=1)
+
+    return call.with_changed(0, change) if attends and heads > 1 else None
+
+
 def cut_otherwise(change: Callable[[Any, Any], Any]) -> Rewrite:
     """View what is projected otherwise, if there are heads to mix."""
 
@@ -68,6 +83,15 @@ FAULTS = (
         variants={"": unmoved},
     ),
     Fault(
+        id="head-first-for-all",
+        wrong="what the first head averaged, in the place of every head",
+        right="what each head averaged, in its own place",
+        symptom="fluent for a few tokens, then garbage",
+        where="self_attn.o_proj",
+        fix="look at the index of the head that the kernel is launched with",
+        variants={"": first_for_all},
+    ),
+    Fault(
         id="head-merge-axes-swapped",
         wrong="a row of H D numbers laid out as (D, H)",
         right="a row of H D numbers laid out as (H, D)",
@@ -83,7 +107,12 @@ FAULTS = (
         symptom="garbage with the right shapes",
         where="self_attn.q_rope",
         fix="view what is projected as (B, L, H, D): a head's numbers lie side by side",
-        variants={"": cut_otherwise(heads_last)},
+        variants={
+            "": cut_otherwise(heads_last),
+            "rows of queries and keys laid out as (D, H)": rows_moved(
+                lambda rows, heads, queries: rows.reshape(heads, -1).T.reshape(-1)
+            ),
+        },
     ),
     Fault(
         id="head-split-without-transpose",

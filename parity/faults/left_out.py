@@ -35,7 +35,9 @@ ADDED = frozenset({
     "kv-ring-overwritten", "lora-applied-twice", "lora-subtracted", "lora-other-module",
     "lora-in-half", "dora-gain-wrong", "lora-patterns-ignored", "lora-saved-modules-ignored",
     "moe-renorm-wrong-axis", "moe-experts-input-wrong", "kv-one-part-misplaced",
-    "quant-scale-sign-lost",
+    "quant-scale-sign-lost", "quant-scales-and-biases-mixed", "tp-one-rank-alone",
+    "softmax-plus-one", "head-first-for-all", "mask-last-block-unread",
+    "rope-positions-begin-anew", "rope-cos-sin-exchanged",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -17,7 +17,10 @@ from lockstep.reference.checkpoint.checkpoint import StoredFormat
 from lockstep.reference.checkpoint.quantized import QuantizedTensor
 
 # Where codes of 4 bits begin in a block, and how many bytes hold two runs of them.
-NIBBLES = {"Q4_0": (2, 16), "Q4_1": (4, 16), "IQ4_NL": (2, 16), "MXFP4": (1, 16), "Q4_K": (16, 32)}
+NIBBLES = {
+    **{"Q4_0": (2, 16), "Q4_1": (4, 16), "IQ4_NL": (2, 16), "MXFP4": (1, 16), "Q4_K": (16, 32)},
+    **{"Q5_0": (6, 16), "Q5_1": (8, 16), "Q5_K": (48, 32)},  # of five bits, the lower four
+}
 TOP_BITS = {
     "Q5_0": slice(2, 6),
     "Q5_1": slice(4, 8),
@@ -29,13 +32,8 @@ STEPS = {
     **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "Q4_K", "Q5_K"), 0),
     **{"Q2_K": 80, "Q3_K": 108, "Q6_K": 208},
 }
-MINIMA = {
-    "Q4_1": 2,
-    "Q5_1": 2,
-    "Q2_K": 82,
-    "Q4_K": 2,
-    "Q5_K": 2,
-}  # the byte where d_min, or m, begins
+# The byte where d_min, or m, begins.
+MINIMA = {"Q4_1": 2, "Q5_1": 2, "Q2_K": 82, "Q4_K": 2, "Q5_K": 2}
 LOW_HALVES = {"Q5_0": slice(6, 22), "Q5_1": slice(8, 24), "Q5_K": slice(48, 176)}
 ONE = {"mxfp4": 127, "mxfp8": 127, "nvfp4": 0x38}  # the byte of a scale of 1
 

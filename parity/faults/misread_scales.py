@@ -41,6 +41,30 @@ def scaled(change: Callable[[np.ndarray], np.ndarray], *, biases: bool) -> Rewri
     return misread(changed, of_mlx("affine"))
 
 
+def tiled(ops: Any, weight: QuantizedTensor) -> np.ndarray:
+    """Give column k the scale number k mod groups of its row, and that bias."""
+    codes, groups = codes_of(weight), weight.scales.shape[1]
+    there = np.arange(codes.shape[1]) % groups
+    scales, biases = (part.astype(np.float32)[:, there] for part in (weight.scales, weight.biases))
+    return scales * codes + biases
+
+
+def read_transposed(part: np.ndarray) -> np.ndarray:
+    """Take scales column by column, and fill the rows with them."""
+    return np.ascontiguousarray(part.T).reshape(part.shape)
+
+
+def exchanged(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
+    """Take biases for scales, and scales for biases."""
+    return replace(weight, scales=weight.biases, biases=weight.scales)
+
+
+def bare_codes(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
+    """Take codes for numbers."""
+    ones = np.ones_like(weight.scales, np.float32)
+    return replace(weight, scales=ones, biases=0 * ones)
+
+
 without_sign = scaled(np.abs, biases=False)
 
 

@@ -16,12 +16,14 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.mask import MASK, barred, lowered, seeing, set_to, sight_of, windowed
+from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
+from lockstep.parity.faults.masked_scores import barred, lowered, set_to
 from lockstep.parity.faults.number import Number, Right, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import ROUTING, so_many
+from lockstep.parity.faults.so_many_tokens import begun_anew, first_in_sight, rest_unread
 from lockstep.parity.faults.turns import (
     FREQUENCIES,
     PLAIN,
@@ -99,10 +101,10 @@ def part_that_turns() -> Number:
     return replace(found, among=pairs)
 
 
-def numbers_that_turn() -> Number:
+def numbers_that_turn(form: str, *, as_whole: bool) -> Number:
     """Return how many numbers of a head turn where all should: the first ones, among themselves.
 
-    Their frequencies are those of so wide a head.
+    Their frequencies are those of so wide a head, or the first ones of the whole head's.
     """
 
     def right(call: Call, graph: Graph) -> float | None:
@@ -114,7 +116,9 @@ def numbers_that_turn() -> Number:
 
     def becomes(value: float) -> Rewrite:
         width = int(value)
-        of_so_many = turning(lambda turns, config: turns.other(dims=width))
+        narrow = turning(lambda turns, config: turns.other(dims=width))
+        cut = turning(lambda turns, config: turns.then(lambda found: found[..., : width // 2]))
+        of_so_many = cut if as_whole else narrow
 
         def first_alone(ops: Any, x: Any, at: Any, by: Any, *, factor: float) -> Any:
             turned = ops.rope(x[..., :width], at, by, factor=factor)
@@ -126,7 +130,7 @@ def numbers_that_turn() -> Number:
 
         return other
 
-    return Number("the first {} numbers of a head turn", right, becomes, among=fewer)
+    return Number(form, right, becomes, among=fewer)
 
 
 def window_of(call: Call, graph: Graph) -> float | None:
@@ -209,7 +213,10 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         of_turns("beta_slow", "beta_slow {}", (0.01, 100.0)),
         of_turns("original_max_position_embeddings", "original length {}", (4.0, 1e6)),
         part_that_turns(),
-        numbers_that_turn(),
+        numbers_that_turn("the first {} numbers of a head turn", as_whole=False),
+        numbers_that_turn(
+            "the first {} numbers of a head turn, by exponents of all of it", as_whole=True
+        ),
         replace(COSINES, right=of_long_texts, is_factor=True),
     ),
     "attn-scale-wrong": (
@@ -220,7 +227,10 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
                among=windows),
         Number("a window of {} keys", no_window, ending, among=usual_windows,
                is_quick=True),
+        first_in_sight(),
     ),
+    "rope-positions-begin-anew": (begun_anew(),),
+    "mask-last-block-unread": (rest_unread(),),
     "mask-sentinel-too-small": (
         Number("lowered by {}", bound_of_none("softmax"), lambda to: barred(lowered(-to)),
                within=(1.0, 1e4)),
@@ -266,11 +276,29 @@ FAULTS = (
     ),
     Fault(
         id="mask-window-wrong",
-        wrong="the window holds W' keys, W' another number",
+        wrong="the window holds W' keys, W' another number, or the first tokens too",
         right="the window holds W keys, W = sliding_window of the config",
         symptom="right up to the window, wrong after it",
         where="self_attn.probs",
         fix="take the window from the config",
+        variants={},
+    ),
+    Fault(
+        id="mask-last-block-unread",
+        wrong="keys behind the last whole block of n tokens are not seen",
+        right="every key up to the query is seen",
+        symptom="right for lengths that are a multiple of n, worse for all others",
+        where="self_attn.o_proj",
+        fix="let the kernel's last block be a short one, and mask what is beyond its end",
+        variants={},
+    ),
+    Fault(
+        id="rope-positions-begin-anew",
+        wrong="position p mod n: each n tokens are counted from 0",
+        right="position p, counted through the whole text",
+        symptom="right up to n tokens, confused after them",
+        where="self_attn.q_rope",
+        fix="add to the positions of a chunk how many tokens were before it",
         variants={},
     ),
     Fault(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.misread import STEPS, bfloat16_step, misread, of_gguf, unpacked
+from lockstep.parity.faults.misread import STEPS, bfloat16_step, misread, of_gguf, of_mlx, unpacked
 from lockstep.parity.faults.misread_scales import (
     GROUPS,
     ROWS,
+    bare_codes,
+    exchanged,
     first_block_for_all,
     in_own_row,
     kept_in,
     of_first,
     of_neighbour,
     of_other_block,
+    read_transposed,
+    scaled,
     steps_without_sign,
+    tiled,
     without_sign,
 )
 from lockstep.parity.faults.other_quantisation import STORED
+from lockstep.parity.faults.tensors import MISREAD, reweighted
 
 NEIGHBOURS = (
     ("of the group before", GROUPS, 1),
@@ -45,7 +51,23 @@ FAULTS = (
             "of the block after": of_other_block(1),
             "of the block before, within the row": in_own_row(-1),
             "of the block after, within the row": in_own_row(1),
+            "tiled along the row": unpacked(tiled, of_mlx("affine")),
+            "read column by column": scaled(read_transposed, biases=True),
             "of a row's first block": misread(first_block_for_all, of_gguf(*STEPS)),
+        },
+    ),
+    Fault(
+        id="quant-scales-and-biases-mixed",
+        wrong="w = b q + s, or the codes themselves",
+        right="w = s q + b",
+        symptom="numbers that are far too large",
+        where="the first packed projection, or the embedding",
+        fix="take `.scales` and `.biases` by their names; unpack the rows of the table too",
+        variants={
+            "exchanged": misread(exchanged, of_mlx("affine")),
+            "codes alone, in the embedding": reweighted(
+                bare_codes, of_mlx("affine"), r".*embed_tokens", turn=MISREAD
+            ),
         },
     ),
     Fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,16 @@ from lockstep.parity.faults.misread_scales import (
     top_bits_of_the_other,
 )
 from lockstep.parity.faults.other_quantisation import repacked
-from lockstep.parity.faults.packing import affine
+from lockstep.parity.faults.packing import affine, codes_of, recoded
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.tiles import shortened, without_last_group
+
+
+def last_first(ops: Any, weight: Any) -> Any:
+    """Read the codes of a word from its other end."""
+    codes = codes_of(weight)
+    words = codes.reshape(-1, 32 // weight.bits)
+    return recoded(weight, words[:, ::-1].reshape(codes.shape))
 
 
 def low_head(bits: int, group_size: int) -> Rewrite:
@@ -262,7 +270,9 @@ FAULTS = (
         variants={
             "even places first": respelled(of_eight(0, 2, 4, 6, 1, 3, 5, 7)),
             "put back though they were in sequence": respelled(of_eight(0, 4, 1, 5, 2, 6, 3, 7)),
-            "the last place first": respelled(of_eight(7, 6, 5, 4, 3, 2, 1, 0)),
+            "the last place first": misread(
+                last_first, of_mlx("affine", "mxfp4", "nvfp4", "mxfp8", bits=(2, 4, 8))
+            ),
         },
     ),
     Fault(

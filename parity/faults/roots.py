@@ -81,6 +81,13 @@ def summed(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     return power * rows.shape[-1] + eps
 
 
+def sample_deviation(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
+    """(s + eps)^2, where s is the deviation of a sample: of n - 1"""
+    width = rows.shape[-1]
+    variance = power - np.square(rows.mean(axis=-1, keepdims=True))
+    return np.square(np.sqrt(variance * width / max(width - 1, 1)) + eps)
+
+
 def about_the_mean(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     """The variance in the place of the mean square"""
     return power - np.square(rows.mean(axis=-1, keepdims=True)) + eps

@@ -53,6 +53,13 @@ def by_power(power: float) -> Rewrite:
     return turning(lambda turns, config: turns.other(theta=turns.options["theta"] ** power))
 
 
+def by_derived_width(turns: Turns, config: Any) -> Turns | None:
+    """Divide the exponents by hidden_size / heads, where that is not the width of a head."""
+    derived, dims = config.hidden_size / config.num_attention_heads, turns.options["dims"]
+    other = turns.other(theta=turns.options["theta"] ** (dims / derived))
+    return None if derived == dims else other
+
+
 def counted_to_one(turns: Turns, config: Any) -> Turns | None:
     """Let the exponents end at 1, as of a `linspace` from 0 to 1: 2j / (D - 2)."""
     dims, theta = turns.options["dims"], turns.options["theta"]
@@ -278,6 +285,7 @@ FAULTS = (
             "exponents 4j / D for 2j / D: the square of the base": by_power(2.0),
             "exponents 2j / (D - 2): counted to 1": turning(counted_to_one),
             "exponents 2(j + 1) / D: counted from pair 1": turning(counted_from_one),
+            "exponents over hidden_size / heads for the head's width": turning(by_derived_width),
         },
     ),
     Fault(

@@ -11,7 +11,7 @@ import numpy as np
 
 from lockstep.parity.faults.by_length import by_lengths
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.listed_divisors import blend_of, is_listed
+from lockstep.parity.faults.listed_divisors import is_listed
 from lockstep.parity.faults.rewrites import only, option, rewrite
 from lockstep.parity.faults.turns import (
     FREQUENCIES,
@@ -147,42 +147,6 @@ def grown_without_offset(
     return base[:, None] ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
 
-def by_blend(change: Callable[[Turns, Any], Turns | None]) -> Rewrite:
-    """Rewrite llama3's blend, also where a file lists nothing but what came of it."""
-
-    def blended(turns: Turns, config: Any) -> Turns | None:
-        if turns.by("llama3"):
-            return change(turns, config)
-        options = blend_of(turns) if is_listed(turns) else None
-        if options is None:
-            return None
-        told = replace(turns, op=f"{PLAIN}_llama3", options=options)
-        changed = change(told, config)
-        return None if changed == told else changed
-
-    return turning(blended)
-
-
-def where_blended(
-    turns: Turns, other: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-) -> Turns:
-    """Change what lies between pairs that are divided and pairs that are not.
-
-    `other(plain, divided, blended)` makes it.
-    """
-    plain = rope_frequencies(**turns.plain.options)
-    divided = plain / turns.options["factor"]
-
-    def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.isclose(one, other, atol=0)  # the slowest pairs hardly turn
-
-    def changed(frequencies: np.ndarray) -> np.ndarray:
-        ends = same(frequencies, plain) | same(frequencies, divided)
-        return np.where(ends, frequencies, other(plain, divided, frequencies))
-
-    return turns.then(changed)
-
-
 def ends_swapped(turns: Turns, config: Any) -> Turns:
     """Blend from the other end, those too that are not blended: YaRN's ramp the other way round."""
     plain = rope_frequencies(**turns.plain.options)
@@ -224,42 +188,6 @@ FAULTS = (
                 "linear",
                 lambda turns, config: turns.plain.then(times(turns.options["factor"])),
             )
-        },
-    ),
-    Fault(
-        id="rope-llama3-scaling-missing",
-        wrong="plain frequencies, or all of them divided by the factor",
-        right="slow pairs divided by the factor, fast ones kept, a blend between",
-        symptom="short prompts are fine, long ones loop",
-        where="self_attn.q_rope",
-        fix="implement rope_type llama3: low_freq_factor, high_freq_factor and "
-        "original_max_position_embeddings decide pair by pair",
-        evidence=("ggml-org/llama.cpp#8676", "jmaczan/tiny-vllm#1", "unslothai/unsloth#6197"),
-        variants={
-            "not at all": turning(
-                lambda turns, config: (
-                    turns.plain if turns.by("llama3") or is_listed(turns) else None
-                )
-            ),
-            "every pair divided": by_blend(
-                lambda turns, config: turns.plain.then(times(1 / turns.options["factor"]))
-            ),
-            "the blend left as it is": by_blend(
-                lambda turns, config: where_blended(turns, lambda plain, divided, found: plain)
-            ),
-            "the blend divided": by_blend(
-                lambda turns, config: where_blended(turns, lambda plain, divided, found: divided)
-            ),
-            "the blend the other way round": by_blend(
-                lambda turns, config: where_blended(
-                    turns, lambda plain, divided, found: plain + divided - found
-                )
-            ),
-            "by the longer length": by_blend(
-                lambda turns, config: turns.other(
-                    original_max_position_embeddings=config.max_position_embeddings
-                )
-            ),
         },
     ),
     Fault(

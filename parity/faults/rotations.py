@@ -69,3 +69,13 @@ def half_negated(*, first: bool, second: bool) -> Callable[..., Any]:
         return np.concatenate([one[..., :half], other[..., half:]], axis=-1)
 
     return wrong
+
+
+def cos_and_sin_exchanged(
+    ops: Any, x: Any, positions: Any, frequencies: Any, *, factor: float
+) -> Any:
+    """Take sines for cosines, and cosines for sines: a turn by a right angle less the angle."""
+    back = ops.rope(x, positions, -frequencies, factor=factor)
+    half = frequencies.shape[-1]
+    first, second, rest = back[..., :half], back[..., half : 2 * half], back[..., 2 * half :]
+    return np.concatenate([-second, first, rest], axis=-1)

@@ -36,13 +36,22 @@ def largest_in(x: np.ndarray, tile: Tile) -> np.ndarray:
     return largest.repeat(high, axis=0)[: x.shape[0]].repeat(wide, axis=1)[:, : x.shape[1]]
 
 
-def int8(x: np.ndarray, tile: Tile = A_ROW, steps: float = 127, held: Any = FLOAT32) -> np.ndarray:
+def int8(
+    x: np.ndarray,
+    tile: Tile = A_ROW,
+    steps: float = 127,
+    held: Any = FLOAT32,
+    *,
+    divided: bool = False,
+) -> np.ndarray:
     """Round (R, C) to whole steps, of which a tile's largest number is so many, ties to even.
 
-    The step is `held` in a dtype.
+    The step is `held` in a dtype. Numbers are multiplied by its inverse, or `divided` by it.
     """
     step = as_held(largest_in(x, tile) / FLOAT32(steps), held)
-    codes = np.rint(x.astype(FLOAT32) * inverse(step)).clip(-128, 127)
+    wide = x.astype(FLOAT32)
+    levels = over(wide, step) if divided else wide * inverse(step)
+    codes = np.rint(levels).clip(-128, 127)
     return (codes * step).astype(FLOAT32)
 
 
@@ -52,6 +61,17 @@ def fp8(x: np.ndarray, tile: Tile = A_ROW, held: Any = FLOAT32) -> np.ndarray:
     step = as_held(largest_in(x, tile) / FLOAT32(LARGEST["mxfp8"]), held)
     codes = nearest(x.astype(FLOAT32) * inverse(step), levels, to_even=True)
     return (levels[codes] * step).astype(FLOAT32)
+
+
+def fp8_as_it_is(x: np.ndarray) -> np.ndarray:
+    """Round (R, C) to float8 (e4m3) without a scale."""
+    levels = ELEMENTS["mxfp8"]
+    return levels[nearest(x.astype(FLOAT32), levels, to_even=True)].astype(FLOAT32)
+
+
+def over(x: np.ndarray, step: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(step == 0, FLOAT32(0), x / step)
 
 
 def as_held(step: np.ndarray, held: Any) -> np.ndarray:

@@ -62,6 +62,15 @@ IN_FEW_BITS: dict[str, Callable[[str], Rewrite]] = {
 }
 
 
+def with_one_more(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
+    """Divide by 1 + the sum of the exponentials, as if a score of 0 took its share."""
+    wide = np.where(mask, scores.astype(accumulator(scores.dtype)), -np.inf)
+    with np.errstate(all="ignore"):
+        top = np.maximum(wide.max(axis=-1, keepdims=True), 0)
+        powers = np.exp(wide - top)
+        return rounded(powers / (np.exp(-top) + powers.sum(axis=-1, keepdims=True)), scores.dtype)
+
+
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
     """Share each key out among the queries that see it; one that none sees is as a blind row."""
     seen = np.broadcast_to(mask, scores.shape).swapaxes(-1, -2)

@@ -1,4 +1,4 @@
-"""Columns that a kernel leaves out, since they fill no whole tile or are the last of their kind."""
+"""Columns that a kernel leaves out: they fill no whole tile, or are the last."""
 
 from __future__ import annotations
 

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from lockstep.parity.faults.eight_bits import FAULTS
-from lockstep.parity.faults.scaled import A_MATRIX, A_ROW, NF4, fp8, int8, largest_in, nf4
+from lockstep.parity.faults.scaled import (
+    A_MATRIX,
+    A_ROW,
+    NF4,
+    fp8,
+    fp8_as_it_is,
+    int8,
+    largest_in,
+    nf4,
+)
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
 NAMES = ("models/sliding_bfloat16", "gemma4/sparse", "models/untied_float32")
@@ -111,3 +120,19 @@ def test_activations_are_rounded_token_by_token():
     for row in range(2):
         for token in range(3):
             np.testing.assert_array_equal(found[row, token], int8(x[row, token][None])[0])
+
+
+def test_float8_without_a_scale_by_witness():
+    """What ml_dtypes rounds to; nothing here is beyond its largest number."""
+    some = np.concatenate([WEIGHT, 1e-3 * WEIGHT, 100 * WEIGHT])
+    expected = some.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    np.testing.assert_array_equal(fp8_as_it_is(some), expected)
+
+
+def test_whole_numbers_that_were_divided_by_loop():
+    found = int8(WEIGHT, divided=True)
+    for row, rounded in zip(WEIGHT, found, strict=True):
+        step = np.float32(np.abs(row).max() / np.float32(127))
+        for one, other in zip(row, rounded, strict=True):
+            assert other == np.float32(np.rint(one / step)) * step
+    assert not int8(np.zeros((1, 4)), divided=True).any()

@@ -11,7 +11,8 @@ from tests.parity.faults.planted import check_in_every_way, check_shows, variant
 NAMES = ("llama/biased_llama3", "gemma4/dense", "qwen3_moe/fused", "gpt2/variant")
 BATCH, HEADS, LENGTH, WIDTH = 1, 4, 5, 6
 POSITIONS = np.arange(LENGTH)[None]
-ROWS = np.random.default_rng(11).standard_normal((BATCH, LENGTH, HEADS * WIDTH))
+RNG = np.random.default_rng(11)
+ROWS = RNG.standard_normal((BATCH, LENGTH, HEADS * WIDTH))
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
@@ -71,3 +72,25 @@ def test_a_row_is_laid_out_as_width_and_heads_by_loop():
     found = wrong(merged(), variant("head-merge-axes-swapped"))
     for head, token, number in np.ndindex(HEADS, LENGTH, WIDTH):
         assert found[0, token, number * HEADS + head] == GIVEN[0, head, token, number]
+
+
+def test_the_first_head_for_all_by_loop():
+    found = wrong(merged(), variant("head-first-for-all"))
+    for head in range(HEADS):
+        there = slice(head * WIDTH, (head + 1) * WIDTH)
+        np.testing.assert_array_equal(found[0, :, there], GIVEN[0, 0])
+
+
+@pytest.mark.parametrize(("place", "heads"), [("self_attn.q_proj", 4), ("self_attn.k_proj", 2)])
+def test_rows_of_a_matrix_as_width_and_heads_by_loop(place, heads):
+    """Row d H + h of the port is row h D + d of the file."""
+    x, weight = RNG.standard_normal((1, 3, 5)), RNG.standard_normal((heads * WIDTH, 5))
+    graph = graph_of(
+        call(0, "linear", x, weight, None, place=place, layer=0),
+        num_attention_heads=4, num_key_value_heads=2,
+    )  # fmt: skip
+    name = "rows of queries and keys laid out as (D, H)"
+    found = wrong(graph, variant("head-split-axes-swapped", name))
+    for head, number in np.ndindex(heads, WIDTH):
+        row = weight[head * WIDTH + number]
+        np.testing.assert_allclose(found[0, :, number * heads + head], x[0] @ row, atol=1e-13)

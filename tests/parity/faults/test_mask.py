@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.mask import FAULTS
+from lockstep.parity.faults import mask, masked_scores
 from lockstep.parity.graph import Conflict, Graph, Value
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
 
+FAULTS = (*mask.FAULTS, *masked_scores.FAULTS)
 NAMES = ("llama/mistral_window", "llama/qwen2_yarn", "gemma4/sparse", "gemma4/dense")
 HIDDEN = {
     "mask-causal-missing[in all chunks of a prompt but the first]": "no pass here is a chunk",

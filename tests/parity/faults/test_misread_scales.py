@@ -173,3 +173,61 @@ def test_q4_0_around_the_middle_of_its_codes_by_formula():
         step = float(row[:2].view("<f2")[0])
         codes = [*(row[2:] & 15).tolist(), *(row[2:] >> 4).tolist()]
         np.testing.assert_allclose(value, [step * (q - 7.5) for q in codes], rtol=1e-6)
+
+
+def of_groups(name, *, id=NEIGHBOUR):
+    """Return a packed matrix, and what a variant makes of it, as plain numbers."""
+    packed = affine(WEIGHT, bits=4, group_size=32)
+    found = change_of(id, name)(ops, packed)
+    return packed, found if isinstance(found, np.ndarray) else dense(ops, found, np.float64)
+
+
+def made_of(packed, scale_of):
+    """Return s q + b by loop, `scale_of(row, column)` saying where s and b are."""
+    codes = misread.codes_of(packed)
+    out = np.empty(codes.shape)
+    for row, column in np.ndindex(*codes.shape):
+        there = scale_of(row, column)
+        out[row, column] = packed.scales[there] * float(codes[row, column]) + packed.biases[there]
+    return out
+
+
+def test_scales_that_are_tiled_by_loop():
+    packed, found = of_groups("tiled along the row")
+    expected = made_of(packed, lambda row, column: (row, column % packed.scales.shape[1]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_scales_that_are_read_column_by_column_by_loop():
+    packed, found = of_groups("read column by column")
+    rows, groups = packed.scales.shape
+
+    def there(row, column):
+        place = row * groups + column // 32
+        return place % rows, place // rows
+
+    np.testing.assert_allclose(found, made_of(packed, there), rtol=1e-6, atol=1e-6)
+
+
+def test_scales_and_biases_exchanged_by_formula():
+    packed, found = of_groups("exchanged", id="quant-scales-and-biases-mixed")
+    parts = (np.repeat(one, 32, axis=1).astype(float) for one in (packed.scales, packed.biases))
+    scales, biases = parts
+    expected = biases * misread.codes_of(packed) + scales
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_codes_alone_are_the_numbers_of_the_table():
+    packed, found = of_groups("codes alone, in the embedding", id="quant-scales-and-biases-mixed")
+    np.testing.assert_array_equal(found, misread.codes_of(packed))
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_codes_of_a_word_from_its_other_end_by_index(bits):
+    packed = affine(WEIGHT, bits=bits, group_size=32)
+    change = change_of("awq-nibble-order", "the last place first")
+    codes, found = (misread.codes_of(one) for one in (packed, change(ops, packed)))
+    size = 32 // bits
+    for column in range(codes.shape[1]):
+        word, place = divmod(column, size)
+        assert np.array_equal(found[:, column], codes[:, word * size + size - 1 - place])

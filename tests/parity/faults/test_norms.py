@@ -54,6 +54,9 @@ RMS_CASES = {
         value / math.sqrt(power(ROW) + EPS) * (gain - 1)
         for value, gain in zip(ROW, GAIN, strict=True)
     ],
+    ("layernorm-for-rmsnorm", "x / (std(x) + eps) * w"): by_root(
+        (math.sqrt(VARIANCE * N / (N - 1)) + EPS) ** 2
+    ),
     ("layernorm-for-rmsnorm", ""): [
         (value - MEAN) / math.sqrt(VARIANCE + EPS) * gain
         for value, gain in zip(ROW, GAIN, strict=True)

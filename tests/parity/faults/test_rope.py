@@ -5,8 +5,8 @@ from math import cos, sin
 import numpy as np
 import pytest
 
+from lockstep.parity.faults import rope, rope_tables
 from lockstep.parity.faults.head_rows import halves_first, pairs_first
-from lockstep.parity.faults.rope import FAULTS
 from lockstep.parity.graph import Graph, Value
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
@@ -24,6 +24,9 @@ FREQUENCIES = [THETA ** (-2 * j / DIMS) for j in range(DIMS // 2)]
 HEADS_OF = np.random.default_rng(3).standard_normal((1, HEADS, LENGTH, DIMS))
 POSITIONS = np.arange(LENGTH)[None]
 FLIPPED = "rope-sign-flipped"
+
+
+FAULTS = (*rope.FAULTS, *rope_tables.FAULTS)
 
 
 @pytest.mark.parametrize(("fault", "name"), variants(FAULTS))
@@ -242,3 +245,10 @@ def test_rows_moved_twice_by_hand(name, order):
     )  # fmt: skip
     found = wrong(graph, variant("rope-unpermute-gqa", name))
     np.testing.assert_array_equal(found, np.diag(rows)[order].T + np.array(order))
+
+
+def test_cosines_and_sines_exchanged_by_loop():
+    """By law: turned by a right angle less the angle; all scores are those of turns backwards."""
+    found = wrong(turn(), variant("rope-cos-sin-exchanged"))
+    angle = lambda h, p, j: np.pi / 2 - plain(h, p, j)  # noqa: E731
+    np.testing.assert_allclose(found, by_loop(angle, in_halves), atol=1e-14)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lockstep.parity.faults import rope_llama3, rope_scaling
 from lockstep.parity.faults.listed_divisors import blend_of
-from lockstep.parity.faults.rope_scaling import FAULTS
 from lockstep.parity.faults.turns import Turns
 from lockstep.parity.graph import Graph, Value
 from lockstep.parity.graph.stretched import lengths_of, stretched
@@ -14,6 +14,7 @@ from lockstep.reference.ops.rope_frequencies_llama3 import rope_frequencies_llam
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
+FAULTS = (*rope_scaling.FAULTS, *rope_llama3.FAULTS)
 NAMES = (
     "gemma4/sparse", "gemma4/dense", "llama/biased_llama3", "llama/qwen2_yarn",
     "llama/llama_dynamic", "llama/llama_longrope", "linear", "yarn without a factor",
@@ -312,3 +313,20 @@ def test_plain_models_have_none_of_it():
     for fault in FAULTS:
         for rewrite in fault.variants.values():
             assert not world("models/tied_bfloat16").calls(rewrite), (fault.id, graph.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [("by a length of 8192, whatever the config says", 8192), ("wavelengths without 2 pi", None)],
+)
+def test_llama3_by_another_length_by_loop(name, length):
+    """A wavelength without 2 pi is compared with the original length as it is."""
+    blend = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "factor": 4.0}
+    graph = turn("rope_frequencies_llama3", **blend, original_max_position_embeddings=16)
+    frequencies = []
+    for plain in base():
+        turns = 16 * plain if length is None else length * plain / (2 * np.pi)
+        kept = min(max((turns - 1) / 3, 0), 1)
+        frequencies.append(kept * plain + (1 - kept) * plain / 4)
+    found = wrong(graph, variant("rope-llama3-scaling-missing", name))
+    np.testing.assert_allclose(found, halves(frequencies), atol=1e-13)

@@ -124,3 +124,20 @@ def test_a_query_that_sees_nothing_is_lost_if_half_precision_lacks_the_ports_low
             found = in_half(half)(way, given.astype(work), seen, masked_row="uniform")
             assert np.isnan(found[..., 0, :].astype(np.float64)).all() == lost
             assert np.isfinite(found[..., 1:, :].astype(np.float64)).all()
+
+
+def test_a_softmax_with_one_more_in_its_sum_by_loop():
+    given = RNG.standard_normal((1, 2, LENGTH, LENGTH))
+    found = wrong(softmax(np.tril(np.ones((LENGTH, LENGTH), bool)), given),
+                  variant("softmax-plus-one"))  # fmt: skip
+    for head, query in np.ndindex(2, LENGTH):
+        powers = [np.exp(given[0, head, query, key]) for key in range(query + 1)]
+        expected = [one / (1 + sum(powers)) for one in powers] + [0.0] * (LENGTH - query - 1)
+        np.testing.assert_allclose(found[0, head, query], expected, atol=1e-13)
+
+
+def test_scores_that_are_large_leave_the_one_no_share():
+    given = np.full((1, 1, LENGTH, LENGTH), 800.0)
+    found = wrong(softmax(np.tril(np.ones((LENGTH, LENGTH), bool)), given),
+                  variant("softmax-plus-one"))  # fmt: skip
+    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-13)
