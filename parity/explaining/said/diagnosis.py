@@ -58,7 +58,10 @@ class Named:
 
 @dataclass
 class Unexplained:
-    """A piece that is wrong, and no set of known bugs makes it right."""
+    """A piece that is wrong, and no set of known bugs makes it right.
+
+    `inside` are taps of it that the dump lacks: with them it would be several smaller pieces.
+    """
 
     tap: str
     own_error: float
@@ -66,6 +69,7 @@ class Unexplained:
     shape: str
     op: str = ""
     where: str = ""
+    inside: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -135,7 +139,7 @@ class Diagnosis(Reported):
             "verdict": self.verdict,
             "faults": [fault_json(one) for one in self.faults],
             "unexplained": [
-                without(asdict(one), "op", *[] if one.where else ["where"])
+                without(asdict(one), "op", *(k for k in ("where", "inside") if not getattr(one, k)))
                 for one in self.unexplained
             ],
             "conventions": self.conventions,

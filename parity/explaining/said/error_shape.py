@@ -11,11 +11,13 @@ from lockstep.parity.explaining.said.one_expert import one_expert
 from lockstep.parity.explaining.said.one_head import one_head
 from lockstep.parity.explaining.said.other_rows import other_rows
 from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.by_queries import AVERAGE
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.judging.judge import LIMITS
 
 SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
+CLOSER = 0.01  # of what one factor leaves: more, and each token has no factor of its own
 FAINT = 1e-3  # of the largest error of a token: what is below counts as right
 
 
@@ -42,7 +44,8 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     error = port - right
     rows, fallen = (partial(one, trial, piece) for one in (other_rows_of, dropped_out_of))
     of_expert, of_head = (partial(one, trial, piece) for one in (of_one_expert, of_one_head))
-    late = partial(positions, still=row_limit(trial, piece))
+    attends = any(trial.graph.calls[one].op == AVERAGE for one in piece.calls)
+    late = partial(positions, still=row_limit(trial, piece), attends=attends)
     parts, whole = (of_expert, of_head), (offset, order, rows, late, features)
     kinds = (fallen, *parts, gain, *whole) if error.any() else ()
     for describe in kinds:
@@ -53,8 +56,10 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
 
 
 NOUGHT = "nought everywhere"
+BY_FEATURE = "gain: each feature by a factor of its own, the same for all tokens"
 BEYOND = "beyond a length: the first {count} tokens are right, those after are not"
-BUT_FIRST = "position-dependent: the first token, which sees itself alone, is right, no other is"
+BUT_FIRST = "position-dependent: the first token{sees} is right, no other is"
+SEES_ITSELF = ", which sees itself alone,"
 
 
 def other_rows_of(trial: Trial, piece: Piece, *_: np.ndarray) -> str | None:
@@ -91,15 +96,27 @@ def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
         return share(left, error) > MOST and share(left, port) > MOST
 
     factor = np.sum(right * port) / np.sum(right * right)
-    if fits(factor):
+    by_token = np.sum(right * port, axis=1) / np.sum(right * right, axis=1)
+    left = [np.sum((port - one * right) ** 2) for one in (factor, by_token[:, None])]
+    own = left[1] < CLOSER * left[0] and np.ptp(by_token) > SMALL * abs(factor)
+    if fits(factor) and not own:
         return f"gain: {factor:.6g} times the right value"
     by_feature = np.sum(right * port, axis=0) / np.sum(right * right, axis=0)
-    if len(right) > 3 and fits(by_feature):
-        return "gain: each feature by a factor of its own, the same for all tokens"
-    by_token = np.sum(right * port, axis=1) / np.sum(right * right, axis=1)
+    if len(right) > 3 and fits(by_feature) and not own:
+        return lost_features(by_feature) or BY_FEATURE
     if fits(by_token[:, None]):
-        return "gain: each token by a factor of its own"
+        ends = f"{by_token.min():.3g} to {by_token.max():.3g}"
+        return f"gain: each token by a factor of its own, from {ends}"
     return None
+
+
+def lost_features(factors: np.ndarray) -> str | None:
+    """Say which features are nought, if all others are right."""
+    lost = np.abs(factors) < FAINT
+    if not lost.any() or np.abs(factors[~lost] - 1).max(initial=0) > FAINT:
+        return None
+    places = listed(np.flatnonzero(lost).tolist())
+    return f"nought in {int(lost.sum())} of {len(factors)} features, all others right: {places}"
 
 
 def offset(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
@@ -124,9 +141,17 @@ def row_limit(trial: Trial, piece: Piece) -> float:
 
 
 def positions(
-    right: np.ndarray, port: np.ndarray, error: np.ndarray, still: float = 0.0
+    right: np.ndarray,
+    port: np.ndarray,
+    error: np.ndarray,
+    still: float = 0.0,
+    *,
+    attends: bool = True,
 ) -> str | None:
-    """Say which tokens are wrong; those that are off by no more than rounding are `still` right."""
+    """Say which tokens are wrong; those that are off by no more than rounding are `still` right.
+
+    Where a piece `attends`, the first token is another case than all others.
+    """
     power = np.sum(error**2, axis=1)
     loud = wrong_tokens(error) & ~(power <= still**2 * np.sum(right**2, axis=1))
     if len(power) < 4 or not loud.any():
@@ -134,7 +159,8 @@ def positions(
     wrong = np.flatnonzero(loud)
     first, after = int(wrong[0]), len(power) - int(wrong[0])
     if first > 0 and len(wrong) == after:
-        return BEYOND.format(count=first) if first > 1 else BUT_FIRST
+        alone = BUT_FIRST.format(sees=SEES_ITSELF if attends else "")
+        return BEYOND.format(count=first) if first > 1 else alone
     if len(wrong) <= max(len(power) // 8, 1):
         return f"confined to {len(wrong)} of {len(power)} tokens: {listed(wrong.tolist())}"
     if first > 0:

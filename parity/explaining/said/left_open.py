@@ -39,7 +39,14 @@ def unexplained(piece: Piece, case: Case) -> Unexplained:
         shape=shape_of_error(case.trial, piece) + case.doubt(piece),
         op=case.graph.calls[piece.target].op,
         where=whereabouts([piece], case),
+        inside=inside(piece, case),
     )
+
+
+def inside(piece: Piece, case: Case) -> list[str]:
+    """Return the taps of a piece that the dump lacks, in the order in which they are computed."""
+    calls = (case.graph.calls[number] for number in piece.calls if number not in case.dumped)
+    return [call.taps[0] for call in calls if call.taps]
 
 
 def contrary(case: Case) -> list[Unexplained]:

@@ -132,7 +132,15 @@ def unknowns(found: Diagnosis) -> str:
     rows = [(escape(one.tap), size_of(one), shape_of(one)) for one in first]
     more = len(found.unexplained) - len(first)
     last = f"\nand {more} more, which --json lists" if more else ""
-    return f"wrong, and like no bug that is known:\n{table(rows)}{last}"
+    return f"wrong, and like no bug that is known:\n{table(rows)}{last}{what_would_tell(first)}"
+
+
+def what_would_tell(some: list[Unexplained]) -> str:
+    """Say what the dump lacks inside of the first piece that holds anything."""
+    one = next((one for one in some if one.inside), None)
+    if one is None:
+        return ""
+    return f"\nto learn more of {escape(one.tap)}, dump what lies in it: {listed(one.inside)}"
 
 
 def shape_of(one: Unexplained) -> str:

@@ -31,7 +31,19 @@ def test_a_factor_for_each_feature():
 
 def test_a_factor_for_each_token():
     found = said(RIGHT * np.linspace(-1, 2, 8)[:, None])
-    assert found["gain"] == "gain: each token by a factor of its own"
+    assert found["gain"] == "gain: each token by a factor of its own, from -1 to 2"
+
+
+def test_factors_that_are_alike_and_not_one():
+    """By hand: from 1.4 to 1.6, each token's own, which one factor would nearly be."""
+    found = said(RIGHT * np.linspace(1.4, 1.6, 8)[:, None])
+    assert found["gain"] == "gain: each token by a factor of its own, from 1.4 to 1.6"
+
+
+def test_features_that_are_nought():
+    found = said(RIGHT * (np.arange(24) < 20))
+    lost = "nought in 4 of 24 features, all others right: 20, 21, 22, 23"
+    assert found["gain"] == lost
 
 
 def test_one_vector_on_top():
@@ -63,6 +75,9 @@ def test_where_the_first_token_alone_is_right_that_is_no_length():
     found = said(np.where(np.arange(8)[:, None] >= 1, wrong, RIGHT))
     right = "the first token, which sees itself alone, is right, no other is"
     assert found["positions"] == f"position-dependent: {right}"
+    port = np.where(np.arange(8)[:, None] >= 1, wrong, RIGHT)
+    of_experts = error_shape.positions(RIGHT, port, port - RIGHT, attends=False)
+    assert of_experts == "position-dependent: the first token is right, no other is"
 
 
 def test_what_is_off_by_rounding_is_right():

@@ -67,4 +67,4 @@ def test_one_row_of_noughts_says_nothing_of_the_checkpoint():
         return rows
 
     said = said_of("models/untied_float32", without_one)
-    assert said == "gain: each token by a factor of its own"
+    assert said.startswith("gain: each token by a factor of its own, from ")

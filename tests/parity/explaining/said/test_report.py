@@ -44,3 +44,12 @@ def test_a_bug_of_steps_alone_is_not_said_to_be_the_prompt_s():
     same = [f"step.2/{stem.format(layer)}" for layer in (0, 1)]
     assert seen_at(*same) == f"step.2/{stem.format('*')} (2)"
     assert seen_at(same[0]) == same[0]
+
+
+def test_the_first_piece_that_holds_more_than_was_dumped_says_what():
+    inner = [
+        f"model.layers.1.{name}" for name in ("q_rope", "k_rope", "scores", "probs", "context")
+    ]
+    wrong = [Unexplained("a", 0.5, 1e-7, ""), Unexplained("b", 0.5, 1e-7, "", inside=inner)]
+    last = report(Diagnosis(dump="port", model="model", unexplained=wrong)).splitlines()[-1]
+    assert last == f"to learn more of b, dump what lies in it: {', '.join(inner[:4])} and 1 more"
