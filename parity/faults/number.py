@@ -22,7 +22,8 @@ class Number:
     `right` reads it from a call, None where the call has none; `becomes` makes the rewrite that
     changes it. It lies anywhere `within` two bounds, or is one of the values that `among` lists.
     One that `is_factor` does no more than multiply all that a call gives. One that `is_quick` has
-    so few values that it is asked before the others.
+    so few values that it is asked before the others. One that `is_alone` is not asked for beside
+    another bug of its calls: work for that is for what is usual.
     """
 
     form: str
@@ -32,6 +33,7 @@ class Number:
     among: Callable[[Call, Graph], Sequence[float]] | None = None
     is_factor: bool = False
     is_quick: bool = False
+    is_alone: bool = False
 
     def values(self, call: Call, graph: Graph) -> Sequence[float]:
         """Return the values to begin with: every one that it may have, or some of each decade."""

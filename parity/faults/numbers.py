@@ -16,10 +16,11 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
+from lockstep.parity.faults.layer_scalars import BRANCH, SCALED
 from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
 from lockstep.parity.faults.masked_scores import barred, lowered, set_to
 from lockstep.parity.faults.number import Number, Right, option_of
-from lockstep.parity.faults.rewrites import NORMS, afterwards, only
+from lockstep.parity.faults.rewrites import NORMS, afterwards, changed_input, only
 from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import ROUTING, so_many
@@ -130,7 +131,7 @@ def numbers_that_turn(form: str, *, as_whole: bool) -> Number:
 
         return other
 
-    return Number(form, right, becomes, among=fewer)
+    return Number(form, right, becomes, among=fewer, is_alone=as_whole)
 
 
 def window_of(call: Call, graph: Graph) -> float | None:
@@ -193,6 +194,35 @@ def bound_of_none(*ops: str) -> Right:
     return lambda call, graph: math.inf if call.op in ops else None
 
 
+def branches() -> Number:
+    """Return what each branch is multiplied by before it is added to the stream."""
+
+    def right(call: Call, graph: Graph) -> float | None:
+        added = call.op == "add" and call.layer is not None and call.place in ("residual", SCALED)
+        return 1.0 if added else None
+
+    def becomes(by: float) -> Rewrite:
+        more = changed_input("add", BRANCH, multiplied(by))
+        return only(lambda call, graph: right(call, graph) is not None, more)
+
+    form, within = "what is added to the stream times {}", (1e-3, 1e2)
+    return Number(form, right, becomes, within, is_alone=True)
+
+
+def shares_of_experts() -> Number:
+    def right(call: Call, graph: Graph) -> float | None:
+        return 1.0 if call.op == ROUTING else None
+
+    form, within = "the weights of experts times {}", (1e-3, 1e2)
+    return Number(
+        form, right, lambda by: afterwards(ROUTING, multiplied(by)), within, is_factor=True
+    )
+
+
+def multiplied(by: float) -> Callable[[Any, Any], Any]:
+    return lambda ops, x: x * x.dtype.type(by)
+
+
 def clamped(most: float) -> Rewrite:
     return afterwards(ANY, lambda ops, x: np.minimum(x, x.dtype.type(most)))
 
@@ -248,6 +278,8 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     ),
     "multiplier-wrong": (
         replace(option_of("scale", "by", "times {}", within=(1e-4, 1e4)), is_factor=True),
+        branches(),
+        shares_of_experts(),
     ),
     "moe-top-k-wrong": (
         option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
@@ -322,7 +354,7 @@ FAULTS = (
     Fault(
         id="multiplier-wrong",
         wrong="m' x, m' another number",
-        right="m x: the root of a width, or one over it, as the architecture says",
+        right="m x: the root of a width, one over it, or nothing at all, as the architecture says",
         symptom="all that follows is scaled",
         where="embed_tokens, router.proj, per_layer_inputs",
         fix="see where the port takes this multiplier from",

@@ -35,7 +35,7 @@ def begun_anew() -> Number:
         return only(lambda call, graph: math.isfinite(size), anew)
 
     form = "positions begin anew every {} tokens"
-    return Number(form, endless("rope"), becomes, among=shorter, is_quick=True)
+    return Number(form, endless("rope"), becomes, among=shorter, is_quick=True, is_alone=True)
 
 
 def rest_unread() -> Number:
@@ -62,7 +62,7 @@ def rest_unread() -> Number:
         return cut
 
     form = "keys behind the last whole block of {}"
-    return Number(form, endless("softmax"), becomes, among=incomplete, is_quick=True)
+    return Number(form, endless("softmax"), becomes, among=incomplete, is_quick=True, is_alone=True)
 
 
 def first_in_sight() -> Number:
@@ -78,4 +78,4 @@ def first_in_sight() -> Number:
     def becomes(count: float) -> Rewrite:
         return only(lambda call, graph: right(call, graph) is not None, seeing(first=int(count)))
 
-    return Number("the window, and the first {} tokens", right, becomes, among=few)
+    return Number("the window, and the first {} tokens", right, becomes, among=few, is_alone=True)

@@ -64,7 +64,7 @@ def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:
     last = trial.count + round(SHARE * most_computations(trial, piece))
     some = [
         (fault, Fit(trial, piece, number, calls, last))
-        for fault, number in numbers_of(case) if not number.is_factor
+        for fault, number in numbers_of(case) if not (number.is_factor or number.is_alone)
         for calls in groups(case, piece, fault, number)
     ]  # fmt: skip
     found = [*paired(case, piece, [one for one in some if one[1].length > EARLY])]

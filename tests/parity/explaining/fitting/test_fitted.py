@@ -228,10 +228,7 @@ def test_a_projection_that_is_off_in_one_layer_is_no_scale_of_the_scores():
 
 def test_a_factor_that_no_model_has_is_no_number():
     """It is told by its size: where it comes from cannot be known."""
-    found = changed(
-        QWEN, "model.layers.1.residual",
-        lambda taps: taps["model.layers.0"] + 0.7 * taps[AT + "o_proj"],
-    )  # fmt: skip
+    found = changed(QWEN, AT + "v_proj", lambda taps: 0.7 * taps[AT + "v_proj"])
     assert (found.verdict, found.faults) == ("unknown", [])
 
 
@@ -302,3 +299,27 @@ def test_a_number_among_known_bugs_of_other_modules():
     assert [(bug.id, bug.variant) for bug in found.faults] == [
         ("act-silu-vs-gelu", "gelu (tanh) for silu"), ("rms-eps-wrong", "eps = 0.02 for 0.001")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "index", "said"),
+    [
+        (QWEN, "add", 1, "what is added to the stream times 0.22 for 1"),
+        ("qwen3_moe/fused", "top_k_routing", None, "the weights of experts times 2.5 for 1"),
+    ],
+)
+def test_a_multiplier_of_another_model(name, op, index, said):
+    """By hand: Granite multiplies what a branch adds, DeepSeek the weights of experts."""
+    times = float(said.split(" times ")[1].split()[0])
+
+    def scaled(ops, x):
+        return x * x.dtype.type(times)
+
+    def wrong(call, graph):
+        if call.op != op or call.layer is None:
+            return None
+        return call.followed(scaled) if index is None else call.with_changed(index, scaled)
+
+    found = explained(name, port(name, [wrong], level="modules"), faults=KNOWN)
+    assert not found.unexplained
+    assert {(bug.id, bug.variant) for bug in found.faults} == {("multiplier-wrong", said)}
