@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 Found = tuple[Fault, Paired, float]
-SHARE = 1 / 5  # of the computations of a search, for all numbers beside known bugs of a piece
+SHARE = 1 / 4  # of the computations of a search, for all numbers beside known bugs of a piece
 HALF = 2  # bytes of a dtype whose few digits many pairs may give
 
 
