@@ -98,10 +98,8 @@ def ten_bits_cut(ops: Any, x: np.ndarray) -> np.ndarray:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(x.dtype)
 
 
-def low(change: Any, *, attention: bool, given: bool = False) -> Rewrite:
-    """Round what goes into every product with weights, and into those of attention or not; what a
-    product with weights has `given`, too.
-    """
+def low(change: Any, *, attention: bool) -> Rewrite:
+    """Round what goes into every product with weights, and into those of attention or not."""
 
     def matrix(ops: Any, weight: Any) -> np.ndarray:
         return change(ops, dense(ops, weight))
@@ -118,8 +116,7 @@ def low(change: Any, *, attention: bool, given: bool = False) -> Rewrite:
 
     def lowered(call: Call, graph: Graph) -> Call | None:
         if call.op == "linear":
-            new = call.with_changed(0, change).with_changed(1, matrix)
-            return new.followed(change) if given else new
+            return call.with_changed(0, change).with_changed(1, matrix)
         if call.op in ("attention_scores", "attention_context"):
             return call.with_changed(0, change).with_changed(1, change) if attention else None
         gated = GATED.get(call.op)
@@ -215,12 +212,6 @@ FAULTS = (
             f"{name}{', attention not' if not attention else ''}": low(change, attention=attention)
             for name, change in FAST.items()
             for attention in (True, False)
-        }
-        | {
-            f"{half} that give {half}, attention not": low(
-                rounded_through(half), attention=False, given=True
-            )
-            for half in HALVES
         },
         convention=True,
     ),

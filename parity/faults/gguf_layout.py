@@ -36,7 +36,7 @@ FAULTS = (
         variants={
             "": reweighted(dims_reversed, lambda stored: True, NOT_CONV1D),
             "transposed, and rows filled with that": reweighted(
-                columns_in_a_row, lambda stored: True, NOT_CONV1D
+                columns_in_a_row, lambda stored: stored.shape[0] != stored.shape[1], NOT_CONV1D
             ),
         },
     ),

@@ -53,12 +53,12 @@ def numbers_first(call: Call, graph: Graph) -> Call | None:
 def first_for_all(call: Call, graph: Graph) -> Call | None:
     """Hand out what the first head averaged, in the place of each."""
     attends = graph.source(call, 0).op == "attention_context"
-    heads = graph.input_shape(call, 0)[1]
+    count = graph.input_shape(call, 0)[1]
 
     def change(ops: Any, heads: Any) -> Any:
-        return np.repeat(heads[:, :1], heads.shape[1], axis=1)
+        return np.repeat(heads[:, :1], count, axis=1)
 
-    return call.with_changed(0, change) if attends and heads > 1 else None
+    return call.with_changed(0, change) if attends and count > 1 else None
 
 
 def cut_otherwise(change: Callable[[Any, Any], Any]) -> Rewrite:
@@ -86,7 +86,7 @@ FAULTS = (
         id="head-first-for-all",
         wrong="what the first head averaged, in the place of every head",
         right="what each head averaged, in its own place",
-        symptom="fluent for a few tokens, then garbage",
+        symptom="garbage from the first token on",
         where="self_attn.o_proj",
         fix="look at the index of the head that the kernel is launched with",
         variants={"": first_for_all},

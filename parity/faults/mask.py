@@ -114,6 +114,29 @@ def inverted(*, spared: bool) -> Rewrite:
     )
 
 
+@rewrite("softmax")
+def inverted_in_float16(call: Call, graph: Graph) -> Call | None:
+    """The same, where the lowest number of float16 is added to scores that are large beside it."""
+    new = inverted(spared=False)(call, graph)
+    return None if new is None else new.replaced(outlived)
+
+
+def outlived(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
+    """Share out by what the lowest number of float16 leaves of scores, where nothing is seen.
+
+    Its neighbours are 32 apart, so that scores show in such steps, and what is lower is -inf.
+    """
+    shares = ops.softmax(scores, mask, masked_row=masked_row)
+    if getattr(ops, "port_dtype", scores.dtype) != np.float16:
+        return shares
+    blind = ~np.broadcast_to(mask, scores.shape).any(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        left = (scores.astype(np.float16) + np.finfo(np.float16).min).astype(np.float64)
+        powers = np.exp(left - left.max(axis=-1, keepdims=True))
+        blocked = powers / powers.sum(axis=-1, keepdims=True)
+    return np.where(blind, blocked.astype(shares.dtype), shares)
+
+
 def open_in_chunks(call: Call, graph: Graph, *, windows: bool = True) -> Call | None:
     """See all that is fed at once, where something was before: what has a cache needs no mask.
 
@@ -240,6 +263,7 @@ FAULTS = (
                 inverted=True, ahead=-1
             ),
             "blocked by a number that a sum in float32 outlives": inverted(spared=True),
+            "blocked by float16's lowest number, in float16": inverted_in_float16,
         },
     ),
     Fault(

@@ -19,7 +19,7 @@ FAULTS = (
         variants={
             "": instead(("rms_norm", "unit_norm"), centred),
             "x / std(x) * w": rooted(about_the_mean, ("rms_norm", "unit_norm")),
-            "x / (std(x) + eps) * w": rooted(sample_deviation, ("rms_norm", "unit_norm")),
+            "x / (s + eps) * w, s of n - 1": rooted(sample_deviation, ("rms_norm", "unit_norm")),
         },
     ),
     Fault(

@@ -53,12 +53,18 @@ class Number:
         beside = f"for {right:.7g}" if np.isfinite(right) else "where there is none"
         return f"{self.form.format(f'{value:.7g}')} {beside}"
 
-    def doubled(self, call: Call, graph: Graph) -> Call | None:
-        """Give the number twice its value, or 1 for nought or no end, as an example."""
+    def other(self, call: Call, graph: Graph) -> Call | None:
+        """Give the number another value, as an example: twice its own, or 1 for nought or no end;
+        of a list the middle one.
+        """
         right = self.right(call, graph)
         if right is None:
             return None
-        return self.becomes(1 if right in (0, np.inf) else 2 * right)(call, graph)
+        some = (
+            [] if self.among is None else [one for one in self.among(call, graph) if one != right]
+        )
+        twice = 1 if right in (0, np.inf) else 2 * right
+        return self.becomes(some[len(some) // 2] if some else twice)(call, graph)
 
 
 def option_of(

@@ -16,11 +16,10 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.layer_scalars import BRANCH, SCALED
 from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
 from lockstep.parity.faults.masked_scores import barred, lowered, set_to
 from lockstep.parity.faults.number import Number, Right, option_of
-from lockstep.parity.faults.rewrites import NORMS, afterwards, changed_input, only
+from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
 from lockstep.parity.faults.routers import ROUTING, so_many
@@ -194,21 +193,6 @@ def bound_of_none(*ops: str) -> Right:
     return lambda call, graph: math.inf if call.op in ops else None
 
 
-def branches() -> Number:
-    """Return what each branch is multiplied by before it is added to the stream."""
-
-    def right(call: Call, graph: Graph) -> float | None:
-        added = call.op == "add" and call.layer is not None and call.place in ("residual", SCALED)
-        return 1.0 if added else None
-
-    def becomes(by: float) -> Rewrite:
-        more = changed_input("add", BRANCH, multiplied(by))
-        return only(lambda call, graph: right(call, graph) is not None, more)
-
-    form, within = "what is added to the stream times {}", (1e-3, 1e2)
-    return Number(form, right, becomes, within, is_alone=True)
-
-
 def shares_of_experts() -> Number:
     def right(call: Call, graph: Graph) -> float | None:
         return 1.0 if call.op == ROUTING else None
@@ -278,7 +262,6 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     ),
     "multiplier-wrong": (
         replace(option_of("scale", "by", "times {}", within=(1e-4, 1e4)), is_factor=True),
-        branches(),
         shares_of_experts(),
     ),
     "moe-top-k-wrong": (
@@ -292,8 +275,11 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
 
 
 def examples(id: str) -> dict[str, Rewrite]:
-    """Return of a class its numbers, each with twice its value."""
-    return {one.form.format("twice the right"): one.doubled for one in NUMBERS.get(id, ())}
+    """Return of a class its numbers, each with another value."""
+    return {
+        one.form.format("twice the right" if one.among is None else "another number of"): one.other
+        for one in NUMBERS.get(id, ())
+    }
 
 
 FAULTS = (
@@ -356,7 +342,7 @@ FAULTS = (
         wrong="m' x, m' another number",
         right="m x: the root of a width, one over it, or nothing at all, as the architecture says",
         symptom="all that follows is scaled",
-        where="embed_tokens, router.proj, per_layer_inputs",
+        where="embed_tokens, router.proj, per_layer_inputs, the experts' output",
         fix="see where the port takes this multiplier from",
         variants={},
     ),

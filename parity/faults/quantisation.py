@@ -262,7 +262,8 @@ FAULTS = (
     ),
     Fault(
         id="awq-nibble-order",
-        wrong="the codes of a word in the order 0 2 4 6 1 3 5 7, or from that order into sequence",
+        wrong="the codes of a word in the order 0 2 4 6 1 3 5 7, from that order into sequence, or "
+        "from the other end",
         right="MLX packs codes in sequence, AWQ even places before odd ones",
         symptom="garbage; each word holds the right numbers in the wrong order",
         where="the first packed projection",

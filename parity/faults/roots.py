@@ -85,7 +85,7 @@ def sample_deviation(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndar
     """(s + eps)^2, where s is the deviation of a sample: of n - 1"""
     width = rows.shape[-1]
     variance = power - np.square(rows.mean(axis=-1, keepdims=True))
-    return np.square(np.sqrt(variance * width / max(width - 1, 1)) + eps)
+    return np.square(np.sqrt(np.maximum(variance, 0) * width / max(width - 1, 1)) + eps)
 
 
 def about_the_mean(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:

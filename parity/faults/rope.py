@@ -56,8 +56,9 @@ def by_power(power: float) -> Rewrite:
 def by_derived_width(turns: Turns, config: Any) -> Turns | None:
     """Divide the exponents by hidden_size / heads, where that is not the width of a head."""
     derived, dims = config.hidden_size / config.num_attention_heads, turns.options["dims"]
-    other = turns.other(theta=turns.options["theta"] ** (dims / derived))
-    return None if derived == dims else other
+    if derived == dims:
+        return None
+    return turns.other(theta=turns.options["theta"] ** (dims / derived))
 
 
 def counted_to_one(turns: Turns, config: Any) -> Turns | None:

@@ -14,7 +14,7 @@ from lockstep.parity.faults.listed_divisors import blend_of, is_listed
 from lockstep.parity.faults.turns import PLAIN, Turns, times, turning
 from lockstep.reference.ops.rope_frequencies import rope_frequencies
 
-LLAMA3 = 8192  # the original length of Llama 3.1 and 3.2
+LENGTH_OF_LLAMA3 = 8192  # the original length of Llama 3.1 and 3.2
 
 
 def by_blend(change: Callable[[Turns, Any], Turns | None]) -> Rewrite:
@@ -89,7 +89,7 @@ FAULTS = (
                 )
             ),
             "by a length of 8192, whatever the config says": by_blend(
-                lambda turns, config: turns.other(original_max_position_embeddings=LLAMA3)
+                lambda turns, config: turns.other(original_max_position_embeddings=LENGTH_OF_LLAMA3)
             ),
             "wavelengths without 2 pi": by_blend(
                 lambda turns, config: turns.other(

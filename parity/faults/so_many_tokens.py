@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.mask import MASK, seeing, sight_of
 from lockstep.parity.faults.number import Number
+from lockstep.parity.faults.passes import begins, fed_with
 from lockstep.parity.faults.rewrites import changed_input, only, rewrite
 from lockstep.parity.faults.turns import POSITIONS
 from lockstep.parity.graph import Call, Graph
@@ -38,24 +39,28 @@ def begun_anew() -> Number:
     return Number(form, endless("rope"), becomes, among=shorter, is_quick=True, is_alone=True)
 
 
+def keys_of(call: Call, graph: Graph) -> np.ndarray:
+    """Return how many keys there are in the pass of each row."""
+    rows = graph.shapes[call.number][-1]
+    return begins(graph, rows) + fed_with(graph, rows, rows)
+
+
 def rest_unread() -> Number:
     """Return the size of the blocks of keys of which an incomplete last one is not read."""
 
-    def length(call: Call, graph: Graph) -> int:
-        return graph.shapes[call.number][-1]
-
     def incomplete(call: Call, graph: Graph) -> Sequence[int]:
-        return [one for one in SIZES if one < length(call, graph) and length(call, graph) % one]
+        keys = keys_of(call, graph)
+        return [one for one in SIZES if one < len(keys) and (keys % one).any()]
 
     def becomes(size: float) -> Rewrite:
         @rewrite("softmax")
         def cut(call: Call, graph: Graph) -> Call | None:
             if math.isinf(size):
                 return None
-            end = length(call, graph) // int(size) * int(size)
+            ends = keys_of(call, graph) // int(size) * int(size)
 
             def read(ops: Any, mask: Any) -> Any:
-                return mask & (np.arange(mask.shape[-1]) < end)
+                return mask & (np.arange(mask.shape[-1]) < ends[: mask.shape[-2], None])
 
             return call.with_changed(MASK, read)
 

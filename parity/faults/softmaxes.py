@@ -62,13 +62,11 @@ IN_FEW_BITS: dict[str, Callable[[str], Rewrite]] = {
 }
 
 
-def with_one_more(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
+def with_one_more(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:
     """Divide by 1 + the sum of the exponentials, as if a score of 0 took its share."""
-    wide = np.where(mask, scores.astype(accumulator(scores.dtype)), -np.inf)
-    with np.errstate(all="ignore"):
-        top = np.maximum(wide.max(axis=-1, keepdims=True), 0)
-        powers = np.exp(wide - top)
-        return rounded(powers / (np.exp(-top) + powers.sum(axis=-1, keepdims=True)), scores.dtype)
+    one = [(0, 0)] * (scores.ndim - 1) + [(0, 1)]
+    seen = np.pad(np.broadcast_to(mask, scores.shape), one, constant_values=True)
+    return ops.softmax(np.pad(scores, one), seen, **options)[..., :-1]
 
 
 def over_queries(ops: Any, scores: Any, mask: Any, **options: Any) -> Any:

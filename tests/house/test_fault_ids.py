@@ -10,7 +10,7 @@ from lockstep.parity.faults.left_out import left_out
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page for folder in ("ops", "models") for page in (DOCS / folder).glob("*.md"))
-SECTION = r"^## (?:Real bugs here|What ports get wrong)$(.*?)^## "
+SECTION = r"^## (?:Real bugs here|What ports get wrong)$(.*?)(?=^## |\Z)"
 BUGS = re.compile(SECTION, re.DOTALL | re.MULTILINE)
 ID = re.compile(r"`([a-z]\w*(?:-\w+)+)`")
 

@@ -23,7 +23,7 @@ STEPS = 16  # of Newton's method, as many as it takes from within half a decade
 STILL = 1e-11  # a step of the logarithm after which nothing moves any more
 DIGITS = 8  # of a shorter value
 AS_NEAR = 1.5  # times the least distance, that a shorter value may leave
-SAME = 1e-6  # of the right value, that another one must be off: less is how a port rounds
+RIGHT = 1e-6  # of the right value, that another one must be off: less is how a port rounds
 NEARER = 0.5  # of the distance of the right value, that must not be left
 
 
@@ -54,7 +54,7 @@ class Fit:
             return None
         value = self.shortest(found)
         calls = self.rewritten(value)
-        if self.spent or not calls or math.isclose(value, self.right, rel_tol=SAME):
+        if self.spent or not calls or math.isclose(value, self.right, rel_tol=RIGHT):
             return None
         return value if self.trial.judge(self.piece, calls).passed else None
 

@@ -120,7 +120,7 @@ def groups(case: Case, piece: Piece, fault: Fault, number: Number) -> list[froze
     They are right with the same value.
     """
     graph = case.graph
-    every = hypotheses([replace(fault, variants={"": number.doubled})], graph)
+    every = hypotheses([replace(fault, variants={"": number.other})], graph)
     found: dict[frozenset[int], None] = {}
     for atom in (atom for one in every for atom in atoms_in(one, piece.calls, (), graph)):
         rights = {one: number.right(graph.calls[one], graph) for one in atom.calls}

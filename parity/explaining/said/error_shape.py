@@ -18,6 +18,8 @@ from lockstep.parity.judging.judge import LIMITS
 SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
 CLOSER = 0.01  # of what one factor leaves: more, and each token has no factor of its own
+ATTENDS = ("softmax", AVERAGE)
+GONE = 1e-3  # of a factor, or what rounding may make of one
 FAINT = 1e-3  # of the largest error of a token: what is below counts as right
 
 
@@ -44,10 +46,11 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     error = port - right
     rows, fallen = (partial(one, trial, piece) for one in (other_rows_of, dropped_out_of))
     of_expert, of_head = (partial(one, trial, piece) for one in (of_one_expert, of_one_head))
-    attends = any(trial.graph.calls[one].op == AVERAGE for one in piece.calls)
+    attends = any(trial.graph.calls[one].op in ATTENDS for one in piece.calls)
     late = partial(positions, still=row_limit(trial, piece), attends=attends)
     parts, whole = (of_expert, of_head), (offset, order, rows, late, features)
-    kinds = (fallen, *parts, gain, *whole) if error.any() else ()
+    scaled = partial(gain, still=row_limit(trial, piece))
+    kinds = (fallen, *parts, scaled, *whole) if error.any() else ()
     for describe in kinds:
         said = describe(right, port, error)
         if said:
@@ -89,7 +92,7 @@ def share(left: np.ndarray, error: np.ndarray) -> float:
     return 1 - np.sum(left**2) / np.sum(error**2)
 
 
-def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
+def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray, still: float = 0.0) -> str | None:
     def fits(factor: np.ndarray) -> bool:
         """Say whether a factor leaves little of the error, and is no way to write a small port."""
         left = port - factor * right
@@ -103,17 +106,17 @@ def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray) -> str | None:
         return f"gain: {factor:.6g} times the right value"
     by_feature = np.sum(right * port, axis=0) / np.sum(right * right, axis=0)
     if len(right) > 3 and fits(by_feature) and not own:
-        return lost_features(by_feature) or BY_FEATURE
+        return lost_features(by_feature, max(GONE, still)) or BY_FEATURE
     if fits(by_token[:, None]):
         ends = f"{by_token.min():.3g} to {by_token.max():.3g}"
         return f"gain: each token by a factor of its own, from {ends}"
     return None
 
 
-def lost_features(factors: np.ndarray) -> str | None:
+def lost_features(factors: np.ndarray, little: float) -> str | None:
     """Say which features are nought, if all others are right."""
-    lost = np.abs(factors) < FAINT
-    if not lost.any() or np.abs(factors[~lost] - 1).max(initial=0) > FAINT:
+    lost = np.abs(factors) < little
+    if not lost.any() or np.abs(factors[~lost] - 1).max(initial=0) > little:
         return None
     places = listed(np.flatnonzero(lost).tolist())
     return f"nought in {int(lost.sum())} of {len(factors)} features, all others right: {places}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
@@ -13,6 +13,7 @@ from lockstep.parity.explaining.searching.wide import Wide
 
 SMALLER = 0.0075  # of the error that is left: beside others a bug may show more
 DEEPEST = 7  # bugs at once inside of one piece
+VARIED = 4  # sets that are tried in other variants
 
 
 @dataclass
@@ -24,9 +25,12 @@ class ByFewTokens(Settling):
     looked: Wide | None = None  # the last look at a few tokens, which may be gone on with
 
     def sure(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that leave nothing of a few tokens but noise."""
+        """Return the sets that leave nothing of a few tokens but noise, and the same in other
+        variants, which other tokens may tell.
+        """
         wide, begun = self.wide(known, visible)
-        return wide.sure(begun, DEEPEST - 1) if wide.possible else []
+        found = wide.sure(begun, DEEPEST - 1) if wide.possible else []
+        return [*dict.fromkeys((*found, *in_other_variants(found[:VARIED], visible)))]
 
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
         """Return the sets that come near to a few tokens; none if that is too much work."""
@@ -61,3 +65,14 @@ class ByFewTokens(Settling):
         return [
             atom for atom in candidates if self.patient or self.effect(atom, skip, rows) >= least
         ]
+
+
+def in_other_variants(some: Sequence[Atoms], candidates: Sequence[Atom]) -> Iterator[Atoms]:
+    """Yield sets with another variant of one of their bugs, in the same calls."""
+    for atoms in some:
+        for atom in atoms:
+            bug = atom.hypothesis
+            for other in candidates:
+                same = other.hypothesis.id == bug.id and other.calls == atom.calls
+                if same and other.hypothesis.variant != bug.variant:
+                    yield atoms - {atom} | {other}

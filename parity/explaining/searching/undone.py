@@ -25,9 +25,10 @@ LENGTHS = np.array([1.0, 0.5, 0.25, 0.1, 0.03, 0.01])  # of a step: the best is 
 NUDGE = 1e-6  # of a value's size, by which derivatives are measured
 NEAR = 1e-9  # of the port's value, that may be left
 LITTLE = 0.1  # or of its noise: slopes that are measured lead no nearer, where it hangs on little
-NORM = ("rms_norm", "unit_norm", "layer_norm", "gain")
-FAR = 40  # steps from nothing to what a norm took
+NORMED = ("rms_norm", "unit_norm", "layer_norm")
+MANY = 40  # steps from nothing to what a norm took
 DRAWN = 4  # other starts
+SMALL = 8 << 20  # bytes of all nudged values, of a model that is small enough for them
 MOST = 0.75  # of the tokens, for which a value must be found
 MOST_BEHIND = 0.5  # of them, behind a norm
 BYTES = 96 << 20  # of all nudged values: a model of real size has more
@@ -51,10 +52,12 @@ def undone(
     near = max(NEAR, LITTLE * trial.relative_noise(piece, None))
     way, stream = partial(continued, trial, piece, beside), behind_a_norm(trial.graph, piece, cut)
     if stream is None:
-        found, most = led_back(value, port, partial(way, cut, piece.target), near), MOST
+        found = led_back(value, port, partial(way, cut, piece.target), near)
+    elif stream == piece.target:
+        found = led_back(value, port, partial(way, cut, stream), near, MANY)
     else:
-        places = cut, stream, piece.target
-        found, most = through_a_norm(way, places, value, port, near), MOST_BEHIND
+        found = through_a_norm(way, (cut, stream, piece.target), value, port, near)
+    most = MOST if stream is None else MOST_BEHIND
     return found if found is not None and found[1].mean() >= most else None
 
 
@@ -67,7 +70,7 @@ def behind_a_norm(graph: Graph, piece: Piece, cut: int) -> int | None:
         return followers[0] if len(followers) == 1 else None
 
     one, number = follower(cut), cut
-    while one is not None and graph.calls[one].op in NORM:
+    while one is not None and graph.calls[one].op in NORMED:
         number, one = one, follower(one)
     return one if number != cut and one is not None and graph.calls[one].op == "add" else None
 
@@ -78,7 +81,7 @@ def through_a_norm(
     value: np.ndarray,
     port: np.ndarray,
     near: float,
-) -> tuple[np.ndarray, np.ndarray] | None:
+) -> tuple[np.ndarray, np.ndarray]:
     """Lead back to the stream behind a norm, and from there through the norm.
 
     `places` are the cut, the stream and the piece's end. What a norm gives is far from nothing, so
@@ -86,15 +89,17 @@ def through_a_norm(
     """
     cut, stream, end = places
     found, known = value.astype(np.float64), np.zeros(value.shape[1], bool)
-    for start in starts(value):
+    some = starts(value) if (value.shape[-1] + 1) * value.nbytes <= SMALL else [value]
+    for start in some:
         there = way(cut, stream, start)
-        back = (
-            None if there is None else led_back(there, port, partial(way, stream, end), near, FAR)
-        )
+        if there is None:
+            break
+        back = led_back(there, port, partial(way, stream, end), near, MANY)
         if back is None:
             break
-        goal, arrived = back
-        back = led_back(value, goal, partial(way, cut, stream), near, FAR)
+        arrived = back[1]
+        goal = np.where(arrived[:, None], back[0], there)  # how large it is must say no stray token
+        back = led_back(value, goal, partial(way, cut, stream), near, MANY)
         if back is None:
             break
         new = back[1] & arrived & ~known

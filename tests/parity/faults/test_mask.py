@@ -5,6 +5,8 @@ import pytest
 
 from lockstep.parity.faults import mask, masked_scores
 from lockstep.parity.graph import Conflict, Graph, Value
+from lockstep.parity.noise import of_port
+from lockstep.reference import ops
 from tests.parity.faults.hand_made import call, graph_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
 
@@ -31,9 +33,13 @@ def test_a_variant_rounds_in_every_way(fault, name):
     check_in_every_way(fault, name, NAMES)
 
 
-def sliding(scores: np.ndarray = SCORES) -> Graph:
+def full(scores: np.ndarray) -> Graph:
+    return sliding(scores, window=None)
+
+
+def sliding(scores: np.ndarray = SCORES, window: int | None = WINDOW) -> Graph:
     return graph_of(
-        call(0, "causal_mask", POSITIONS, POSITIONS, window=WINDOW),
+        call(0, "causal_mask", POSITIONS, POSITIONS, window=window),
         call(1, "scale", scores, by=1.0),
         call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
     )
@@ -187,3 +193,18 @@ def test_an_acausal_entry_shows_later_tokens(fault):
             rows = [wrong(graph, rewrite)[..., :-1, :] for graph in graphs]
             leaks.append(np.triu(rows[0][0, 0], k=1).any() or not np.array_equal(*rows))
     assert any(leaks) == fault.acausal
+
+
+def test_what_float16_leaves_of_scores_that_are_all_blocked_by_loop():
+    """The last query sees nothing: -65504 and what is added to it, in steps of 32."""
+    scores = SCORES * 40
+    rewrite = variant("mask-polarity-inverted", "blocked by float16's lowest number, in float16")
+    found = wrong(full(scores), rewrite, ops=of_port(ops, np.dtype(np.float16)))
+    plain = wrong(full(scores), variant("mask-polarity-inverted"))
+    np.testing.assert_array_equal(found[:, :, :-1], plain[:, :, :-1])
+    for head in range(2):
+        with np.errstate(over="ignore"):
+            left = [np.float16(one) + np.float16(-65504) for one in scores[0, head, -1]]
+        powers = np.exp(np.array(left, float) - max(map(float, left)))
+        np.testing.assert_allclose(found[0, head, -1], powers / powers.sum(), atol=1e-13)
+    assert np.array_equal(wrong(full(scores), rewrite), plain)  # in another dtype it is the same

@@ -54,7 +54,7 @@ RMS_CASES = {
         value / math.sqrt(power(ROW) + EPS) * (gain - 1)
         for value, gain in zip(ROW, GAIN, strict=True)
     ],
-    ("layernorm-for-rmsnorm", "x / (std(x) + eps) * w"): by_root(
+    ("layernorm-for-rmsnorm", "x / (s + eps) * w, s of n - 1"): by_root(
         (math.sqrt(VARIANCE * N / (N - 1)) + EPS) ** 2
     ),
     ("layernorm-for-rmsnorm", ""): [

@@ -372,3 +372,24 @@ def test_steps_taken_for_bfloat16_by_formula(pack):
     as_bfloat16 = (octets.astype(np.uint32) << 16).view(np.float32).astype(float)
     expected = right * as_bfloat16 / octets.view("<f2").astype(float)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-30)
+
+
+def test_q5_0_high_half_first_by_loop():
+    """The fifth bits stay where they are: bit n of four bytes is that of weight n."""
+    _, found, octets = changed("Q5_0", misread.high_first)
+    for n, row in enumerate(octets):
+        step, tops = float(row[:2].view("<f2")[0]), int(row[2:6].copy().view("<u4")[0])
+        for place in range(32):
+            byte = int(row[6 + place % 16])
+            low = byte >> 4 if place < 16 else byte & 15
+            assert found[n, place] == step * (low + 16 * (tops >> place & 1) - 16)
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8"])
+def test_codes_of_minifloats_from_the_other_end_by_index(mode):
+    packed = minifloat(WEIGHT, mode=mode, to_even=True)
+    codes, found = (codes_of(one) for one in (packed, quantisation.last_first(ops, packed)))
+    size = 32 // packed.bits
+    for column in range(codes.shape[1]):
+        word, place = divmod(column, size)
+        assert np.array_equal(found[:, column], codes[:, word * size + size - 1 - place])

@@ -30,7 +30,7 @@ def test_the_sum_over_a_ranks_columns_by_loop(name, columns):
     x, weight, bias = RNG.standard_normal((1, 3, 8)), RNG.standard_normal((5, 8)), np.ones(5)
     graph = graph_of(
         call(0, "scale", x, by=1.0),
-        call(1, "linear", Value(0), weight, bias, place="self_attn.o_proj", layer=0),
+        call(1, "linear", Value(0), weight, bias, place="mlp.down_proj", layer=0),
     )
     found = wrong(graph, variant("tp-one-rank-alone", name))
     expected = sum(x[0, :, [k]].T * weight[:, k] for k in columns) + bias

@@ -54,6 +54,20 @@ def test_keys_behind_the_last_whole_block_by_loop():
     check_shares(shares(rest_unread(), 4), lambda query, key: key < 8)
 
 
+def test_keys_behind_the_last_whole_block_of_each_pass_by_loop():
+    """Steps at 8, 9 and 10: of their nine, ten and eleven keys eight are in blocks of four."""
+    graph = graph_of(
+        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
+        call(1, "scale", SCORES, by=1.0),
+        call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
+        steps=(6, 9),
+    )
+    ends = [6 // 4 * 4] * 6 + [9 // 4 * 4] * 3 + [11 // 4 * 4] * 2
+    found = wrong(graph, rest_unread().becomes(4))
+    check_shares(found, lambda query, key: key < ends[query])
+    assert [*rest_unread().values(graph.calls[2], graph)] == [2, 4, 8]
+
+
 def test_the_first_tokens_beside_a_window_by_loop():
     found = shares(first_in_sight(), 2, window=3)
     check_shares(found, lambda query, key: query - key < 3 or key < 2)

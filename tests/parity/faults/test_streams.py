@@ -351,6 +351,7 @@ def test_a_scale_folded_with_log2_e_and_rounded():
         ("bfloat16, attention not", 1 + 3 * 2.0**-8, 1 + 2.0**-6),
         ("bfloat16", 1 + 2.0**-8, 1.0),
         ("bfloat16", 1 + 3 * 2.0**-8, 1 + 2.0**-6),
+        ("float16", 1 + 3 * 2.0**-11, 1 + 2.0**-9),
     ],
 )
 def test_fast_products_round_what_goes_in(name, given, held):

@@ -39,7 +39,7 @@ def gains(factor):
     return fault_of(f"gains times {factor}", change)
 
 
-@pytest.mark.parametrize(("level", "factor"), [("modules", 1 + 1.5e-7), ("layers", 1 + 2e-7)])
+@pytest.mark.parametrize(("level", "factor"), [("modules", 1 + 1.5e-7), ("layers", 1 + 1.9e-7)])
 def test_a_bug_that_the_gate_lets_pass_is_named(monkeypatch, level, factor):
     """By law: the norms are off by little more than one rounding, all of them to one side."""
     bug, other = gains(factor), gains(2 - factor)

@@ -155,6 +155,22 @@ def test_a_part_of_a_head_that_turns_where_all_should(width, level):
     assert told(explained(QWEN, taps, faults=KNOWN)) == [("rope-stretch-wrong", said, [0, 1])]
 
 
+def test_a_part_of_a_head_that_turns_by_exponents_of_all_of_it():
+    """By hand: eight numbers of a head of twenty turn, as fast as its first four pairs."""
+    width, base = 8, model_of(QWEN).config.rope_theta
+
+    def in_part(ops, x, at, by, *, factor):
+        angles = np.arange(x.shape[2])[:, None] * base ** (-np.arange(width // 2) * 2 / 20)
+        one, other = x[..., :4].astype(np.float64), x[..., 4:8].astype(np.float64)
+        cos, sin = np.cos(angles), np.sin(angles)
+        parts = (one * cos - other * sin, other * cos + one * sin)
+        return np.concatenate([*(some.astype(x.dtype) for some in parts), x[..., 8:]], axis=-1)
+
+    found = explained(QWEN, port(QWEN, [instead("rope", in_part)], level="modules"), faults=KNOWN)
+    said = "the first 8 numbers of a head turn, by exponents of all of it for 20"
+    assert told(found) == [("rope-stretch-wrong", said, [0, 1])]
+
+
 def test_activations_that_are_cut_off():
     at = "model.layers.1.mlp.act_fn"
     most = 0.3 * port(QWEN, level="taps")[at].max()
@@ -301,25 +317,14 @@ def test_a_number_among_known_bugs_of_other_modules():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "op", "index", "said"),
-    [
-        (QWEN, "add", 1, "what is added to the stream times 0.22 for 1"),
-        ("qwen3_moe/fused", "top_k_routing", None, "the weights of experts times 2.5 for 1"),
-    ],
-)
-def test_a_multiplier_of_another_model(name, op, index, said):
-    """By hand: Granite multiplies what a branch adds, DeepSeek the weights of experts."""
-    times = float(said.split(" times ")[1].split()[0])
-
-    def scaled(ops, x):
-        return x * x.dtype.type(times)
+def test_a_multiplier_of_the_weights_of_experts():
+    """By hand: DeepSeek multiplies them."""
 
     def wrong(call, graph):
-        if call.op != op or call.layer is None:
-            return None
-        return call.followed(scaled) if index is None else call.with_changed(index, scaled)
+        scaled = call.followed(lambda ops, x: x * x.dtype.type(2.5))
+        return scaled if call.op == "top_k_routing" else None
 
+    name, said = "qwen3_moe/fused", "the weights of experts times 2.5 for 1"
     found = explained(name, port(name, [wrong], level="modules"), faults=KNOWN)
     assert not found.unexplained
     assert {(bug.id, bug.variant) for bug in found.faults} == {("multiplier-wrong", said)}

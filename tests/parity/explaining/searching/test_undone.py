@@ -82,3 +82,34 @@ def test_a_token_that_goes_nowhere_keeps_no_other_from_arriving():
     assert found is not None
     assert found[1].tolist() == [True, False]
     assert np.allclose(np.tanh(found[0][0, 0]), port[0, 0])
+
+
+def test_what_a_norm_took_is_found_where_the_sum_behind_it_was_dumped():
+    """By law: then that sum is the end of the piece."""
+    name, middle = "gemma4/dense", "model.layers.0.residual"
+    graph, model = graph_of(name), model_of(name)
+    read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
+    run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
+    taps = {tap: run.target(number) for tap, number in graph.taps.items()}
+    kept = {tap for tap in taps if is_of("layers", tap)} | {middle}
+    trial = Trial(graph, model.ops, kind, {graph.taps[tap]: taps[tap] for tap in kept}, read)
+    piece = graph.piece(graph.taps[middle], trial.dumped)
+    port = taps["model.layers.0.self_attn.o_proj"]
+    cut = graph.taps["model.layers.0.self_attn.o_proj"]
+    found = undone(trial, piece, cut, np.zeros(port.shape))
+    assert found is not None and found[1].mean() >= 0.9
+    off = np.linalg.norm(found[0] - port, axis=-1) / np.linalg.norm(port, axis=-1)
+    assert np.mean(off[0][found[1]] < 0.2) >= 0.8
+
+
+def test_where_a_token_is_not_found_the_others_are_not_said_to_be():
+    """By hand: the first way loses a token far away; the second is asked for what it has of it."""
+    value = np.zeros((1, 3, 2))
+
+    def way(cut, end, x):
+        return np.tanh(x) if end == 1 else np.where(np.arange(3)[:, None] == 2, 1.0, x + 0.1)
+
+    port = np.array([[[0.5, 0.3], [-0.2, 0.4], [9.0, 9.0]]])
+    found, known = module.through_a_norm(way, (0, 1, 2), value, port, 1e-9)
+    assert known.tolist() == [True, True, False]
+    np.testing.assert_allclose(np.tanh(found[0, :2]) + 0.1, port[0, :2], atol=1e-8)
