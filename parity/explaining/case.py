@@ -78,7 +78,10 @@ class Case:
         self.written = [*read_decimals(self.trial)]
         fill_up(self.trial, sides.unknown, (self.dumped, self.twins))
         self.cached = Cached()
-        self.hypotheses = hypotheses(faults, graph)
+        every = hypotheses(faults, graph)
+        self.hypotheses = [
+            one for one in every if one.fault.dtypes.get(one.variant, dtype) == dtype
+        ]
         self.judged: dict[int, Judgement] = {}  # of each piece as it was dumped, by its target
         self.right: list[Piece] = []
         self.wrong: list[Piece] = []

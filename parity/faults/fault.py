@@ -26,6 +26,7 @@ class Fault(Entry[Rewrite]):
     say one `rule` for all layers, a model has one. What is wrong with a layer may show `behind` it
     alone: then its calls are those of the next one. A variant that `displaces` a call does
     itself what that does, as it should be: what else is wrong with that call would not be seen.
+    `dtypes` are those of the ports that alone can have a variant.
     """
 
     acausal: bool = False
@@ -36,5 +37,6 @@ class Fault(Entry[Rewrite]):
     displaces: Mapping[str, Callable[[Call, Graph], Call | None]] = field(
         default_factory=dict, compare=False
     )
+    dtypes: Mapping[str, str] = field(default_factory=dict, compare=False)
     rule: str = ""
     behind: bool = False

@@ -16,6 +16,7 @@ from lockstep.parity.faults.tensors import once
 from lockstep.parity.graph import Call, Conflict, Derived, Graph
 
 MASK = 1
+BY_LOWEST = "blocked by float16's lowest number"
 KINDS = "which layers slide"
 
 
@@ -263,8 +264,9 @@ FAULTS = (
                 inverted=True, ahead=-1
             ),
             "blocked by a number that a sum in float32 outlives": inverted(spared=True),
-            "blocked by float16's lowest number, in float16": inverted_in_float16,
+            BY_LOWEST: inverted_in_float16,
         },
+        dtypes={BY_LOWEST: "float16"},
     ),
     Fault(
         id="mask-swa-off-by-one",

@@ -198,7 +198,7 @@ def test_an_acausal_entry_shows_later_tokens(fault):
 def test_what_float16_leaves_of_scores_that_are_all_blocked_by_loop():
     """The last query sees nothing: -65504 and what is added to it, in steps of 32."""
     scores = SCORES * 40
-    rewrite = variant("mask-polarity-inverted", "blocked by float16's lowest number, in float16")
+    rewrite = variant("mask-polarity-inverted", "blocked by float16's lowest number")
     found = wrong(full(scores), rewrite, ops=of_port(ops, np.dtype(np.float16)))
     plain = wrong(full(scores), variant("mask-polarity-inverted"))
     np.testing.assert_array_equal(found[:, :, :-1], plain[:, :, :-1])
