@@ -99,12 +99,15 @@ SIX = (
     "rms-eps-wrong (1e-05)",
 )
 
+# Cosines and sines exchanged give the same scores: from layers alone nothing tells the two apart.
+FLIPPED = {"rope-sign-flipped (every layer)": "tie"}
+
 
 def test_six_bugs_inside_of_one_layer_are_named_from_the_layers(places):
     """What every layer has of them meets in one piece: nothing between two layers was dumped."""
     case = Case("combination", "llama", 410, "float32", "eager", SIX, ("layers",))
     (outcome,) = run(case, places, limit=LIMIT)
-    assert outcome["status"] == dict.fromkeys(SIX, "named"), outcome
+    assert outcome["status"] == dict.fromkeys(SIX, "named") | FLIPPED, outcome
     assert outcome["wrong"] == []
 
 
@@ -121,7 +124,7 @@ def test_bugs_are_named_from_the_layers_where_every_token_sees_all(places):
     port = ("llama_llama3", 107_003_261, "float16", "eager")
     case = Case("combination", *port, SEEING_LATER_TOKENS, ("layers",))
     (outcome,) = run(case, places, limit=LIMIT)
-    assert outcome["status"] == dict.fromkeys(SEEING_LATER_TOKENS, "named"), outcome
+    assert outcome["status"] == dict.fromkeys(SEEING_LATER_TOKENS, "named") | FLIPPED, outcome
     assert outcome["wrong"] == []
 
 
