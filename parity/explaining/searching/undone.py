@@ -116,6 +116,7 @@ def starts(value: np.ndarray) -> Iterator[np.ndarray]:
         yield np.random.default_rng(seed).standard_normal(value.shape)
 
 
+@np.errstate(all="ignore")  # a token may go far away
 def led_back(
     value: np.ndarray,
     port: np.ndarray,
