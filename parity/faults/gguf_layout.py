@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault
-from lockstep.parity.faults.loading import NOT_CONV1D
+from lockstep.parity.faults.loading import NOT_CONV1D, stored_round
 from lockstep.parity.faults.tensors import dense, reweighted
 from lockstep.reference.checkpoint.block_tensor import Packed
 
@@ -16,12 +16,6 @@ def dims_reversed(ops: Any, weight: Any) -> np.ndarray:
     """Read (rows, columns) as (columns, rows), and multiply by what that gives."""
     plain = dense(ops, weight) if isinstance(weight, Packed) else weight
     return np.ascontiguousarray(plain).reshape(weight.shape[::-1]).T
-
-
-def columns_in_a_row(ops: Any, weight: Any) -> np.ndarray:
-    """Take the numbers of a matrix column by column, and fill its rows with them."""
-    plain = dense(ops, weight) if isinstance(weight, Packed) else weight
-    return np.ascontiguousarray(plain.T).reshape(weight.shape)
 
 
 FAULTS = (
@@ -36,7 +30,7 @@ FAULTS = (
         variants={
             "": reweighted(dims_reversed, lambda stored: True, NOT_CONV1D),
             "transposed, and rows filled with that": reweighted(
-                columns_in_a_row, lambda stored: stored.shape[0] != stored.shape[1], NOT_CONV1D
+                stored_round, lambda stored: stored.shape[0] != stored.shape[1], NOT_CONV1D
             ),
         },
     ),

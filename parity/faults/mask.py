@@ -127,15 +127,12 @@ def outlived(ops: Any, scores: Any, mask: Any, *, masked_row: str) -> Any:
 
     Its neighbours are 32 apart, so that scores show in such steps, and what is lower is -inf.
     """
-    shares = ops.softmax(scores, mask, masked_row=masked_row)
     if getattr(ops, "port_dtype", scores.dtype) != np.float16:
-        return shares
+        return ops.softmax(scores, mask, masked_row=masked_row)
     blind = ~np.broadcast_to(mask, scores.shape).any(axis=-1, keepdims=True)
-    with np.errstate(all="ignore"):
-        left = (scores.astype(np.float16) + np.finfo(np.float16).min).astype(np.float64)
-        powers = np.exp(left - left.max(axis=-1, keepdims=True))
-        blocked = powers / powers.sum(axis=-1, keepdims=True)
-    return np.where(blind, blocked.astype(shares.dtype), shares)
+    with np.errstate(over="ignore"):
+        left = (scores.astype(np.float16) + np.finfo(np.float16).min).astype(scores.dtype)
+    return ops.softmax(np.where(blind, left, scores), mask | blind, masked_row=masked_row)
 
 
 def open_in_chunks(call: Call, graph: Graph, *, windows: bool = True) -> Call | None:

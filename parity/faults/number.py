@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,11 +61,15 @@ class Number:
         right = self.right(call, graph)
         if right is None:
             return None
-        some = (
-            [] if self.among is None else [one for one in self.among(call, graph) if one != right]
-        )
+        listed = () if self.among is None else self.among(call, graph)
+        some = [one for one in listed if one != right]
         twice = 1 if right in (0, np.inf) else 2 * right
         return self.becomes(some[len(some) // 2] if some else twice)(call, graph)
+
+
+def bound_of_none(*ops: str) -> Right:
+    """Return a reader of a bound that operations do not have: it is beyond any number."""
+    return lambda call, graph: math.inf if call.op in ops else None
 
 
 def option_of(

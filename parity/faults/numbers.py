@@ -18,7 +18,7 @@ from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
 from lockstep.parity.faults.masked_scores import barred, lowered, set_to
-from lockstep.parity.faults.number import Number, Right, option_of
+from lockstep.parity.faults.number import Number, bound_of_none, option_of
 from lockstep.parity.faults.rewrites import NORMS, afterwards, only
 from lockstep.parity.faults.rings import slots_of_buffer
 from lockstep.parity.faults.rope_scaling import usual, usual_factor
@@ -188,11 +188,6 @@ def capped(op: str, *places: str) -> Callable[[float], Rewrite]:
     return by
 
 
-def bound_of_none(*ops: str) -> Right:
-    """Return a reader of a bound that operations do not have: it is beyond any number."""
-    return lambda call, graph: math.inf if call.op in ops else None
-
-
 def shares_of_experts() -> Number:
     def right(call: Call, graph: Graph) -> float | None:
         return 1.0 if call.op == ROUTING else None
@@ -277,7 +272,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
 def examples(id: str) -> dict[str, Rewrite]:
     """Return of a class its numbers, each with another value."""
     return {
-        one.form.format("twice the right" if one.among is None else "another number of"): one.other
+        one.form.format("twice the right" if one.among is None else "n"): one.other
         for one in NUMBERS.get(id, ())
     }
 

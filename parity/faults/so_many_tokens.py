@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.mask import MASK, seeing, sight_of
-from lockstep.parity.faults.number import Number
+from lockstep.parity.faults.number import Number, bound_of_none
 from lockstep.parity.faults.passes import begins, fed_with
 from lockstep.parity.faults.rewrites import changed_input, only, rewrite
 from lockstep.parity.faults.turns import POSITIONS
@@ -18,11 +18,6 @@ from lockstep.parity.graph import Call, Graph
 
 SIZES = [2**power for power in range(1, 13)]  # of blocks, in tokens
 MOST_FIRST = 8  # tokens that are kept in sight
-
-
-def endless(op: str) -> Callable[[Call, Graph], float | None]:
-    """Return a reader of a size that an operation does not have: it is beyond any prompt."""
-    return lambda call, graph: math.inf if call.op == op else None
 
 
 def begun_anew() -> Number:
@@ -36,7 +31,7 @@ def begun_anew() -> Number:
         return only(lambda call, graph: math.isfinite(size), anew)
 
     form = "positions begin anew every {} tokens"
-    return Number(form, endless("rope"), becomes, among=shorter, is_quick=True, is_alone=True)
+    return Number(form, bound_of_none("rope"), becomes, among=shorter, is_quick=True, is_alone=True)
 
 
 def keys_of(call: Call, graph: Graph) -> np.ndarray:
@@ -67,7 +62,9 @@ def rest_unread() -> Number:
         return cut
 
     form = "keys behind the last whole block of {}"
-    return Number(form, endless("softmax"), becomes, among=incomplete, is_quick=True, is_alone=True)
+    return Number(
+        form, bound_of_none("softmax"), becomes, among=incomplete, is_quick=True, is_alone=True
+    )
 
 
 def first_in_sight() -> Number:

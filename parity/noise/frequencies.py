@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lockstep.reference import ops
-from lockstep.reference.ops.rope_frequencies_llama3 import rope_frequencies_llama3
 from lockstep.reference.shapes import Frequencies
 
 KINDS = [name for name in ops.__all__ if name.startswith("rope_frequencies")]
@@ -40,7 +39,7 @@ def nearby_llama3(**options: Any) -> Frequencies:
     """Blend by a length that is a little longer for every other pair, and shorter for the rest."""
     original = options.pop("original_max_position_embeddings")
     longer, shorter = (
-        rope_frequencies_llama3(**options, original_max_position_embeddings=original * share)
+        ops.rope_frequencies_llama3(**options, original_max_position_embeddings=original * share)
         for share in (1 + APART, 1 - APART)
     )
     return np.where(np.arange(len(longer)) % 2, shorter, longer)

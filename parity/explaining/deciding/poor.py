@@ -16,6 +16,7 @@ from lockstep.parity.explaining.like_pieces import more_open
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.look import FAR
+from lockstep.parity.explaining.searching.one_more import NEAR
 from lockstep.parity.judging.judge import LIMITS
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 HALF = 2  # bytes of a dtype of few digits
 BARELY = 4.0  # noises that a piece is off by
 SEVERAL = 4  # bugs that are needed
-NEARLY, NEEDED = 1 / 50, 4.0  # of the error, that is left; and times that without one of them
+NEEDED = 4.0  # times what some bugs leave, that is left without one of them
 STRAINED = 0.9  # of the noises that may be left in half precision: the right bugs leave fewer
 
 
@@ -83,4 +84,4 @@ def takes_nearly_all(atoms: Atoms, piece: Piece, case: Case) -> bool:
 
     found = left(atoms)
     needed = all(left(atoms - {atom}) >= NEEDED * found for atom in atoms)
-    return needed and found <= NEARLY * left(frozenset())
+    return needed and found <= NEAR * left(frozenset())

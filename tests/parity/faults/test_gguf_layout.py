@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lockstep.parity.faults.gguf_layout import FAULTS, columns_in_a_row, dims_reversed
+from lockstep.parity.faults.gguf_layout import FAULTS, dims_reversed
+from lockstep.parity.faults.loading import stored_round
 from lockstep.reference import ops
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants
 
@@ -29,4 +30,4 @@ def test_by_index():
 def test_columns_in_a_row_by_index():
     """Rows 0 1 2 | 3 4 5 are 0 3 1 4 2 5 by columns, of which rows of three are made."""
     weight = np.arange(6.0).reshape(2, 3)
-    assert columns_in_a_row(ops, weight).tolist() == [[0, 3, 1], [4, 2, 5]]
+    assert stored_round(ops, weight).tolist() == [[0, 3, 1], [4, 2, 5]]

@@ -220,14 +220,3 @@ def test_scales_and_biases_exchanged_by_formula():
 def test_codes_alone_are_the_numbers_of_the_table():
     packed, found = of_groups("codes alone, in the embedding", id="quant-scales-and-biases-mixed")
     np.testing.assert_array_equal(found, misread.codes_of(packed))
-
-
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_codes_of_a_word_from_its_other_end_by_index(bits):
-    packed = affine(WEIGHT, bits=bits, group_size=32)
-    change = change_of("awq-nibble-order", "the last place first")
-    codes, found = (misread.codes_of(one) for one in (packed, change(ops, packed)))
-    size = 32 // bits
-    for column in range(codes.shape[1]):
-        word, place = divmod(column, size)
-        assert np.array_equal(found[:, column], codes[:, word * size + size - 1 - place])

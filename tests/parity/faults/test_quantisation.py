@@ -385,11 +385,16 @@ def test_q5_0_high_half_first_by_loop():
             assert found[n, place] == step * (low + 16 * (tops >> place & 1) - 16)
 
 
-@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8"])
-def test_codes_of_minifloats_from_the_other_end_by_index(mode):
-    packed = minifloat(WEIGHT, mode=mode, to_even=True)
-    codes, found = (codes_of(one) for one in (packed, quantisation.last_first(ops, packed)))
-    size = 32 // packed.bits
+@pytest.mark.parametrize(
+    "packed",
+    [
+        *(affine(WEIGHT, bits=bits, group_size=32) for bits in (2, 4, 8)),
+        *(minifloat(WEIGHT, mode=mode, to_even=True) for mode in ("mxfp4", "mxfp8")),
+    ],
+)
+def test_codes_of_a_word_from_its_other_end_by_index(packed):
+    change = change_of("awq-nibble-order", "the last place first")
+    codes, found = (codes_of(one) for one in (packed, change(ops, packed)))
     for column in range(codes.shape[1]):
-        word, place = divmod(column, size)
+        word, place = divmod(column, size := 32 // packed.bits)
         assert np.array_equal(found[:, column], codes[:, word * size + size - 1 - place])

@@ -30,13 +30,13 @@ def test_positions_begin_anew_by_loop():
         np.testing.assert_allclose(found[:, :, [token]], one, atol=1e-13)
 
 
-def shares(number, value, window=None):
-    graph = graph_of(
+def attention(window=None, steps=()):
+    return graph_of(
         call(0, "causal_mask", POSITIONS, POSITIONS, window=window),
         call(1, "scale", SCORES, by=1.0),
         call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
+        steps=steps,
     )
-    return wrong(graph, number.becomes(value))
 
 
 def check_shares(found, seen):
@@ -51,17 +51,12 @@ def check_shares(found, seen):
 
 def test_keys_behind_the_last_whole_block_by_loop():
     """Of eleven keys, eight are in whole blocks of four."""
-    check_shares(shares(rest_unread(), 4), lambda query, key: key < 8)
+    check_shares(wrong(attention(), rest_unread().becomes(4)), lambda query, key: key < 8)
 
 
 def test_keys_behind_the_last_whole_block_of_each_pass_by_loop():
-    """Steps at 8, 9 and 10: of their nine, ten and eleven keys eight are in blocks of four."""
-    graph = graph_of(
-        call(0, "causal_mask", POSITIONS, POSITIONS, window=None),
-        call(1, "scale", SCORES, by=1.0),
-        call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
-        steps=(6, 9),
-    )
+    """A prompt of six, and steps of three and two: of 6, 9 and 11 keys 4, 8 and 8 are read."""
+    graph = attention(steps=(6, 9))
     ends = [6 // 4 * 4] * 6 + [9 // 4 * 4] * 3 + [11 // 4 * 4] * 2
     found = wrong(graph, rest_unread().becomes(4))
     check_shares(found, lambda query, key: key < ends[query])
@@ -69,7 +64,7 @@ def test_keys_behind_the_last_whole_block_of_each_pass_by_loop():
 
 
 def test_the_first_tokens_beside_a_window_by_loop():
-    found = shares(first_in_sight(), 2, window=3)
+    found = wrong(attention(window=3), first_in_sight().becomes(2))
     check_shares(found, lambda query, key: query - key < 3 or key < 2)
 
 

@@ -14,15 +14,16 @@ NAME = "models/untied_float32"
 MIDDLE, END = "model.layers.0.residual", "model.layers.0"
 
 
-def of_port(bug):
-    """Return the trial of a port's layers, and what else it had of the first."""
-    model, graph = model_of(NAME), graph_of(NAME)
+def of_port(*bugs, name=NAME, also=()):
+    """Return the trial of a port's layers, and of some taps more, and what else it had."""
+    model, graph = model_of(name), graph_of(name)
     read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
-    calls = {c.number: wrong for c in graph.calls if (wrong := rewrite_of(bug)(c, graph))}
+    calls = {c.number: wrong for bug in bugs for c in graph.calls
+             if (wrong := rewrite_of(bug)(c, graph))}  # fmt: skip
     run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
     taps = {tap: run.target(number, calls) for tap, number in graph.taps.items()}
-    values = {graph.taps[tap]: value for tap, value in taps.items() if is_of("layers", tap)}
-    return Trial(graph, model.ops, kind, values, read), taps
+    kept = {tap for tap in taps if is_of("layers", tap)} | {*also}
+    return Trial(graph, model.ops, kind, {graph.taps[tap]: taps[tap] for tap in kept}, read), taps
 
 
 def test_the_residual_between_attention_and_mlp_is_found():
@@ -58,13 +59,8 @@ def test_a_model_of_real_size_is_left(monkeypatch):
 
 def test_what_a_norm_took_is_found_from_nothing():
     """By law, also where it is a hundred times larger than the root of `eps`, in most tokens."""
-    name = "gemma4/dense"
-    graph, model = graph_of(name), model_of(name)
-    read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
-    run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
-    taps = {tap: run.target(number) for tap, number in graph.taps.items()}
-    values = {graph.taps[tap]: value for tap, value in taps.items() if is_of("layers", tap)}
-    trial = Trial(graph, model.ops, kind, values, read)
+    trial, taps = of_port(name="gemma4/dense")
+    graph = trial.graph
     piece = graph.piece(graph.taps[END], trial.dumped)
     cut = graph.taps["model.layers.0.self_attn.o_proj"]
     port = taps["model.layers.0.self_attn.o_proj"]
@@ -86,14 +82,9 @@ def test_a_token_that_goes_nowhere_keeps_no_other_from_arriving():
 
 def test_what_a_norm_took_is_found_where_the_sum_behind_it_was_dumped():
     """By law: then that sum is the end of the piece."""
-    name, middle = "gemma4/dense", "model.layers.0.residual"
-    graph, model = graph_of(name), model_of(name)
-    read, kind = Tensors(model.checkpoint), np.dtype(np.float32)
-    run = Evaluator(graph, ways(kind)[1][0], kind, {}, read)
-    taps = {tap: run.target(number) for tap, number in graph.taps.items()}
-    kept = {tap for tap in taps if is_of("layers", tap)} | {middle}
-    trial = Trial(graph, model.ops, kind, {graph.taps[tap]: taps[tap] for tap in kept}, read)
-    piece = graph.piece(graph.taps[middle], trial.dumped)
+    trial, taps = of_port(name="gemma4/dense", also=[MIDDLE])
+    graph = trial.graph
+    piece = graph.piece(graph.taps[MIDDLE], trial.dumped)
     port = taps["model.layers.0.self_attn.o_proj"]
     cut = graph.taps["model.layers.0.self_attn.o_proj"]
     found = undone(trial, piece, cut, np.zeros(port.shape))
