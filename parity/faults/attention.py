@@ -1,4 +1,4 @@
-"""What goes wrong inside of attention: scale, heads, values, probabilities, biases."""
+"""What goes wrong inside of attention: scale, heads, values, probabilities."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.parity.faults.biases import (
-    OF_OTHERS,
-    biased,
-    twice,
-    without_bias,
-    without_fused_bias,
-)
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.pooled import of_first_of_its_kind
-from lockstep.parity.faults.rewrites import either, instead, rewrite
+from lockstep.parity.faults.rewrites import either, instead, only, rewrite
 from lockstep.parity.faults.softmaxes import (
     IN_FEW_BITS,
     over_all,
@@ -41,7 +34,6 @@ from lockstep.parity.faults.values import (
 from lockstep.parity.graph import Call, Graph
 
 AVERAGE = "attention_context"
-QKV = ("q_proj", "k_proj", "v_proj", "c_attn")
 
 
 def scaled(wrong: Callable[[float, int, Any], float | None]) -> Rewrite:
@@ -146,6 +138,38 @@ def name_of_keys(name: str, graph: Graph) -> str | None:
     return name.replace(".v_proj.", ".k_proj.") if ".v_proj." in name else name
 
 
+def even_slopes(heads: int) -> np.ndarray:
+    """Return the slopes of ALiBi (Press et al., 2022) for a power of two: 2^(-8 h / H), h from 1
+    on. Ports take them for any other H too.
+    """
+    return 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
+
+
+def slopes(heads: int) -> np.ndarray:
+    """Return the same where H is no power of two: those of the next lower one come first, then
+    every other of twice as many.
+    """
+    whole = 2 ** int(math.log2(heads))
+    more = np.arange(1, 2 * (heads - whole), 2) / (2 * whole)
+    return np.concatenate([even_slopes(whole), 2.0 ** (-8 * more)])
+
+
+def lowered_by(slopes: Callable[[int], np.ndarray]) -> Rewrite:
+    """Lower each score by how far its key lies before its query, times the slope of its head."""
+
+    def wrong(ops: Any, scores: Any) -> Any:
+        queries, keys = scores.shape[-2:]
+        before = np.arange(queries)[:, None] - np.arange(keys)
+        lower = slopes(scores.shape[-3])[:, None, None] * before
+        return scores - lower.astype(scores.dtype)
+
+    return rewrite("attention_scores")(lambda call, graph: call.followed(wrong))
+
+
+def is_uneven(call: Call, graph: Graph) -> bool:
+    return call.op == "attention_scores" and graph.shapes[call.number][-3].bit_count() > 1
+
+
 FAULTS = (
     Fault(
         id="attn-scale-should-be-one",
@@ -197,6 +221,18 @@ FAULTS = (
         },
     ),
     Fault(
+        id="alibi-added",
+        wrong="scores - m (i - j), m another number in each head",
+        right="scores: positions are in the turn of queries and keys",
+        symptom="attention looks at what is near; the first token is exact",
+        where="self_attn.scores",
+        fix="leave ALiBi out: this model has rope, or learned positions",
+        variants={
+            "": lowered_by(slopes),
+            "slopes of 2^(-8 h / H), H no power of two": only(is_uneven, lowered_by(even_slopes)),
+        },
+    ),
+    Fault(
         id="attn-head-dim-derived",
         wrong="head_dim = hidden_size / num_attention_heads, in the scale of the scores",
         right="head_dim as the config has it",
@@ -242,7 +278,8 @@ FAULTS = (
         variants={
             "normed keys": averaging(keys_unturned, shared=True),
             "turned keys": averaging(keys_seen, shared=True),
-            "normed keys, normed again": values_of_normed_keys,
+            "normed keys, normed again": values_of_normed_keys(turned=False),
+            "turned keys, normed again": values_of_normed_keys(turned=True),
         },
     ),
     Fault(
@@ -345,49 +382,5 @@ FAULTS = (
             "over all of a head": over_all(heads=False),
             "over all of all heads": over_all(heads=True),
         },
-    ),
-    Fault(
-        id="qkv-bias-dropped",
-        wrong="q, k, v = W x",
-        right="q, k, v = W x + b",
-        symptom="degraded text, perplexity above that of guessing",
-        where="self_attn.q_proj",
-        fix="load and add the biases of the projections that have them",
-        evidence=("mlc-ai/mlc-llm#3494", "paiml/aprender#1606", "paiml/realizar#159"),
-        variants={
-            "": without_bias(lambda module: module in QKV),
-            **{
-                f"of {name}": without_fused_bias(part)
-                for part, name in enumerate(("queries", "keys", "values"))
-            },
-        },
-    ),
-    Fault(
-        id="o-proj-mlp-bias-dropped",
-        wrong="W x",
-        right="W x + b, behind attention and in the MLP",
-        symptom="degraded text",
-        where="self_attn.o_proj, mlp",
-        fix="load and add the biases of the projections that have them",
-        evidence=("mlc-ai/mlc-llm#3494",),
-        variants={"": without_bias(lambda module: module not in QKV)},
-    ),
-    Fault(
-        id="bias-added-twice",
-        wrong="W x + 2 b",
-        right="W x + b",
-        symptom="degraded text",
-        where="self_attn.q_proj",
-        fix="add the bias in the product, or behind it, not in both",
-        variants={"": biased(twice)},
-    ),
-    Fault(
-        id="bias-of-other-projection",
-        wrong="y = W x + the bias of another projection",
-        right="y = W x + its own bias",
-        symptom="degraded text",
-        where="self_attn.k_proj",
-        fix="load each bias with the weight of its own module",
-        variants=OF_OTHERS,
     ),
 )

@@ -38,6 +38,8 @@ ADDED = frozenset({
     "quant-scale-sign-lost", "quant-scales-and-biases-mixed", "tp-one-rank-alone",
     "softmax-plus-one", "head-first-for-all", "mask-last-block-unread",
     "rope-positions-begin-anew", "rope-cos-sin-exchanged",
+    "softmax-blocks-mixed", "bias-behind-turn", "alibi-added", "moe-softmax-wrong-axis",
+    "lora-rank-cut",
 })  # fmt: skip
 
 # The same before and behind the model.

@@ -52,6 +52,20 @@ def rescaled(wrong: Callable[[float, int], float]) -> Rewrite:
     return rewritten
 
 
+def of_half_the_rank(*, first: bool) -> Rewrite:
+    """Leave out half of the rows of A; what is odd goes to the first half."""
+
+    def some(ops: Any, a: Any) -> Any:
+        kept = (np.arange(len(a)) < (len(a) + 1) // 2) == first
+        return np.where(kept[:, None], a, a.dtype.type(0))
+
+    @rewrite(FACTORS)
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        return call.with_changed(FACTORS[call.op][0], some) if rank_of(call) > 1 else None
+
+    return rewritten
+
+
 def refactored(*which: int) -> Rewrite:
     """Read the numbers of A (0) or B (1) as if they lay the other way round."""
 
@@ -171,6 +185,18 @@ FAULTS = (
         where="the projections that a pattern names",
         fix="look each module up in alpha_pattern and rank_pattern of adapter_config.json",
         variants={"of alpha": as_most_have(alpha=True), "of the rank": as_most_have(alpha=False)},
+    ),
+    Fault(
+        id="lora-rank-cut",
+        wrong="y + scale B' A' x, A' and B' of half the rank",
+        right="y + scale B A x",
+        symptom="the adapter does some of what it should",
+        where="the first adapted projection",
+        fix="copy all rows of A and all columns of B: see what the buffers of a rank were made for",
+        variants={
+            "the first half alone": of_half_the_rank(first=True),
+            "the second half alone": of_half_the_rank(first=False),
+        },
     ),
     Fault(
         id="lora-not-applied",

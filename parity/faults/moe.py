@@ -43,10 +43,12 @@ from lockstep.parity.faults.routers import (
     last_alone,
     lowest_id_alone,
     next_best,
+    over_tokens,
     rounded_choice,
     rounded_through,
     routed,
     shared_anew,
+    sorted_by_id,
     weighed_at_gate,
     weighed_before,
     without_last,
@@ -103,8 +105,12 @@ def normalizes(call: Call, graph: Graph) -> bool:
     return bool(call.options.get("normalize"))
 
 
+def of_one_pass(call: Call, graph: Graph) -> bool:
+    return not graph.steps
+
+
 def fed_at_once(call: Call, graph: Graph) -> bool:
-    return normalizes(call, graph) and not graph.steps
+    return normalizes(call, graph) and of_one_pass(call, graph)
 
 
 def sigmoid(logits, probs):
@@ -249,6 +255,9 @@ FAULTS = (
             "in reverse": only(several, routed(share=backwards)),
             "ids rising, weights falling": only(several, routed(share=by_id)),
             "the first one's for all": only(several, routed(share=first_for_all)),
+            "weights by rising ids, experts by falling weights": only(
+                several, routed(share=sorted_by_id)
+            ),
         },
     ),
     Fault(
@@ -294,6 +303,16 @@ FAULTS = (
         where="the experts' output",
         fix="take the softmax once: of the logits",
         variants={"": only(several, routed(share=shared_anew, divided=False))},
+    ),
+    Fault(
+        id="moe-softmax-wrong-axis",
+        wrong="the probabilities of each expert sum to 1 over tokens",
+        right="the probabilities of each token sum to 1 over experts",
+        symptom="tokens that hardly any expert hears, the longer the prompt is",
+        where="the experts' output",
+        fix="take the softmax over the last axis of the router's logits",
+        acausal=True,
+        variants={"": only(of_one_pass, routed(score=over_tokens))},
     ),
     Fault(
         id="moe-selects-lowest",

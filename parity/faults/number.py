@@ -35,6 +35,7 @@ class Number:
     is_factor: bool = False
     is_quick: bool = False
     is_alone: bool = False
+    for_none: str = "where there is none"  # said beside a value of what should have none
 
     def values(self, call: Call, graph: Graph) -> Sequence[float]:
         """Return the values to begin with: every one that it may have, or some of each decade."""
@@ -51,8 +52,8 @@ class Number:
         return least <= value <= most
 
     def said(self, value: float, right: float) -> str:
-        beside = f"for {right:.7g}" if np.isfinite(right) else "where there is none"
-        return f"{self.form.format(f'{value:.7g}')} {beside}"
+        beside = f"for {right:.7g}" if np.isfinite(right) else self.for_none
+        return f"{self.form.format(f'{value:.7g}')} {beside}".rstrip()
 
     def other(self, call: Call, graph: Graph) -> Call | None:
         """Give the number another value, as an example: twice its own, or 1 for nought or no end;

@@ -15,6 +15,7 @@ import numpy as np
 
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
+from lockstep.parity.faults.blockwise import BLOCKS
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
 from lockstep.parity.faults.masked_scores import barred, lowered, set_to
@@ -240,6 +241,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     ),
     "rope-positions-begin-anew": (begun_anew(),),
     "mask-last-block-unread": (rest_unread(),),
+    "softmax-blocks-mixed": BLOCKS,
     "mask-sentinel-too-small": (
         Number("lowered by {}", bound_of_none("softmax"), lambda to: barred(lowered(-to)),
                within=(1.0, 1e4)),
@@ -303,6 +305,15 @@ FAULTS = (
         symptom="right for lengths that are a multiple of n, worse for all others",
         where="self_attn.o_proj",
         fix="let the kernel's last block be a short one, and mask what is beyond its end",
+        variants={},
+    ),
+    Fault(
+        id="softmax-blocks-mixed",
+        wrong="blocks of n keys are put together without exp(the largest score before - now)",
+        right="sums so far are multiplied by it, for the values and for the exponentials",
+        symptom="right where one block holds all keys, or where the first holds the largest score",
+        where="self_attn.o_proj",
+        fix="rescale both sums when a block raises the largest score, and divide by the sum of all",
         variants={},
     ),
     Fault(

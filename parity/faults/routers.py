@@ -69,6 +69,22 @@ def by_id(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.take_along_axis(weights, rank, axis=-1)
 
 
+def softmax(wide: np.ndarray) -> np.ndarray:
+    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def over_tokens(wide: np.ndarray) -> np.ndarray:
+    """Share each expert out among all tokens."""
+    powers = np.exp(wide - wide.max(axis=(0, 1), keepdims=True))
+    return powers / powers.sum(axis=(0, 1), keepdims=True)
+
+
+def sorted_by_id(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Put the weights in the order of their ids, and leave the experts in theirs."""
+    return np.take_along_axis(weights, np.argsort(chosen, axis=-1), axis=-1)
+
+
 def shared_anew(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return softmax(weights)
 
@@ -105,10 +121,11 @@ def alike(*, in_all: bool) -> Shares:
 @dataclass(frozen=True)
 class Routing:
     """The steps of a routing, computed wide and rounded as the right one is, if at all: which
-    experts, by which weights, what is added to their sum, and who gets which of the shares. Not
-    `divided`, they stay as they are.
+    probabilities, which experts, by which weights, what is added to their sum, and who gets which
+    of the shares. Not `divided`, they stay as they are.
     """
 
+    score: Callable[[np.ndarray], np.ndarray] = softmax
     choose: Choice = best
     weigh: Weights = probabilities
     over: tuple[int, ...] = (-1,)
@@ -121,7 +138,7 @@ class Routing:
     ) -> np.ndarray:
         wide = logits.astype(accumulator(logits.dtype))
         with np.errstate(all="ignore"):
-            probs = softmax(wide)
+            probs = self.score(wide)
             chosen = self.choose(probs, per_token)
             weights = np.take_along_axis(self.weigh(wide, probs), chosen, axis=-1)
             if normalize and self.divided:
@@ -162,11 +179,6 @@ def so_many(wrong: Callable[[int], int]) -> Rewrite:
         return call.with_options(per_token=other) if is_another else None
 
     return rewrite(ROUTING)(change)
-
-
-def softmax(wide: np.ndarray) -> np.ndarray:
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def rounded_through(name: str) -> Callable[[Any, np.ndarray], np.ndarray]:

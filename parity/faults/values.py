@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.turns import POSITIONS
-from lockstep.parity.graph import Call, Graph, Ref, Tensor, Value, again
+from lockstep.parity.graph import Call, Derived, Graph, Ref, Tensor, Value, again
 from lockstep.parity.graph.stretched import rope, turn_of
 
 
@@ -56,14 +56,27 @@ def averaging(other: Callable[[Call, Graph], Ref | None], *, shared: bool) -> Re
     return rewritten
 
 
-@rewrite("unit_norm", r"self_attn\.v_norm")
-def values_of_normed_keys(call: Call, graph: Graph) -> Call | None:
-    """Normalise what the keys' norm gives, for values."""
-    calls = graph.at("self_attn.k_norm", call.layer)
-    norm = next((one for one in calls if one.op == "rms_norm"), None)
-    if norm is None or graph.shapes[norm.number] != graph.shapes[call.number]:
+def values_of_normed_keys(*, turned: bool) -> Rewrite:
+    """Normalise what the keys' norm gives, or what they are once turned, for values."""
+
+    @rewrite("unit_norm", r"self_attn\.v_norm")
+    def rewritten(call: Call, graph: Graph) -> Call | None:
+        calls = graph.at("self_attn.k_norm", call.layer)
+        norm = next((one for one in calls if one.op == "rms_norm"), None)
+        if norm is None or graph.shapes[norm.number] != graph.shapes[call.number]:
+            return None
+        found = as_turned(norm, graph) if turned else Value(norm.number)
+        return found and call.with_changed(0, lambda ops, keys, other: other, found)
+
+    return rewritten
+
+
+def as_turned(norm: Call, graph: Graph) -> Ref | None:
+    """Return what a norm of heads gives as its rope turns it, its axes as they were."""
+    turn = next((one for one in graph.at("self_attn.k_rope", norm.layer) if one.op == "rope"), None)
+    if turn is None:
         return None
-    return call.with_changed(0, lambda ops, keys, normed: normed, Value(norm.number))
+    return Derived(lambda ops, heads: heads.swapaxes(1, 2), (Value(turn.number),))
 
 
 def values_turned(*, bare: bool) -> Rewrite:

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from lockstep.parity.graph.call import Constant, Derived, Ref, Value
-from lockstep.parity.graph.evaluator import Evaluator, Rewritten, is_early
+from lockstep.parity.graph.evaluator import Evaluator, Rewritten
 from lockstep.parity.graph.graph import values_of
 
 MOST, FEW = 32, 8  # rewrites in a batch; fewer are not worth one
@@ -30,7 +30,8 @@ def at_once(run: Evaluator, target: int, some: Sequence[Rewritten]) -> list[np.n
     """
     found: list[np.ndarray | None] = [None] * len(some)
     size = room(run, target)
-    early = [place for place, calls in enumerate(some) if all(map(is_early, calls.values()))]
+    way = run.before(target)
+    early = [place for place, calls in enumerate(some) if run.keeps_to(way, calls)]
     early.sort(key=lambda place: min(some[place], default=target))
     for first in range(0, len(early), size) if size >= FEW else ():
         places = early[first : first + size]

@@ -57,10 +57,18 @@ class Evaluator:
     def reached(self, number: int, rewritten: Rewritten) -> list[Call]:
         """Return the calls that a rewrite reaches on the way to a value, inputs first."""
         on_the_way = self.before(number)
-        if all(n in on_the_way and is_early(call) for n, call in rewritten.items()):
+        if rewritten.keys() <= on_the_way and self.keeps_to(on_the_way, rewritten):
             behind = set().union(*(self.behind(n) for n in rewritten)) & on_the_way
             return [rewritten.get(n) or self.graph.calls[n] for n in sorted(behind)]
         return self.reached_anyhow(number, rewritten)
+
+    def keeps_to(self, way: frozenset[int], rewritten: Rewritten) -> bool:
+        """Say whether the calls of a way, as rewritten, take earlier values of it alone."""
+        here = (call for n, call in rewritten.items() if n in way)
+        taken = (n for call in here for n in values_of(call))
+        return all(map(is_early, rewritten.values())) and all(
+            n in way or n in self.dumped for n in taken
+        )
 
     def taken(self, call: Call) -> Iterable[int]:
         """Return the values that a call takes, rewritten or not."""

@@ -20,6 +20,7 @@ EARLY = 4  # tokens that a search begins with: angles of later ones have gone ro
 NEARBY = 1e-5  # share of a value that its derivative is taken over, where that is no rounding
 ROUNDINGS = 8  # of the port's dtype, that it is taken over at least
 STEPS = 16  # of Newton's method, as many as it takes from within half a decade
+FEW = 6  # of them, by which what is right leads nearer
 STILL = 1e-11  # a step of the logarithm after which nothing moves any more
 DIGITS = 8  # of a shorter value
 AS_NEAR = 1.5  # times the least distance, that a shorter value may leave
@@ -58,9 +59,9 @@ class Fit:
             return None
         return value if self.trial.judge(self.piece, calls).passed else None
 
-    def is_nearer(self, value: float) -> bool:
+    def is_nearer(self, value: float, rows: int | None = None) -> bool:
         """Say whether the port is nearer to a value than to the right one, if both are known."""
-        return self.distance(value) < NEARER * self.distance(self.right)
+        return self.distance(value, rows) < NEARER * self.distance(self.right, rows)
 
     def is_shared(self, bound: float) -> bool:
         """Say whether a bound changes more than one number: it would do what any error of one is.
@@ -108,7 +109,12 @@ class Fit:
             return min(values, key=self.distance, default=None)
         rows = EARLY if not self.acausal and self.shows(values, EARLY) else None
         begun = self.newton(self.begun(values, rows), rows)
-        return begun if rows is None else self.newton(begun, None)
+        return begun if rows is None or self.is_refuted(begun, rows) else self.newton(begun, None)
+
+    def is_refuted(self, value: float, rows: int) -> bool:
+        """Say whether the first tokens are wrong, and no value makes them less so."""
+        wrong = self.distance(self.right, rows) > self.trial.limit
+        return wrong and not self.is_nearer(value, rows)
 
     def begun(self, values: Sequence[float], rows: int | None) -> float:
         """Return the nearest of some values, one that is felt if any is."""
@@ -133,16 +139,16 @@ class Fit:
         """Go from a value to the nearest one of its decade, by Gauss and Newton, in logarithms."""
         best = value
         nearby = max(NEARBY, ROUNDINGS * EPSILONS[self.trial.dtype.name])
-        for _ in range(STEPS):
-            if self.spent:
+        for step in range(STEPS):
+            if self.spent or (step >= FEW and not self.is_nearer(best, rows)):
                 break
             error, moved = self.error(value, rows), self.error(value * (1 + nearby), rows)
             slope = (error - moved) / math.log1p(nearby)
             length = float(np.sum(slope * slope))
-            step = float(np.sum(error * slope)) / length if length else 0.0
-            value *= math.exp(min(max(step, -1.0), 1.0))
+            change = float(np.sum(error * slope)) / length if length else 0.0
+            value *= math.exp(min(max(change, -1.0), 1.0))
             best = min(best, value, key=lambda one: self.distance(one, rows))
-            if not math.isfinite(step) or abs(step) < STILL:
+            if not math.isfinite(change) or abs(change) < STILL:
                 break
         return best
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 GROUPS = 12  # of calls, of which each may have a value of its own
-SHARE = 1 / 8  # of the computations of a search, for all numbers of a piece
+SHARE = 1 / 6  # of the computations of a search, for all numbers of a piece
 MOST_VALUES = 2  # of one number
 Progress = Callable[[str], None]
 Values = defaultdict[tuple[str, float], set[float]]  # of each number, by its right value

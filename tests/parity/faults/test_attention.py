@@ -8,12 +8,12 @@ import pytest
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.attention import FAULTS
+from lockstep.parity.faults.attention import FAULTS, even_slopes, slopes
 from lockstep.parity.graph import Evaluator, Graph, Value
 from lockstep.parity.noise.exact import FLOAT64
 from lockstep.reference import ops
+from tests.parity.explaining.ports import explained, model_of, port
 from tests.parity.explaining.ports import graph_of as small_graph
-from tests.parity.explaining.ports import model_of
 from tests.parity.faults.hand_made import call, graph_of, value_of, variant, wrong
 from tests.parity.faults.planted import check_in_every_way, check_shows, variants, world
 
@@ -235,10 +235,10 @@ def test_shared_keys_and_own_values_are_told_apart():
     assert {has_values(layer) for layer in kinds} == {True, False}
 
 
-def test_values_may_come_of_the_keys_norm_in_any_layer():
+@pytest.mark.parametrize("name", ["normed keys, normed again", "turned keys, normed again"])
+def test_values_may_come_of_the_keys_norm_in_any_layer(name):
     """By law: of all layers with keys of their own."""
-    graph, change = world("gemma4/dense").graph, variant(
-        "v-from-normed-keys", "normed keys, normed again")  # fmt: skip
+    graph, change = world("gemma4/dense").graph, variant("v-from-normed-keys", name)
     norms = [one for one in graph.calls if one.place == "self_attn.v_norm"]
     norms = [one for one in norms if one.op == "unit_norm"]
     assert {one.layer for one in norms if change(one, graph)} == {one.layer for one in norms}
@@ -272,3 +272,44 @@ def test_shared_keys_that_are_turned_once_more_by_loop():
             turned[j] = one * np.cos(angle) - other * np.sin(angle)
             turned[j + 2] = other * np.cos(angle) + one * np.sin(angle)
         np.testing.assert_allclose(found[0, 0, :, p], queries[0, 0] @ turned, atol=1e-13)
+
+
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_values_of_turned_keys_that_are_normed_again_are_named(level):
+    name = "gemma4/dense"
+    bug = "v-from-normed-keys[turned keys, normed again]"
+    known = [one for one in catalogue() if one.family in ("attention", "norm", "rope")]
+    found = explained(name, port(name, [bug], level=level), known)
+    assert [f"{one.id}[{one.variant}]" for one in found.faults] == [bug] and not found.unexplained
+
+
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [(4, [2**-2, 2**-4, 2**-6, 2**-8]), (3, [2**-4, 2**-8, 2**-2]),
+     (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])],
+)  # fmt: skip
+def test_slopes_by_hand(heads, expected):
+    """As the paper's own code has them: every other one of twice as many behind a power of two."""
+    assert slopes(heads).tolist() == expected
+
+
+def test_slopes_of_a_formula_for_any_number_of_heads():
+    """By law: of a power of two they are the same."""
+    np.testing.assert_allclose(even_slopes(8), slopes(8))
+    np.testing.assert_allclose(even_slopes(3), 2.0 ** np.array([-8 / 3, -16 / 3, -8]))
+
+
+def test_scores_are_lowered_by_distance_by_loop():
+    queries, keys = (RNG.standard_normal((1, 4, LENGTH, 6)) for _ in range(2))
+    graph = graph_of(call(0, "attention_scores", queries, keys, scale=0.5, layer=0))
+    found, right = wrong(graph, variant("alibi-added")), value_of(graph, 0)
+    for head, i, j in np.ndindex(4, LENGTH, LENGTH):
+        lower = 2.0 ** (-2 * (head + 1)) * (i - j)
+        assert found[0, head, i, j] == pytest.approx(right[0, head, i, j] - lower)
+
+
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_alibi_is_named(level):
+    name = "models/untied_float32"
+    found = explained(name, port(name, ["alibi-added"], level=level))
+    assert [one.id for one in found.faults] == ["alibi-added"] and not found.unexplained

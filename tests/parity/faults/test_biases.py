@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
+from lockstep.parity.graph import Value
 from lockstep.reference import ops
 from tests.parity.explaining.ports import explained, port
-from tests.parity.faults.hand_made import variant
+from tests.parity.faults.hand_made import call, graph_of, value_of, variant, wrong
 from tests.parity.faults.planted import world
+
+RNG = np.random.default_rng(29)
+HEADS, WIDTH, LENGTH, HIDDEN = 2, 4, 5, 6
+POSITIONS = np.arange(LENGTH)[None]
+BOTH = ["", "the projection dumped with it"]
 
 
 def test_biases_are_dropped_by_their_modules():
@@ -66,3 +72,59 @@ def test_they_are_no_weights_that_undo_each_other(bug):
     name, id = "llama/biased_llama3", "bias-of-other-projection"
     found = explained(name, port(name, [f"{id}[{bug}]"]))
     assert [(one.id, one.variant) for one in found.faults] == [(id, bug)]
+
+
+def turned():
+    """Queries of two heads, with a bias."""
+    return graph_of(
+        call(0, "rope_frequencies", theta=100.0, dims=WIDTH),
+        call(1, "scale", RNG.standard_normal((1, LENGTH, HIDDEN)), by=1.0),
+        call(2, "linear", Value(1), W, BIAS, place="self_attn.q_proj", layer=0),
+        call(3, "split_heads", Value(2), heads=HEADS),
+        call(4, "heads_first", Value(3)),
+        call(5, "rope", Value(4), POSITIONS, Value(0), factor=1.0, layer=0),
+    )
+
+
+W = RNG.standard_normal((HEADS * WIDTH, HIDDEN))
+BIAS = RNG.standard_normal(HEADS * WIDTH)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_bias_behind_the_turn_by_loop(name, monkeypatch):
+    """What the product gives is turned, and each number of the bias is added to its own."""
+    monkeypatch.setattr("lockstep.parity.faults.biases.named", lambda ref: "self_attn.q_proj.bias")
+    graph = turned()
+    found = wrong(graph, variant("bias-behind-turn", name))
+    product = (value_of(graph, 1) @ W.T).reshape(LENGTH, HEADS, WIDTH)
+    for head, token in np.ndindex(HEADS, LENGTH):
+        for j, frequency in enumerate((1.0, 0.1)):
+            one, other = product[token, head, j], product[token, head, j + 2]
+            turn = np.cos(token * frequency), np.sin(token * frequency)
+            expected = np.array([one * turn[0] - other * turn[1], other * turn[0] + one * turn[1]])
+            own = BIAS[head * WIDTH + j], BIAS[head * WIDTH + j + 2]
+            np.testing.assert_allclose(found[0, head, token, [j, j + 2]], expected + own)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("level", ["modules", "layers"])
+def test_a_bias_behind_the_turn_is_named(name, level):
+    """By law. From layers alone nothing tells what the projection would have been dumped as."""
+    model, id = "llama/biased_llama3", "bias-behind-turn"
+    found = explained(model, port(model, [f"{id}[{name}]"], level=level))
+    assert {one.id for one in found.faults} == {id} and not found.unexplained
+
+
+def test_a_turn_that_is_wrong_stays_before_the_bias(monkeypatch):
+    monkeypatch.setattr("lockstep.parity.faults.biases.named", lambda ref: "self_attn.q_proj.bias")
+    graph = turned()
+    behind, backwards = variant("bias-behind-turn"), variant("rope-sign-flipped")
+
+    def both(one, graph):
+        new = behind(one, graph) or one
+        return backwards(new, graph) or new
+
+    product = (value_of(graph, 1) @ W.T).reshape(1, LENGTH, HEADS, WIDTH).swapaxes(1, 2)
+    turn = ops.rope(product, -POSITIONS, value_of(graph, 0), factor=1.0)
+    expected = turn + BIAS.reshape(HEADS, 1, WIDTH)
+    np.testing.assert_allclose(wrong(graph, both), expected, atol=1e-12)

@@ -346,6 +346,23 @@ def test_half_of_the_rows_stays_as_it_was(name, rows):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "rank", "kept"),
+    [("first", 2, slice(0, 1)), ("second", 2, slice(1, 2)), ("first", 3, slice(0, 2))],
+)
+def test_half_of_the_rank_by_formula(name, rank, kept):
+    """By hand: of three the first half has two."""
+    a, b = RNG.standard_normal((rank, WIDTH)), RNG.standard_normal((OUTPUTS, rank))
+    graph = graph_of(
+        call(0, "scale", X, by=1.0),
+        call(1, "linear", Value(0), W, None, place="mlp.up_proj", layer=0),
+        call(2, "add_lora", Value(1), Value(0), a, b, place="mlp.up_proj", layer=0, scale=SCALE),
+    )
+    found = wrong(graph, variant("lora-rank-cut", f"the {name} half alone"))
+    expected = X @ (W + SCALE * b[:, kept] @ a[kept]).T
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_an_odd_number_of_rows_has_no_half():
     graph = adapted()
     rewrite = variant("lora-not-applied", "but to the first half of the rows")

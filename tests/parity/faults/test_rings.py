@@ -8,6 +8,7 @@ from tests.parity.explaining.ports import ids
 from tests.parity.explaining.steps.test_steps import explained
 from tests.parity.faults.hand_made import variant, wrong
 from tests.parity.faults.test_kv_cache import LENGTH, PROMPT, attended, attending
+from tests.sampled import sampled
 
 EMPTY = -1
 
@@ -42,6 +43,7 @@ def test_the_right_number_is_that_of_the_tokens():
     assert number.said(48.0, LENGTH) == "read to its end, a buffer of 48 slots for 10"
 
 
+@sampled(1)
 @pytest.mark.parametrize("level", ["modules", "layers"])
 def test_how_many_slots_it_has_is_found_out(level):
     found = explained("models/untied_float32", (14, 1, 1, 1), [of_size(40)], level=level)

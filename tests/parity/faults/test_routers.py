@@ -37,6 +37,10 @@ CASES = {
     ("moe-weights-misplaced", "in reverse", False): [0, 0, 0.4, 0.3],
     ("moe-weights-misplaced", "ids rising, weights falling", True): [0, 0, 4 / 7, 3 / 7],
     ("moe-weights-misplaced", "the first one's for all", False): [0, 0, 0.4, 0.4],
+    # the ids of the best are 3 and 2, which rise the other way
+    ("moe-weights-misplaced", "weights by rising ids, experts by falling weights", False): [
+        0, 0, 0.4, 0.3
+    ],
     ("moe-sum-missing", "that of the highest number", False): [0, 0, 0, 0.4],
     ("moe-sum-missing", "that of the lowest number", False): [0, 0, 0.3, 0],
     ("moe-sum-missing", "the last of the best", True): [0, 0, 3 / 7, 0],
@@ -56,6 +60,23 @@ def test_a_wrong_routing_is_what_it_says(case):
     id, name, normalize = case
     found = one_call(id, name, "top_k_routing", LOGITS, per_token=2, normalize=normalize)
     np.testing.assert_allclose(found[0, 0], CASES[case], rtol=1e-12)
+
+
+def test_weights_by_rising_ids_of_three_experts():
+    """By hand: experts 2, 0 and 3 by falling weights; sorted, those of 0, 2 and 3 come first."""
+    logits = np.log([[[0.3, 0.1, 0.4, 0.2]]])
+    name = "weights by rising ids, experts by falling weights"
+    found = one_call("moe-weights-misplaced", name, "top_k_routing", logits, per_token=3,
+                     normalize=False)  # fmt: skip
+    np.testing.assert_allclose(found[0, 0], [0.4, 0, 0.3, 0.2], rtol=1e-12)
+
+
+def test_each_expert_is_shared_out_among_tokens():
+    """By hand: of two tokens, an expert's logits ln 1 and ln 3 give 1/4 and 3/4."""
+    logits = np.log([[[1.0, 3.0, 2.0], [3.0, 1.0, 2.0]]])
+    found = one_call("moe-softmax-wrong-axis", "", "top_k_routing", logits, per_token=2,
+                     normalize=False)  # fmt: skip
+    np.testing.assert_allclose(found[0], [[0, 0.75, 0.5], [0.75, 0, 0.5]], rtol=1e-12)
 
 
 def test_the_best_alone_of_three():

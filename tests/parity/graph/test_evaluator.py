@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep.parity.graph import Conflict, Evaluator, evaluator
+from lockstep.parity.graph import Conflict, Evaluator, Value, evaluator
 from lockstep.reference import ops
 from tests.parity.graph.witnesses import FLOAT32, run
 
@@ -72,6 +72,23 @@ def test_a_rewrite_may_take_a_value_that_is_computed_later():
     wrong = ops.rms_norm(one.evaluator().target(keys.number, changed), weight, **options)
     assert np.array_equal(one.evaluator().target(q_norm, changed), wrong)
     assert not np.array_equal(right, wrong)
+
+
+def test_a_rewrite_may_take_a_value_that_lies_beside_the_way():
+    """By hand: the values' projection takes the keys, which are wrong because of the embedding."""
+    one = run("models/untied_float32")
+    taps, calls = one.graph.taps, one.graph.calls
+    keys, values = (taps[f"model.layers.1.self_attn.{name}_proj"] for name in "kv")
+    first = taps["model.embed_tokens"]
+    changed = {
+        first: calls[first].followed(louder),
+        values: calls[values].with_changed(0, lambda ops, x, other: x + other.sum(), Value(keys)),
+    }
+    found = one.evaluator().target(values, changed)
+    whole = one.evaluator()
+    x = whole.target(calls[values].inputs[0].number, changed) + whole.target(keys, changed).sum()
+    weight = one.model.checkpoint.tensor("model.layers.1.self_attn.v_proj.weight")
+    np.testing.assert_array_equal(found, ops.linear(x, weight, None))
 
 
 def test_dumped_values_are_taken_instead_of_computed():

@@ -39,6 +39,7 @@ def test_its_bugs_are_named_all_the_same(bug, level, text):
     assert ids(found) == {bug} and not found.unexplained
 
 
+@sampled(1)
 @pytest.mark.parametrize("tap", ["model.layers.1.self_attn.o_proj", "model.layers.0.mlp.up_proj"])
 def test_what_is_off_by_more_than_was_rounded_off_stays_unknown(tap):
     taps = port(NAME)

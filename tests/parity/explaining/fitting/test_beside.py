@@ -165,6 +165,7 @@ def uneven(scores, mask, **options):
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -238,6 +239,7 @@ def test_one_piece_alone_proves_it_where_digits_are_many(dtype, named):
     assert sorted((bug.id, bug.variant) for bug in found.faults) == named
 
 
+@sampled(1)
 @pytest.mark.parametrize(("dtype", "named"), [("float32", 2), ("float16", 0)])
 def test_what_is_barely_wrong_in_few_digits_has_no_number_beside_a_bug(dtype, named, monkeypatch):
     """By witness: an epsilon outside of the root, in norms 1.7 noises off, was two other bugs."""
