@@ -103,24 +103,6 @@ def of_eight(*places: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda codes: codes.reshape(-1, 8)[:, places].reshape(codes.shape)
 
 
-def one_step(sign: int) -> Callable[[Any, QuantizedTensor], QuantizedTensor]:
-    """Move the zero of every group by one code."""
-
-    def moved(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
-        scales = weight.scales.astype(np.float32)
-        biases = weight.biases.astype(np.float32) + sign * scales
-        return replace(weight, scales=scales, biases=biases)
-
-    return moved
-
-
-def biased(times: int) -> Callable[[Any, QuantizedTensor], QuantizedTensor]:
-    """Add the bias of every group so many times."""
-    return lambda ops, weight: replace(
-        weight, biases=weight.biases * weight.biases.dtype.type(times)
-    )
-
-
 def in_sequence(blocks: np.ndarray, kind: str) -> np.ndarray:
     """Give both halves of a byte to neighbours."""
     where, run = nibbles_of(blocks, kind)
@@ -149,20 +131,6 @@ def high_first(blocks: np.ndarray, kind: str) -> np.ndarray:
     new = blocks.copy()
     new[:, where] = blocks[:, where] >> 4 | blocks[:, where] << 4
     return new
-
-
-def signed_codes(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
-    """Read codes as two's complement: the same as flipping the top bit and taking it off."""
-    top = 1 << (weight.bits - 1)
-    scales = weight.scales.astype(np.float32)
-    biases = weight.biases.astype(np.float32) - top * scales
-    return replace(recoded(weight, codes_of(weight) ^ top), scales=scales, biases=biases)
-
-
-def centred_codes(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
-    """Read s (q - 8), as GGUF's Q4_0 does, and drop the bias."""
-    scales = weight.scales.astype(np.float32)
-    return replace(weight, scales=scales, biases=-scales * (1 << (weight.bits - 1)))
 
 
 def complement(blocks: np.ndarray, kind: str) -> np.ndarray:
@@ -389,8 +357,3 @@ def linear_scales(ops: Any, weight: Any) -> np.ndarray:
     """Multiply by the byte of a scale instead of the power of two that it names."""
     levels = dense(ops, replace(weight, scales=np.full_like(weight.scales, 127)))
     return levels * np.repeat(weight.scales.astype(np.float32), weight.group_size, axis=-1)
-
-
-def zero_points(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
-    scales = weight.scales.astype(np.float32)
-    return replace(weight, scales=scales, biases=-scales * weight.biases.astype(np.float32))

@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.code_values import (
+    biased,
+    centred_codes,
+    meant,
+    one_step,
+    signed_codes,
+    zero_points,
+)
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.misread import (
     MINIMA,
     NIBBLES,
     ONE,
     TOP_BITS,
-    biased,
     by_runs,
-    centred_codes,
     complement,
     data_then_scales,
     exchanged_steps,
@@ -32,7 +38,6 @@ from lockstep.parity.faults.misread import (
     of_eight,
     of_gguf,
     of_mlx,
-    one_step,
     one_where_clear,
     other_sign,
     q4_around,
@@ -44,7 +49,6 @@ from lockstep.parity.faults.misread import (
     respelled,
     scales_for_minima,
     short_header,
-    signed_codes,
     top_bits_exchanged,
     unpacked,
     unsigned_q4,
@@ -53,7 +57,6 @@ from lockstep.parity.faults.misread import (
     without_minima,
     without_top_bits,
     without_top_of_scales,
-    zero_points,
 )
 from lockstep.parity.faults.misread_scales import (
     highest_first,
@@ -106,8 +109,8 @@ FAULTS = (
         fix="subtract 8 in Q4_0, 32 in Q6_K, nothing in MLX's affine form",
         evidence=("1bit-MONSTER/1bit-MONSTER#1268",),
         variants={
-            "affine, two's complement": misread(signed_codes, of_mlx("affine", bits=(4, 8))),
-            "affine, around the middle": misread(centred_codes, of_mlx("affine", bits=(4, 8))),
+            "affine, two's complement": meant(signed_codes, of_mlx("affine", bits=(4, 8))),
+            "affine, around the middle": meant(centred_codes, of_mlx("affine", bits=(4, 8))),
             "affine, the top bit lost": misread(top_bit_lost, of_mlx("affine", bits=(4, 8))),
             "Q4_0, two's complement": reoctet(complement, "Q4_0"),
             "Q4_0, unsigned": unpacked(unsigned_q4, of_gguf("Q4_0")),

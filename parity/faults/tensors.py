@@ -47,8 +47,9 @@ def dense(ops: Any, weight: Any, dtype: Any = np.float32) -> np.ndarray:
 class Reading:
     """A change of a matrix, or of every matrix of a stack when it is read, and when it happens.
 
-    Whatever the order of rewrites, packed codes are misread before they are unpacked, unpacked
-    before a matrix is moved about, and packed by another's hand after that.
+    Whatever the order of rewrites, packed codes are misread before they are taken to mean other
+    numbers, which lies in the biases too; that is before they are unpacked, unpacked before a
+    matrix is moved about, and packed by another's hand after that.
     """
 
     change: Change
@@ -60,7 +61,7 @@ class Reading:
         return self.change(ops, weight, *more)
 
 
-MISREAD, UNPACKED, MOVED, PACKED = range(4)
+MISREAD, MEANT, UNPACKED, MOVED, PACKED = range(5)
 ONCE = (UNPACKED, PACKED)
 
 

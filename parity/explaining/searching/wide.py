@@ -24,7 +24,6 @@ from lockstep.parity.graph.graph import Piece
 
 FEW = 6  # tokens that are looked at
 BEAM = 10  # sets that are gone on from, by each measure
-FIRST = 20  # the same, of the first sets
 TOGETHER = 2048
 NEAREST = 8  # sets that are handed on
 FEWEST = 3  # of them, of which each bug is exchanged with each other one
@@ -95,20 +94,18 @@ class Wide:
 
         A search goes on from where the one before it ended.
         """
-        begun = [*starts, *self.reached]
+        new = [atoms for atoms in starts if atoms not in self.errors]
+        begun = [*new, *self.reached]
         self.measure(begun)
-        nothing = [atoms for atoms in begun if not atoms]
-        beam = [*dict.fromkeys([*self.best(begun, FIRST), *nothing])]
+        beam, alone = self.best(begun, BEAM), frozenset() in new
         pace = Pace(last=(*self.least(beam),))
-        for depth in range(deepest):
+        for _ in range(deepest):
             if not beam or self.spent or self.errors[beam[0]][0] <= self.enough:
                 break
-            larger = dict.fromkeys(
-                atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
-            )
-            larger |= dict.fromkeys(less for atoms in beam for less in parts(atoms) if less)
+            kept = [atoms for atoms in beam if alone and atoms]
+            larger = self.alone() if alone else self.beside(beam)
             self.measure(larger)
-            beam = self.best(larger, BEAM if depth else FIRST)
+            beam, alone = [*dict.fromkeys([*self.best(larger, BEAM), *kept])], False
             if beam and pace.stalls(*self.least(beam)):
                 break
             self.quick = pace.quick
@@ -122,6 +119,19 @@ class Wide:
             if near[0] == before:
                 break
         return near
+
+    def alone(self) -> list[Atoms]:
+        """Return each bug alone. The sets that a search begins with wait for the best of these: all
+        that are one bug larger than them would be too much work.
+        """
+        return [frozenset([one]) for one in self.candidates]
+
+    def beside(self, beam: Iterable[Atoms]) -> dict[Atoms, None]:
+        """Return sets with one bug more, and without one or two of their own."""
+        larger = dict.fromkeys(
+            atoms | {one} for atoms in beam for one in self.candidates if one not in atoms
+        )
+        return larger | dict.fromkeys(less for atoms in beam for less in parts(atoms) if less)
 
     def near(self) -> list[Atoms]:
         """Return the sets that leave little of all that was measured, the nearest one first."""
@@ -142,7 +152,7 @@ class Wide:
     def least(self, beam: Iterable[Atoms]) -> Iterator[float]:
         """Yield what the nearest of some sets leaves, by each measure that is to be trusted."""
         errors = [self.errors[atoms] for atoms in beam]
-        yield from (min(error[measure] for error in errors) for measure in TRUSTED)
+        yield from (min((error[measure] for error in errors), default=FAR) for measure in TRUSTED)
 
     def best(self, some: Iterable[Atoms], keep: int) -> list[Atoms]:
         known = {atoms: self.errors[atoms] for atoms in some if atoms in self.errors}

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.faults import misread, quant_scales, quantisation
+from lockstep.parity.faults import code_values, misread, quant_scales, quantisation
 from lockstep.parity.faults.misread_scales import top_bit_lost
 from lockstep.parity.faults.packing import affine, codes_of, minifloat, q4_0, q8_0
 from lockstep.parity.faults.tensors import dense
@@ -60,13 +60,13 @@ def by_code(packed, value: Callable[[float, float, float, int], float]) -> np.nd
     ("change", "value"),
     [
         (
-            misread.signed_codes,
+            code_values.signed_codes,
             lambda top: lambda s, b, q, k: s * (q - 2 * top if q >= top else q) + b,
         ),
-        (misread.centred_codes, lambda top: lambda s, b, q, k: s * (q - top)),
-        (misread.zero_points, lambda top: lambda s, b, q, k: s * (q - b)),
+        (code_values.centred_codes, lambda top: lambda s, b, q, k: s * (q - top)),
+        (code_values.zero_points, lambda top: lambda s, b, q, k: s * (q - b)),
         (top_bit_lost, lambda top: lambda s, b, q, k: s * (q % top) + b),
-        (misread.one_step(1), lambda top: lambda s, b, q, k: s * (q + 1) + b),
+        (code_values.one_step(1), lambda top: lambda s, b, q, k: s * (q + 1) + b),
         (misread.first_block_only, lambda top: lambda s, b, q, k: s * q + b if k < 32 else 0.0),
     ],
 )

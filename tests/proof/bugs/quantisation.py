@@ -6,7 +6,7 @@ from tests.proof import traits
 from tests.proof.packed import Codes
 from tests.proof.registry import bug
 
-ORDER, VALUE, SCALES, BLOCKS = "code order", "code value", "scales and biases", "blocks"
+ORDER, VALUE, SCALES, TILES = "code order", "code value", "scales and biases", "tiles"
 
 
 def packed_bug(id: str, site: str):
@@ -66,12 +66,12 @@ def other_group_size(codes: Codes) -> Codes:
     return codes.but(scales=codes.scales[:, groups], biases=codes.biases[:, groups])
 
 
-@packed_bug("quant-first-block-only", BLOCKS)
+@packed_bug("quant-first-block-only", TILES)
 def first_block(codes: Codes) -> Codes:
     return kept(codes, slice(None, 1))
 
 
-@packed_bug("qmm-tail-tile", BLOCKS)
+@packed_bug("qmm-tail-tile", TILES)
 def tail_dropped(codes: Codes) -> Codes:
     return kept(codes, slice(None, -1))
 

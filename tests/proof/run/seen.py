@@ -48,13 +48,16 @@ def is_seen(case: Case, bug: str, places: Places, *more: str) -> dict[str, bool]
 
 
 def first_seen(case: Case, granularity: str, places: Places, bug: str) -> str | None:
-    """Return the first tap, in float32, that a bug changes beside the others of its case."""
+    """Return the first tap, in float32, that a bug changes beside the others of its case.
+
+    What a port has only with the bug, or only without it, is no tap of the model.
+    """
     others = [name for name in case.bugs if name != bug]
     found, right = (
         at(dump(case, places, some, dtype="float32"), granularity) for some in (case.bugs, others)
     )
-    parted = (tap for tap, value in found.items() if not same({tap: value}, {tap: right[tap]}))
-    return next(parted, None)
+    both = (tap for tap in found if tap in right)
+    return next((tap for tap in both if not same({tap: found[tap]}, {tap: right[tap]})), None)
 
 
 def differ(case: Case, found: Dump, right: Dump) -> dict[str, bool]:
