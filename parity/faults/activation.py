@@ -24,7 +24,7 @@ from lockstep.parity.faults.activations import (
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import either, instead, rewrite
 from lockstep.parity.faults.tensors import dense, renamed
-from lockstep.parity.graph import Call, Derived, Graph, Value
+from lockstep.parity.graph import Call, Derived, Graph, Value, again
 from lockstep.reference.checkpoint.stack import Stack
 
 GATE, UP = 2, 3  # the experts' stacks among their inputs
@@ -33,19 +33,20 @@ MLP = r"mlp\..*"
 
 @rewrite("multiply", MLP)
 def both_activated(call: Call, graph: Graph) -> Call | None:
-    """Activate what the gate is multiplied by, as the gate is."""
-    name = graph.source(call, 0).op
-    return call.with_changed(1, lambda ops, up: getattr(ops, name)(up)) if name in ANY else None
+    """Activate what the gate is multiplied by, as the gate is, with whatever is wrong with that."""
+    source = graph.source(call, 0)
+    return call.with_input(1, again(source, call.inputs[1])) if source.op in ANY else None
 
 
 @rewrite("multiply", MLP)
 def activated_behind(call: Call, graph: Graph) -> Call | None:
-    """Multiply first, and activate the product."""
+    """Multiply first, and activate the product, with whatever is wrong with that."""
     source = graph.source(call, 0)
     if source.op not in ANY:
         return None
-    plain = call.with_input(0, source.inputs[0])
-    return plain.followed(lambda ops, product: getattr(ops, source.op)(product))
+    gate_and_up = (source.inputs[0], call.inputs[1])
+    product = Derived(lambda ops, gate, up: ops.multiply(gate, up), gate_and_up)
+    return replace(call.with_input(0, again(source, product)), idle=True)
 
 
 @rewrite(EXPERTS)

@@ -13,7 +13,7 @@ from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.rewrites import changed_input, either, rewrite
 from lockstep.parity.faults.tensors import BIAS, named, renamed
 from lockstep.parity.faults.values import projection_of
-from lockstep.parity.graph import Call, Constant, Graph
+from lockstep.parity.graph import Call, Conflict, Constant, Graph
 from lockstep.parity.graph.call import nested
 from lockstep.parity.graph.stretched import rope
 
@@ -100,7 +100,9 @@ class TurnedAndBiased:
     def __call__(
         self, ops: Any, x: Any, positions: Any, frequencies: Any, bias: Any, **options: Any
     ) -> Any:
-        own = np.broadcast_to(bias.reshape(x.shape[1], 1, x.shape[-1]), x.shape).astype(x.dtype)
+        width, heads = x.shape[-1], bias.size // x.shape[-1]
+        shape = (heads, 1, width) if x.shape[1] == heads else (heads, width)  # over heads, tokens
+        own = np.broadcast_to(bias.reshape(shape), x.shape).astype(x.dtype)
         bare = x - own if self.has else x
         return ops.add(self.turn(ops, bare, positions, frequencies, **options), own)
 
@@ -114,6 +116,8 @@ def behind_the_turn(*, has: bool) -> Rewrite:
         bias = projection_of(call.inputs[0], graph).inputs[BIAS["linear"]]
         if named(bias) is None:
             return None
+        if len(call.inputs) != call.arity:  # it takes something besides by now
+            raise Conflict(call.place)
         turned = call.replaced(TurnedAndBiased(has))
         return replace(turned, inputs=(*turned.inputs, bias))
 

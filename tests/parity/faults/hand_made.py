@@ -22,7 +22,7 @@ def call(number: int, op: str, *inputs: Any, place: str = "", layer: int | None 
          taps: tuple[str, ...] = (), **options: Any) -> Call:  # fmt: skip
     """Return a call on arrays, or on what other calls return."""
     refs = tuple(ref if isinstance(ref, Value) else Constant(ref) for ref in inputs)
-    return Call(number, op, refs, options, taps, place, layer)
+    return Call(number, op, refs, options, taps, place, layer, len(refs))
 
 
 def graph_of(*calls: Call, steps: tuple[int, ...] = (), **config: Any) -> Graph:

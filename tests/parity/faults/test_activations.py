@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
+from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Call, Constant, Evaluator, Tensor, Value
 from lockstep.reference import ops
 from tests.parity.faults.hand_made import FLOAT64, call, graph_of, one_call, variant, wrong
@@ -119,6 +121,27 @@ def test_gate_and_up_are_put_together_otherwise(name):
     )
     expected = [PRODUCTS[name](*pair) for pair in zip(POINTS, POINTS[::-1], strict=True)]
     found = wrong(graph, variant("gated-product-wrong", name))
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [("both activated", lambda gate, up: max(gate, 0) * max(up, 0)),
+     ("the product activated", lambda gate, up: max(gate * up, 0))],
+)  # fmt: skip
+def test_another_activation_is_that_of_what_is_put_together_too(name, product):
+    """By loop: a port has one activation, and what it activates besides it activates by that."""
+    gates, ups = np.array([[POINTS]]), np.array([[POINTS[::-1]]])
+    graph = graph_of(
+        call(0, "silu", gates, place="mlp.act_fn"),
+        call(1, "multiply", Value(0), ups, place="mlp.down_proj"),
+    )
+    bugs = {"act-name-from-wrong-field": "relu", "gated-product-wrong": name}
+    found = hypotheses([one for one in catalogue() if one.id in bugs], graph)
+    atoms = [Atom(one, one.calls) for one in found if bugs[one.id] == one.variant]
+    run = Evaluator(graph, ops, FLOAT64, {}, None)  # pyright: ignore[reportArgumentType]
+    found = run.target(1, rewritten(atoms, graph))
+    expected = [product(*pair) for pair in zip(POINTS, POINTS[::-1], strict=True)]
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-12)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep.parity.faults import misread
+from lockstep.parity.faults import code_values, misread
 from lockstep.parity.faults.packing import affine, q4_0, q8_0
 from lockstep.parity.faults.tensors import dense
 from lockstep.reference import ops
@@ -107,6 +107,6 @@ def test_every_step_taken_for_bfloat16_by_law(kind):
 
 def test_a_bias_that_is_added_twice_by_formula():
     packed = affine(WEIGHT, bits=4, group_size=32)
-    found = dense(ops, misread.biased(2)(ops, packed), np.float64)
+    found = dense(ops, code_values.biased(2)(ops, packed), np.float64)
     expected = by_code(packed, lambda s, b, q, k: s * q + 2 * b)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)

@@ -105,8 +105,15 @@ def follows(found: Dump, truth: Dump, right: Dump, near: float) -> bool:
 def acting(case: Case, id: str, places: Places) -> Iterator[Atom]:
     """Yield a class in any of its variants, wherever it may act."""
     graph = places.graph(case.build, case.seed, case.length)
-    for one in hypotheses([fault for fault in catalogue() if fault.id == id], graph):
+    for one in of_class(id, graph):
         yield from scopes(one, graph)
+
+
+def of_class(id: str, graph: Graph) -> Iterator[Hypothesis]:
+    """Yield the variants of a class, each with its place in the catalogue: bugs compose by that."""
+    for place, fault in enumerate(catalogue()):
+        if fault.id == id:
+            yield from (replace(one, order=place) for one in hypotheses([fault], graph))
 
 
 def computed(
@@ -186,7 +193,7 @@ def scopes(one: Hypothesis, graph: Graph) -> Iterator[Atom]:
 def dumps_of(case: Case, id: str, places: Places, truth: Dump) -> Iterator[Dump]:
     """Yield what our own graph dumps with a class in any of its variants, and wherever it acts."""
     graph = places.graph(case.build, case.seed, case.length)
-    for one in hypotheses([fault for fault in catalogue() if fault.id == id], graph):
+    for one in of_class(id, graph):
         for atom in scopes(one, graph):
             calls = rewritten([atom], graph)
             try:

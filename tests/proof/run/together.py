@@ -5,11 +5,10 @@ from itertools import islice, product
 from typing import Any
 
 from lockstep.parity.explaining.said.naming import PLAIN
-from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses
-from lockstep.parity.faults import catalogue
+from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.graph import Graph
 from tests.proof.combos import moved
-from tests.proof.run.alike import computed, fitted, sides
+from tests.proof.run.alike import computed, fitted, of_class, sides
 from tests.proof.run.case import Case
 from tests.proof.run.places import Places
 from tests.proof.run.planted import at
@@ -39,7 +38,7 @@ def said(case: Case, diagnosis: Any, places: Places) -> Iterator[tuple[Atom, ...
 
 def forms(bug: Any, graph: Graph) -> Iterator[Atom]:
     """Yield how one bug may act that was named."""
-    for one in hypotheses([fault for fault in catalogue() if fault.id == bug.id], graph):
+    for one in of_class(bug.id, graph):
         modules: dict[str, set[int]] = {}
         for number in one.calls if one.variant in variants(bug) else ():
             call = graph.calls[number]
