@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from tests.proof import traits
 from tests.proof.port import Port
 from tests.proof.registry import bug
-from tests.proof.seams import opened, wrap
+from tests.proof.seams import Seam, StandIn, opened, wrap
 
 PLACES = {
     "everywhere": {"place": "all"},
@@ -138,5 +138,6 @@ def product_wrong(port: Port, product) -> None:
 
 
 def put_together(mlp, product, previous, x: torch.Tensor) -> torch.Tensor:
-    activated = mlp.act_fn(mlp.gate_proj(x))
-    return mlp.down_proj(product(activated, mlp.up_proj(x), mlp.act_fn))
+    """Put gate and up together otherwise, by the parts that another bug put in their places."""
+    own = StandIn(mlp, previous.parts if isinstance(previous, Seam) else {})
+    return own.down_proj(product(own.act_fn(own.gate_proj(x)), own.up_proj(x), own.act_fn))
