@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.faults.alibi import even_slopes, is_uneven, lowered_by, slopes
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.pooled import of_first_of_its_kind
 from lockstep.parity.faults.rewrites import either, instead, only, rewrite
@@ -136,38 +137,6 @@ def compared_with_values(call: Call, graph: Graph) -> Call | None:
 
 def name_of_keys(name: str, graph: Graph) -> str | None:
     return name.replace(".v_proj.", ".k_proj.") if ".v_proj." in name else name
-
-
-def even_slopes(heads: int) -> np.ndarray:
-    """Return the slopes of ALiBi (Press et al., 2022) for a power of two: 2^(-8 h / H), h from 1
-    on. Ports take them for any other H too.
-    """
-    return 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
-
-
-def slopes(heads: int) -> np.ndarray:
-    """Return the same where H is no power of two: those of the next lower one come first, then
-    every other of twice as many.
-    """
-    whole = 2 ** int(math.log2(heads))
-    more = np.arange(1, 2 * (heads - whole), 2) / (2 * whole)
-    return np.concatenate([even_slopes(whole), 2.0 ** (-8 * more)])
-
-
-def lowered_by(slopes: Callable[[int], np.ndarray]) -> Rewrite:
-    """Lower each score by how far its key lies before its query, times the slope of its head."""
-
-    def wrong(ops: Any, scores: Any) -> Any:
-        queries, keys = scores.shape[-2:]
-        before = np.arange(queries)[:, None] - np.arange(keys)
-        lower = slopes(scores.shape[-3])[:, None, None] * before
-        return scores - lower.astype(scores.dtype)
-
-    return rewrite("attention_scores")(lambda call, graph: call.followed(wrong))
-
-
-def is_uneven(call: Call, graph: Graph) -> bool:
-    return call.op == "attention_scores" and graph.shapes[call.number][-3].bit_count() > 1
 
 
 FAULTS = (

@@ -94,7 +94,14 @@ class Wide:
 
         A search goes on from where the one before it ended.
         """
-        new = [atoms for atoms in starts if atoms not in self.errors]
+        self.reached = self.grown([atoms for atoms in starts if atoms not in self.errors], deepest)
+        self.measure(less for atoms in self.reached for less in parts(atoms) if less)
+        return self.with_one_exchanged()
+
+    def grown(self, new: Sequence[Atoms], deepest: int) -> list[Atoms]:
+        """Return the best sets that begin with some new ones, or go on from those reached before,
+        each with so many bugs more at most.
+        """
         begun = [*new, *self.reached]
         self.measure(begun)
         beam, alone = self.best(begun, BEAM), frozenset() in new
@@ -109,8 +116,10 @@ class Wide:
             if beam and pace.stalls(*self.least(beam)):
                 break
             self.quick = pace.quick
-        self.reached = beam
-        self.measure(less for atoms in beam for less in parts(atoms) if less)
+        return beam
+
+    def with_one_exchanged(self) -> list[Atoms]:
+        """Return the sets that are near, once no other bug in the place of one comes nearer."""
         near = self.near()
         while near and not self.spent and self.errors[near[0]][0] > self.enough:
             before = near[0]

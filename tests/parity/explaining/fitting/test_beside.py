@@ -278,6 +278,7 @@ def test_a_pair_that_is_refused_leaves_what_was_named():
     assert case.open == [pieces[3], pieces[1]]
 
 
+@sampled(0)
 def test_a_window_that_the_first_tokens_do_not_feel():
     """By hand: scores that are not scaled, and a window of 5 keys."""
     window = NUMBERS["mask-window-wrong"][0].becomes(5)

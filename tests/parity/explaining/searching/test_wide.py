@@ -82,6 +82,7 @@ def test_bugs_beside_an_inverted_mask_are_named_from_layers(name, bugs):
 ROPES = ["rope-sign-flipped", "rope-applied-to-v", "rope-unpermute-gqa", "qk-norm-scope"]
 
 
+@sampled(0)
 def test_bugs_that_the_first_token_does_not_show_are_named_from_layers():
     """By law: it turns by no angle, so the others alone tell. No pair of them is near."""
     found = explained(MODEL, port(MODEL, ROPES, level="layers"))

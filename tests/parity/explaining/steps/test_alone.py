@@ -8,6 +8,7 @@ from lockstep.parity.explaining.steps import alone
 from tests.parity.explaining.ports import ids, model_of
 from tests.parity.explaining.steps import test_steps
 from tests.parity.explaining.steps.test_steps import MISTRAL, decoded
+from tests.sampled import sampled
 
 LENGTHS = (10, 1, 1, 2)
 
@@ -62,6 +63,7 @@ def test_two_of_them_are_both_named(monkeypatch):
     assert not found.unexplained
 
 
+@sampled(0)
 def test_what_is_in_the_prompt_too_is_not_said_to_be_in_steps(monkeypatch):
     def everywhere(call, graph):
         return call.with_options(scale=0.25**2) if call.op == "attention_scores" else None
