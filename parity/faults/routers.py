@@ -69,15 +69,14 @@ def by_id(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.take_along_axis(weights, rank, axis=-1)
 
 
-def softmax(wide: np.ndarray) -> np.ndarray:
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+def softmax(wide: np.ndarray, axis: int | tuple[int, ...] = -1) -> np.ndarray:
+    powers = np.exp(wide - wide.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
 
 
 def over_tokens(wide: np.ndarray) -> np.ndarray:
     """Share each expert out among all tokens."""
-    powers = np.exp(wide - wide.max(axis=(0, 1), keepdims=True))
-    return powers / powers.sum(axis=(0, 1), keepdims=True)
+    return softmax(wide, (0, 1))
 
 
 def sorted_by_id(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:

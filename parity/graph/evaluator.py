@@ -63,11 +63,11 @@ class Evaluator:
         return self.reached_anyhow(number, rewritten)
 
     def keeps_to(self, way: frozenset[int], rewritten: Rewritten) -> bool:
-        """Say whether the calls of a way, as rewritten, take earlier values of it alone."""
-        here = (call for n, call in rewritten.items() if n in way)
-        taken = (n for call in here for n in values_of(call))
-        return all(map(is_early, rewritten.values())) and all(
-            n in way or n in self.dumped for n in taken
+        """Say whether rewritten calls take earlier values alone, those of a way its own."""
+        return all(
+            taken < number and (number not in way or taken in way or taken in self.dumped)
+            for number, call in rewritten.items()
+            for taken in values_of(call)
         )
 
     def taken(self, call: Call) -> Iterable[int]:

@@ -1,6 +1,6 @@
 """Bugs of packed weights together: each set of them against a loader that unpacks step by step."""
 
-from itertools import chain, combinations, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -69,13 +69,11 @@ def call_input(call):
 
 def in_catalogue(bug):
     """Return the place and the rewrite of the variant that does what a bug does alone."""
-    every = list(chain.from_iterable(
-        ((fault.id, variant) for variant in fault.variants.values()) for fault in catalogue()
-    ))  # fmt: skip
     expected = by_steps([bug])
-    for place, (id, variant) in enumerate(every):
-        if id == bug.id and np.allclose(by_catalogue([variant]), expected, atol=1e-3):
-            return place, variant
+    for place, fault in enumerate(catalogue()):
+        for variant in fault.variants.values() if fault.id == bug.id else ():
+            if np.allclose(by_catalogue([variant]), expected, atol=1e-3):
+                return place, variant
     return None
 
 

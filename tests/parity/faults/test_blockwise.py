@@ -6,24 +6,14 @@ import pytest
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.blockwise import BLOCKS
 from lockstep.parity.faults.numbers import NUMBERS
-from lockstep.parity.graph import Value
 from tests.parity.explaining.ports import explained, port
-from tests.parity.faults.hand_made import call, graph_of, wrong
+from tests.parity.faults.hand_made import wrong
+from tests.parity.faults.test_so_many_tokens import LENGTH, SCORES, attention
 
-LENGTH, SIZE = 11, 4
+SIZE = 4
 RNG = np.random.default_rng(17)
-POSITIONS = np.arange(LENGTH)[None]
-SCORES = 3 * RNG.standard_normal((1, 2, LENGTH, LENGTH))
 FORMS = ["neither", "values", "exponentials", "added", "averaged"]
 CLASS = next(fault for fault in catalogue() if fault.id == "softmax-blocks-mixed")
-
-
-def attention(window=None):
-    return graph_of(
-        call(0, "causal_mask", POSITIONS, POSITIONS, window=window),
-        call(1, "scale", SCORES, by=1.0),
-        call(2, "softmax", Value(1), Value(0), masked_row="uniform", layer=0),
-    )
 
 
 def one_pass(scores, values, *, of_values, of_sum):

@@ -153,12 +153,16 @@ def sides(case: Case, granularity: str, places: Places) -> tuple[Dump, Dump, flo
     truth, right = (
         at(dump(case, places, bugs, dtype="float32"), granularity) for bugs in (None, ())
     )
-    floor = min(of_ours(case, granularity, places, right), FARTHEST)
-    return truth, right, tolerance(truth, right) + FLOORS * floor
+    return truth, right, tolerance(truth, right, floor_of(case, granularity, places, right))
 
 
-def tolerance(truth: Dump, right: Dump) -> float:
-    return max(ALIKE * moved(truth, right), ROUNDING)
+def tolerance(truth: Dump, right: Dump, floor: float = 0.0) -> float:
+    return max(ALIKE * moved(truth, right), ROUNDING) + FLOORS * floor
+
+
+def floor_of(case: Case, granularity: str, places: Places, right: Dump) -> float:
+    """Return how far our own right graph may be from the right port."""
+    return min(of_ours(case, granularity, places, right), FARTHEST)
 
 
 def of_ours(case: Case, granularity: str, places: Places, right: Dump) -> float:

@@ -20,7 +20,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom
 from tests.proof import builds, ports
 from tests.proof.combos import Dump, moved
 from tests.proof.registry import applicable, named
-from tests.proof.run.alike import FARTHEST, FLOORS, acting, computed, fitted, of_ours, tolerance
+from tests.proof.run.alike import acting, computed, fitted, floor_of, tolerance
 from tests.proof.run.case import Case
 from tests.proof.run.places import Places
 from tests.proof.run.planted import at, dump
@@ -54,14 +54,13 @@ class Pairs:
 
     @cached_property
     def floor(self) -> float:
-        """How far our own right graph is from the right port."""
-        return min(of_ours(self.right, LAYERS, self.places, self.plain), FARTHEST)
+        return floor_of(self.right, LAYERS, self.places, self.plain)
 
     def gives(self, atoms: list[Atom], truth: Dump) -> bool:
         """Say whether our own graph has a port's layers with some bugs."""
         with np.errstate(all="ignore"):  # a broken port overflows
             found = computed(self.right, atoms, self.places)
-        near = tolerance(truth, self.plain) + FLOORS * self.floor
+        near = tolerance(truth, self.plain, self.floor)
         return found is not None and moved(fitted(at(found, LAYERS), truth), truth) <= near
 
     def forms(self, bug: str) -> list[Atom]:
@@ -79,7 +78,7 @@ class Pairs:
         return any(self.gives([*both], truth) for both in product(one, other))
 
 
-def otherwise(pairs: Pairs, minutes: float) -> Iterator[tuple[str, str, bool]]:
+def compared(pairs: Pairs, minutes: float) -> Iterator[tuple[str, str, bool]]:
     """Yield two bugs at a time, in random order, and whether they come out as in the port."""
     forms = {bug: pairs.forms(bug) for bug in pairs.bugs()}
     known = [bug for bug in forms if forms[bug]]
@@ -102,7 +101,7 @@ def main() -> None:
     asked = parser.parse_args()
     prepare(tempfile.mkdtemp())
     tried = off = 0
-    for one, other, same in otherwise(Pairs(PLACES[0], asked.build, asked.seed), asked.minutes):
+    for one, other, same in compared(Pairs(PLACES[0], asked.build, asked.seed), asked.minutes):
         tried, off = tried + 1, off + (not same)
         if not same:
             print(f"{one}  |  {other}", flush=True)
