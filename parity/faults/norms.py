@@ -80,6 +80,12 @@ def not_centred_nor_biased(ops, x, gain, bias, *, eps):
     return ops.rms_norm(x, gain, eps=eps)
 
 
+def of_all_heads(ops, x, gain, *, eps):
+    """Normalise all heads (..., H, D) of a token as one row, whatever the norm is."""
+    rows = x.reshape(*x.shape[:-2], -1)
+    return ops.rms_norm(rows, np.tile(gain, x.shape[-2]), eps=eps).reshape(x.shape)
+
+
 @rewrite("rope")
 def normed_after(call: Call, graph: Graph) -> Call | None:
     """Turn the heads as they were projected, and normalise them then."""

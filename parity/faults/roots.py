@@ -47,13 +47,9 @@ def by_rows(norm: Any, x: np.ndarray, weights: Sequence[Any], eps: np.ndarray) -
     """Return a norm of `x` (..., D), each row with its own `eps` (..., 1).
 
     A norm takes a large array some rows at a time, but every `eps` at once: so it is given no more.
-    Heads (B, T, H, D) stay together, for a norm that is wrong already and looks at all of them. Of
-    more numbers than 65,536 in a token's heads, which no known model has, a right one raises a
-    ValueError.
     """
-    whole = x.shape[-2:] if x.ndim > 3 else x.shape[-1:]
-    rows = x.reshape(-1, *whole)
-    own = np.broadcast_to(eps, (*x.shape[:-1], 1)).reshape(-1, *whole[:-1], 1)
+    rows = x.reshape(-1, x.shape[-1])
+    own = np.broadcast_to(eps, (*x.shape[:-1], 1)).reshape(-1, 1)
     out = np.empty_like(rows)
     for some in portions(len(rows), rows[:1].size):
         out[some] = norm(rows[some], *weights, eps=own[some])
@@ -91,11 +87,6 @@ def sample_deviation(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndar
 def about_the_mean(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
     """The variance in the place of the mean square"""
     return power - np.square(rows.mean(axis=-1, keepdims=True)) + eps
-
-
-def of_all_heads(rows: np.ndarray, power: np.ndarray, eps: float) -> np.ndarray:
-    """The mean over the heads too, which are the axis before the last"""
-    return np.broadcast_to(power.mean(axis=-2, keepdims=True), power.shape) + eps
 
 
 @dataclass(frozen=True)

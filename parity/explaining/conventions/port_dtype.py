@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lockstep.parity.dumps.dtype import stored_and_shown
 from lockstep.parity.judging.judge import EPSILONS
@@ -20,8 +20,10 @@ COARSER = (
 )
 ADVICE = ", or pass --dtype {kind}"
 WIDE, HALVES = "float32", {"bfloat16", "float16"}
+HEADS = ("logits", "lm_head")
 WIDE_STREAM = "its stream is stored as float32, all else as {half}: judged as {half}"
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
+SAID = "the dump says {stored}, and is stored so, but most values are {shown}: judged as that"
 
 
 def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[str]]:
@@ -31,18 +33,40 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     as float32; so neither one tensor nor how it is stored decides.
     """
     said = sides.dump.about.get("dtype")
+    if said == WIDE:
+        return said_wide(sides, taps)
     if said in EPSILONS:
         return said, []
-    found = [stored_and_shown(sides.dump.read(name)) for name in sampled(sides, taps)]
-    kinds = Counter(shown for _, shown in found if shown in EPSILONS)
-    if not kinds:
-        return WIDE, []
-    shown = max(kinds, key=lambda kind: (kinds[kind], -EPSILONS[kind]))
+    stored, shown = most_kinds(sides, sampled(sides, taps))
     half = half_but_for_streams(sides, taps) if shown == WIDE else None
     if half is not None:
         return half, [WIDE_STREAM.format(half=half)]
-    stored = Counter(kept for kept, _ in found).most_common(1)[0][0]
     return shown, [SHOWN.format(stored=stored, shown=shown)] if stored != shown else []
+
+
+def said_wide(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[str]]:
+    """Return the half precision that values were widened from to be stored, though they say not.
+
+    Nobody rounds values and stores them widened. But logits alone may be rounded in float32 ports.
+    """
+    inside = {tap: None for tap in taps if parted(tap)[1] not in HEADS}
+    stored, shown = most_kinds(sides, sampled(sides, inside))
+    if stored == WIDE and shown in HALVES:
+        return shown, [SAID.format(stored=stored, shown=shown)]
+    return WIDE, []
+
+
+def most_kinds(sides: Alignment, names: Sequence[str]) -> tuple[str, str]:
+    """Return the dtypes that most tensors are stored in, and that most show: the finest of equals.
+
+    Both are float32 where there is none of them.
+    """
+    found = [stored_and_shown(sides.dump.read(name)) for name in names]
+    kinds = Counter(shown for _, shown in found if shown in EPSILONS)
+    if not kinds:
+        return WIDE, WIDE
+    shown = max(kinds, key=lambda kind: (kinds[kind], -EPSILONS[kind]))
+    return Counter(kept for kept, _ in found).most_common(1)[0][0], shown
 
 
 def half_but_for_streams(sides: Alignment, taps: Mapping[str, object]) -> str | None:
@@ -59,7 +83,7 @@ def half_but_for_streams(sides: Alignment, taps: Mapping[str, object]) -> str | 
 def is_stream(tap: str) -> bool:
     path = parted(tap)[1]
     ends = path.endswith((".residual", "embed_tokens", ".wte", ".wpe", ".drop"))
-    return bool(LAYER.fullmatch(path)) or ends or path in ("logits", "lm_head")
+    return bool(LAYER.fullmatch(path)) or ends or path in HEADS
 
 
 def stored_coarser(

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Conflict, Value
 from lockstep.reference import portions
 from tests.draws import normal
@@ -123,19 +124,26 @@ def test_each_row_of_a_large_array_has_its_own_root(case, monkeypatch):
     np.testing.assert_allclose(found[0], np.concatenate(alone), rtol=1e-12)
 
 
-def test_a_norm_of_all_heads_may_have_a_wrong_root_too(monkeypatch):
-    """By loop: what stands under the right root is the mean over the heads of each token."""
-    heads = normal(4, 1, 5, 2, N).astype(np.float64)
-    one = replace(
-        call(0, "rms_norm", heads, np.ones(N), place="self_attn.k_norm", eps=EPS), arity=2
-    )
-    scope, root = variant("qk-norm-scope"), variant("norm-eps-outside-sqrt")
-    monkeypatch.setattr(portions, "FEW", 2 * 2 * N)
-    found = wrong(graph_of(one), lambda one, graph: root(scope(one, graph), graph))
-    own = np.square(heads).mean(axis=-1, keepdims=True)
-    other = np.square(np.sqrt(own) + EPS) - own
-    expected = heads / np.sqrt(own.mean(axis=-2, keepdims=True) + other)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+@pytest.mark.parametrize("case", [
+    *(one for one in RMS_CASES if one[0] != "qk-norm-missing"),
+    ("norm-low-precision-accumulate", "added one by one in bfloat16"),
+    ("norm-parallel-merge-wrong", "of 32 lanes"), ("norm-applied-twice", ""),
+], ids=" ".join)  # fmt: skip
+def test_a_norm_of_all_heads_is_wrong_as_that_of_one_long_head(case):
+    """By law: a token's heads, side by side, are a row of the one norm that a port has."""
+    heads, gain = normal(4, 1, 5, 2, N).astype(np.float64), np.array(GAIN)
+    scope, root = variant("qk-norm-scope"), variant(*case)
+    found = wrong(of_norm(heads, gain), lambda one, graph: scope(root(one, graph), graph))
+    rows = heads.reshape(1, 5, 2 * N)
+    expected = wrong(of_norm(rows, np.tile(gain, 2)), root)
+    np.testing.assert_allclose(found.reshape(rows.shape), expected, rtol=1e-12)
+    assert not np.allclose(found, wrong(of_norm(heads, gain), root), rtol=1e-3)
+    order = [fault.id for fault in catalogue()]
+    assert order.index("qk-norm-scope") > order.index(case[0])
+
+
+def of_norm(x, gain):
+    return graph_of(replace(call(0, "rms_norm", x, gain, place=PLACE, eps=EPS), arity=2))
 
 
 @pytest.mark.parametrize(("name", "axes"), [

@@ -1,5 +1,6 @@
 """Bugs of norms: their eps, their gain, their statistics, where they stand."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -214,13 +215,14 @@ def qk_missing(port: Port, names: tuple[str, ...]) -> None:
 
 @bug("qk-norm-scope", site="qk norm", stage="parts", when=traits.qk_norm)
 def qk_scope(port: Port) -> None:
-    """Take the mean square over all heads of a token: (B, L, H, D)."""
+    """Take the statistics, whatever they are, over all heads of a token: (B, L, H, D)."""
 
-    def over_heads(x: torch.Tensor, eps: float) -> torch.Tensor:
-        return x * torch.rsqrt(x.pow(2).mean((-2, -1), keepdim=True) + eps)
+    def over_heads(unit: Unit, x: torch.Tensor, eps: float) -> torch.Tensor:
+        return unit(x.flatten(-2), eps).view_as(x)
 
     for norm in port.parts("q_norm", "k_norm"):
-        norm_seam(norm).unit = over_heads
+        seam = norm_seam(norm)
+        seam.unit = partial(over_heads, seam.unit)
 
 
 @bug("qk-norm-rope-order", site="qk norm", stage="around", when=traits.qk_norm)

@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.conventions.port_dtype import WIDE_STREAM, is_stream
-from tests.parity.explaining.ports import explained, ids, port
+from lockstep.parity.explain import explain
+from lockstep.parity.explaining.conventions.port_dtype import SAID, WIDE_STREAM, is_stream
+from tests.parity.explaining.ports import dumped, explained, ids, model_of, port
 
 NAME = "models/untied_float32"
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -49,3 +50,32 @@ def test_a_port_in_bfloat16_that_was_stored_in_float16(bug, level):
     found = explained(NAME, {tap: one.astype(np.float16) for tap, one in taps.items()})
     assert ids(found) == ({bug} if bug else set()) and not found.unexplained
     assert found.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("level", ["modules", "layers"])
+@pytest.mark.parametrize("bug", ["attn-scale-missing", None])
+def test_values_that_were_widened_to_be_stored_do_not_get_finer_by_being_called_float32(
+    bug, level, half
+):
+    taps = port(NAME, [bug] if bug else [], dtype=half, level=level)
+    found = said_to_be_wide({tap: one.astype(np.float32) for tap, one in taps.items()})
+    assert ids(found) == ({bug} if bug else set()) and not found.unexplained
+    assert found.dtype == half
+    assert SAID.format(stored="float32", shown=half) in found.conventions
+
+
+def test_rounded_logits_do_not_make_a_float32_port_one_of_half_precision():
+    logits = port(NAME, level="logits")["logits"]
+    narrow = logits.astype(np.float16).astype(np.float32)
+    assert said_to_be_wide({"logits": narrow}).dtype == "float32"
+
+
+def test_who_stores_coarsely_what_is_said_to_be_float32_is_believed():
+    taps = {tap: one.astype(np.float16) for tap, one in port(NAME).items()}
+    found = said_to_be_wide(taps)
+    assert (found.verdict, found.dtype) == ("clean", "float32")
+
+
+def said_to_be_wide(taps):
+    return explain(model_of(NAME), dumped(taps, NAME, dtype="float32"))
