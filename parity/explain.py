@@ -23,6 +23,8 @@ from lockstep.parity.explaining.conventions.half_products import SAID, half_prod
 from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
+from lockstep.parity.explaining.conventions.said_float32 import SAID as SAID_FLOAT32
+from lockstep.parity.explaining.conventions.said_float32 import computed_in_half
 from lockstep.parity.explaining.conventions.stream_in_half import stream_in_half
 from lockstep.parity.explaining.copied_early import all_but_copied_early, left_out, nothing_else
 from lockstep.parity.explaining.diagnosing import diagnose
@@ -147,6 +149,10 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     if not said and "dtype" not in asked.dump.about and (half := half_products(case)):
         found_out = [SAID.format(wide=result.dtype, half=half)]
         result.dtype = half
+        sides.moved.clear()
+        case = Case(asked.model, graph, sides, half, asked.bugs())
+    if not said and (half := computed_in_half(case)):
+        result.dtype, found_out = half, [SAID_FLOAT32.format(half=half)]
         sides.moved.clear()
         case = Case(asked.model, graph, sides, half, asked.bugs())
     if not said and float32_inside(case):

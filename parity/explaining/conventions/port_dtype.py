@@ -20,10 +20,8 @@ COARSER = (
 )
 ADVICE = ", or pass --dtype {kind}"
 WIDE, HALVES = "float32", {"bfloat16", "float16"}
-HEADS = ("logits", "lm_head")
 WIDE_STREAM = "its stream is stored as float32, all else as {half}: judged as {half}"
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
-SAID = "the dump says {stored}, and is stored so, but most values are {shown}: judged as that"
 
 
 def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[str]]:
@@ -33,8 +31,6 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     as float32; so neither one tensor nor how it is stored decides.
     """
     said = sides.dump.about.get("dtype")
-    if said == WIDE:
-        return said_wide(sides, taps)
     if said in EPSILONS:
         return said, []
     stored, shown = most_kinds(sides, sampled(sides, taps))
@@ -42,18 +38,6 @@ def port_dtype(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[
     if half is not None:
         return half, [WIDE_STREAM.format(half=half)]
     return shown, [SHOWN.format(stored=stored, shown=shown)] if stored != shown else []
-
-
-def said_wide(sides: Alignment, taps: Mapping[str, object]) -> tuple[str, list[str]]:
-    """Return the half precision that values were widened from to be stored, though they say not.
-
-    Nobody rounds values and stores them widened. But logits alone may be rounded in float32 ports.
-    """
-    inside = {tap: None for tap in taps if parted(tap)[1] not in HEADS}
-    stored, shown = most_kinds(sides, sampled(sides, inside))
-    if stored == WIDE and shown in HALVES:
-        return shown, [SAID.format(stored=stored, shown=shown)]
-    return WIDE, []
 
 
 def most_kinds(sides: Alignment, names: Sequence[str]) -> tuple[str, str]:
@@ -83,7 +67,7 @@ def half_but_for_streams(sides: Alignment, taps: Mapping[str, object]) -> str | 
 def is_stream(tap: str) -> bool:
     path = parted(tap)[1]
     ends = path.endswith((".residual", "embed_tokens", ".wte", ".wpe", ".drop"))
-    return bool(LAYER.fullmatch(path)) or ends or path in HEADS
+    return bool(LAYER.fullmatch(path)) or ends or path in ("logits", "lm_head")
 
 
 def stored_coarser(
