@@ -33,14 +33,25 @@ class ByFewTokens(Settling):
         return [*dict.fromkeys((*found, *in_other_variants(found[:VARIED], visible)))]
 
     def near(self, known: list[Atoms], visible: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that come near to a few tokens; none if that is too much work."""
+        """Return the sets that come near to a few tokens; none if that is too much work.
+
+        Each in the variants that are nearest to all: one token may tell them, which hides the rest.
+        """
         wide, begun = self.wide(known, visible)
         if not wide.possible:
             return []
         if not self.patient:  # every set of known bugs that show was tried: `among`
             both = BothEnds.of(self.trial, self.piece, wide.candidates, known, self.effort)
             begun += both.sets()
-        return wide.nearest(begun, DEEPEST - 1)
+        near = wide.nearest(begun, DEEPEST - 1)
+        told = (self.in_best_variants(atoms, visible) for atoms in near[:VARIED])
+        return [*dict.fromkeys((*told, *near[VARIED:]))]
+
+    def in_best_variants(self, atoms: Atoms, visible: Sequence[Atom]) -> Atoms:
+        """Return the nearest to all tokens of a set and those with another variant of one bug."""
+        every = [atoms, *in_other_variants([atoms], visible)]
+        self.look_at(every, None)
+        return min(every, key=lambda one: self.fit(one)[0])
 
     def leads(self) -> list[Atoms]:
         """Return the few sets of the last look from which a way may lead on."""
