@@ -139,26 +139,19 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     """Judge the tensors of a dump that has all tokens of its prompt."""
     graph, sides = read_passes(asked.model, asked.dump, asked.tokens, asked.names)
     wide = asked.of_other_model(sides, graph)
-    result.dtype, found_out = asked.precision(sides, graph)
-    case = Case(asked.model, graph, sides, result.dtype, asked.bugs())
-    if found_out and (rounded_once(case) or stream_in_half(case)):
-        result.dtype, found_out = WIDE, []
-        sides.moved.clear()
-        case = Case(asked.model, graph, sides, WIDE, asked.bugs())
+    dtype, found_out = asked.precision(sides, graph)
+    case = Case(asked.model, graph, sides, dtype, asked.bugs())
     said = asked.dtype is not None
+    if found_out and (rounded_once(case) or stream_in_half(case)):
+        case, found_out = judged_in(WIDE, case, asked), []
     if not said and "dtype" not in asked.dump.about and (half := half_products(case)):
-        found_out = [SAID.format(wide=result.dtype, half=half)]
-        result.dtype = half
-        sides.moved.clear()
-        case = Case(asked.model, graph, sides, half, asked.bugs())
+        found_out = [SAID.format(wide=case.dtype, half=half)]
+        case = judged_in(half, case, asked)
     if not said and (half := computed_in_half(case)):
-        result.dtype, found_out = half, [SAID_FLOAT32.format(half=half)]
-        sides.moved.clear()
-        case = Case(asked.model, graph, sides, half, asked.bugs())
+        case, found_out = judged_in(half, case, asked), [SAID_FLOAT32.format(half=half)]
     if not said and float32_inside(case):
-        result.dtype, found_out = WIDE, [FLOAT32_INSIDE]
-        sides.moved.clear()
-        case = Case(asked.model, graph, sides, WIDE, asked.bugs())
+        case, found_out = judged_in(WIDE, case, asked), [FLOAT32_INSIDE]
+    result.dtype = case.dtype
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
     blank = nothing_else(case)
     case, otherwise, gone = read_by_values(roomy(case, asked), asked)
@@ -173,6 +166,12 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     halved = [] if said or gone else within_half(case, result)
     told = [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange, *halved]
     conclude(asked, told, result)
+
+
+def judged_in(dtype: str, case: Case, asked: Asked) -> Case:
+    """Return the case of the same tensors as a port's in another dtype."""
+    case.sides.moved.clear()
+    return Case(case.model, case.graph, case.sides, dtype, asked.bugs())
 
 
 def roomy(case: Case, asked: Asked) -> Case:

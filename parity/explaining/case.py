@@ -121,6 +121,14 @@ class Case:
         """Read a tap once more; what was moved in it is counted once."""
         return replace(self.sides, moved=Counter()).read(tap, self.graph.shapes[number])
 
+    def in_dtype(self, dtype: str) -> Case:
+        """Return the same dump, of which nothing is judged yet, as one of a port in another dtype.
+
+        What is told of it there is not told here.
+        """
+        sides = replace(self.sides, moved=Counter())
+        return Case(self.model, self.graph, sides, dtype, [*self.faults.values()])
+
     def sort(self, progress: Progress) -> None:
         """Tell the pieces that are right from those that are wrong."""
         for piece in filter(self.decides, self.graph.pieces(self.dumped)):

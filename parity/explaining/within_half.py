@@ -6,9 +6,6 @@ in. So it is asked whether the port may have been in half precision, before anyb
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.rounded_once import WIDE
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
@@ -42,8 +39,7 @@ def shows_wide(case: Case) -> bool:
 
 def is_right(case: Case, dtype: str) -> bool:
     """Say whether all pieces would be right in a dtype. Those that are wrong are asked first."""
-    sides = replace(case.sides, moved=Counter())
-    other = Case(case.model, case.graph, sides, dtype, [*case.faults.values()])
+    other = case.in_dtype(dtype)
     wrong = {piece.target for piece in case.wrong}
     pieces = filter(other.decides, other.graph.pieces(other.dumped))
     ordered = sorted(pieces, key=lambda piece: piece.target not in wrong)

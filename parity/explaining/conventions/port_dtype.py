@@ -20,6 +20,7 @@ COARSER = (
 )
 ADVICE = ", or pass --dtype {kind}"
 WIDE, HALVES = "float32", {"bfloat16", "float16"}
+HEADS = ("logits", "lm_head")
 WIDE_STREAM = "its stream is stored as float32, all else as {half}: judged as {half}"
 SHOWN = "stored as {stored}, but most values are {shown}: judged as that"
 
@@ -67,7 +68,7 @@ def half_but_for_streams(sides: Alignment, taps: Mapping[str, object]) -> str | 
 def is_stream(tap: str) -> bool:
     path = parted(tap)[1]
     ends = path.endswith((".residual", "embed_tokens", ".wte", ".wpe", ".drop"))
-    return bool(LAYER.fullmatch(path)) or ends or path in ("logits", "lm_head")
+    return bool(LAYER.fullmatch(path)) or ends or path in HEADS
 
 
 def stored_coarser(

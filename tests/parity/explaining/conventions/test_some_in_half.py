@@ -92,6 +92,14 @@ def test_nor_is_it_where_the_dump_says_in_what_it_was_computed(widened, level, h
     assert any("was rounded off when they were stored" in line for line in found.conventions)
 
 
+@sampled(0)
+@pytest.mark.parametrize("half", HALVES)
+def test_a_port_that_computes_in_half_precision_and_says_another_is_told(half):
+    """By law: its sums are those of what it dumped, to the bit."""
+    found = explain(model_of(NAME), dumped(port(NAME, dtype=half), NAME, dtype="float32"))
+    assert found.verdict != "clean"
+
+
 @sampled(1)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("module", ["mlp.gate_proj", "self_attn.o_proj"])
