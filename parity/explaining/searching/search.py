@@ -21,12 +21,13 @@ from lockstep.parity.explaining.searching.beginnings import may_be_alone, speaks
 from lockstep.parity.explaining.searching.brought import beside_what_is_brought
 from lockstep.parity.explaining.searching.by_few_tokens import DEEPEST, ByFewTokens
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.last_step import NEAR, last_steps
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.one_more import one_more
 from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.price import BUDGET
 from lockstep.parity.explaining.searching.right_beginning import leaving_right
-from lockstep.parity.explaining.searching.seen import BEGUN, PAIRS, VISIBLE
+from lockstep.parity.explaining.searching.seen import PAIRS, VISIBLE
 from lockstep.parity.explaining.searching.segments import Segments
 from lockstep.parity.explaining.searching.settling import COARSE
 from lockstep.parity.explaining.searching.siblings import with_siblings
@@ -34,7 +35,6 @@ from lockstep.parity.explaining.searching.stages import stages
 
 SMALL = 0.03  # of the error that is left: less is not tried yet
 BEAM = 8
-NEAR = 3  # sets that nearly explain a piece, which are tried with a bug that rounds coarsely
 MOST_KNOWN = 10  # known bugs of which every subset is tried
 TOGETHER = 64  # sets that are looked at before the budget is asked again
 ALL_TOKENS = 3  # times as many where no token can be looked at before the others
@@ -341,18 +341,9 @@ class Search(ByFewTokens):
         return []
 
     def finished(self, beam: list[Atoms], candidates: Sequence[Atom]) -> list[Atoms]:
-        """Return the sets that all but explain the piece, with a bug more that showed nothing yet.
-
-        One that rounds coarsely makes noise: no measure that is not told of it says that the right
-        one is nearer. Another one hardly moves what it should be, but it moves what the port has.
-        """
-        near = [atoms for atoms in beam if atoms and self.fit(atoms)[0] <= BEGUN][:NEAR]
-        coarse = [atom for atom in candidates if atom.hypothesis.fault.coarse]
-        quiet = [atom for atom in self.atoms if near and not self.possible(atom)]
-        larger = [atoms | {one} for atoms in near for one in quiet if one not in atoms]
-        self.look_at(larger, None)
-        larger += [atoms | {one} for atoms in near for one in coarse if one not in atoms]
-        return [atoms for atoms in larger if not self.spent and self.settles(atoms)]
+        """Return the sets that explain the piece, of those that all but do, changed in one bug."""
+        changed = last_steps(self, beam, candidates)
+        return [atoms for atoms in changed if not self.spent and self.settles(atoms)]
 
     def accepts(self, atoms: Atoms, skip: int, rows: int | None) -> bool:
         """Say whether a stage may end with a set; the last one as the whole piece is judged."""
