@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.graph.by_queries import AVERAGE, as_a_whole, by_queries, whole
+from lockstep.parity.graph.by_rows import by_rows
 from lockstep.parity.graph.call import EXPERTS, Call, Constant, Derived, Ref, Tensor, Value
 from lockstep.parity.graph.graph import Graph, values_of
 
@@ -175,8 +176,10 @@ class Evaluator:
         called = partial(self.called, call, **self.options(call, inputs))
         if call.instead or call.after or call.idle:
             return as_a_whole(call.op, called, inputs)
-        seen = self.seen if call.op == AVERAGE and self.is_last(call.number) else None
-        return by_queries(call.op, called, inputs, seen=seen)
+        if call.op != AVERAGE:
+            return by_queries(call.op, called, inputs)
+        seen = self.seen if self.is_last(call.number) else None
+        return by_queries(call.op, partial(by_rows, called), inputs, seen=seen)
 
     def options(self, call: Call, inputs: Sequence[Any]) -> dict[str, Any]:
         """Return an operation's options in this dtype.
