@@ -16,7 +16,8 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.naming.grouping import grouped
 
-NEARER = 1 / 2  # of the distance from what noughts give, that is left without them
+NEARER = 1 / 2  # of the distance without noughts, that is left with them
+FARTHER = 1 / 10  # the other way round: what has bugs of its own is nearer to either by chance
 COPIED = (
     "{taps}: nought everywhere, but what follows is not computed from that, and is judged without "
     "it. Was it copied before it was computed?"
@@ -78,7 +79,8 @@ def goes_on_from(number: int, there: Trial, gone: Trial) -> bool:
     """Say whether what the port computed next may be computed from a value of noughts.
 
     `gone` is the trial of the dump without such values: there they are what they should be. What
-    is right with noughts alone says so, whatever else that takes them has a bug of its own.
+    is right with noughts alone says so, whatever else that takes them has a bug of its own. Where
+    nothing tells, noughts are what the port computed.
     """
     against = False
     for piece in takers_of(number, there):
@@ -89,5 +91,5 @@ def goes_on_from(number: int, there: Trial, gone: Trial) -> bool:
         passed = there.judge(piece).passed
         if passed and raw < NEARER * without:
             return True
-        against |= without < NEARER * raw and not passed
+        against |= without < FARTHER * raw and not passed
     return not against
