@@ -24,6 +24,7 @@ from lockstep.parity.explaining.deciding.exchanged_names import withdraw_exchang
 from lockstep.parity.explaining.deciding.handed_on import withdraw_handed_on
 from lockstep.parity.explaining.deciding.helping import keep_helping
 from lockstep.parity.explaining.deciding.in_common import in_common
+from lockstep.parity.explaining.deciding.known_elsewhere import offer_known
 from lockstep.parity.explaining.deciding.left_layers import name_left_layers, name_unseen_layers
 from lockstep.parity.explaining.deciding.moved_up import name_moved_up
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
@@ -119,6 +120,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
         case.open = but_for(random, case.open)
     withdraw_one_value(case)
     withdraw_poor(case)
+    offer_known(case)
     look_under_the_gate(case)
     doubted = doubtful(random, case)
     case.open += [one.piece for one in doubted]

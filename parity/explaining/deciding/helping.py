@@ -1,7 +1,8 @@
 """A bug of several that takes nothing of the error away, but makes the noise wider.
 
 In half precision what other bugs leave may be a little over a limit in one token. A bug that rounds
-coarsely lets it pass beside them, though the port is no nearer to where both lead.
+coarsely lets it pass beside them, though the port is no nearer to where both lead. Or a small bug
+goes where others that round coarsely happen to, in one of like pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from lockstep.parity.explaining.deciding.kept import keep
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
-from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
 from lockstep.parity.explaining.searching.look import Look
 from lockstep.parity.judging.judge import LIMITS, Judgement
 
@@ -38,10 +39,31 @@ def without_idle(piece: Piece, one: Explanation, case: Case) -> list[Explanation
     for atom in sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant)):
         if len(atoms) > 1 and is_idle(piece, atoms, atoms - {atom}, case):
             atoms = atoms - {atom}
+        elif judged := by_chance(atom, atoms, piece, case):
+            return [Explanation(atoms - {atom}, judged, one.complete)]
     if atoms == one.atoms:
         return [one]
     judged = case.trial.judge(piece, rewritten(atoms, case.graph))
     return [Explanation(atoms, judged, one.complete)] if is_near(judged, case) else []
+
+
+def by_chance(atom: Atom, atoms: Atoms, piece: Piece, case: Case) -> Judgement | None:
+    """Return how the other bugs do without one, if they pass as far as the coarse ones of them can
+    tell, and explain a like piece without it; else None.
+    """
+    others = {one.hypothesis for one in atoms} - {atom.hypothesis}
+    coarse = any(one.fault.coarse for one in others)
+    if not coarse or others not in explaining_alike(piece, case):
+        return None
+    judged = case.trial.judge(piece, rewritten(atoms - {atom}, case.graph), coarse=True)
+    return judged if judged.passed else None
+
+
+def explaining_alike(piece: Piece, case: Case) -> list[set[Hypothesis]]:
+    """Return the sets of bugs that explain like pieces."""
+    kind = case.graph.kind
+    like = (some for other, some in case.explained if other != piece and kind(other) == kind(piece))
+    return [{atom.hypothesis for atom in one.atoms} for some in like for one in some]
 
 
 def is_idle(piece: Piece, atoms: Atoms, fewer: Atoms, case: Case) -> bool:

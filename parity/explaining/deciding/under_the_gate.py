@@ -8,12 +8,13 @@ rounding follows the values, and may go a bug's way: there [bits](subtle.py) dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.parity.explaining.deciding.known_elsewhere import counted, distance
 from lockstep.parity.explaining.deciding.votes import atoms
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, rewritten
@@ -45,11 +46,28 @@ def look_under_the_gate(case: Case) -> None:
         return
     found = {one: (left, pieces) for one, left, pieces in led_to(case)}
     best = min((left for left, _ in found.values()), default=0.0)
+    known = counted(case)
     for piece in [*case.right]:
         some = [one for one, (left, at) in found.items() if piece in at and left <= AS_WELL * best]
         if some:
             case.right.remove(piece)
+            some = as_good(known, some, piece, case) or some
             case.explained.append((piece, [*explanations(some, piece, case)]))
+
+
+def as_good(
+    known: Mapping[Hypothesis, int], others: Sequence[Hypothesis], piece: Piece, case: Case
+) -> list[Hypothesis]:
+    """Return the bugs that leave as little of a piece as others do, of those which explain most
+    pieces: how near each is tells little here.
+    """
+
+    def left(one: Hypothesis) -> float:
+        return distance(frozenset(atoms(one, piece)), piece, case)
+
+    most = AS_WELL * min(map(left, others))
+    good = [one for one in known if left(one) <= most]
+    return [one for one in good if known[one] == max(known[bug] for bug in good)]
 
 
 def led_to(case: Case) -> Iterator[tuple[Hypothesis, float, list[Piece]]]:
