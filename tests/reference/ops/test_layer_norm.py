@@ -85,6 +85,13 @@ def test_a_wide_row_overflows_in_its_sum_before_its_values_do(backend):
     assert np.isnan(found[1]).all()
 
 
+def test_a_rounded_mean_of_equal_values_leaves_the_gain(backend):
+    """By hand: what rounding leaves of them is the same d everywhere, and d / sqrt(d * d) is 1."""
+    gain, bias = np.full(1024, 2, np.float32), np.full(1024, 0.5, np.float32)
+    found = backend.layer_norm(np.full((1, 1024), 1e19, np.float32), gain, bias, eps=EPS)
+    assert_close(np.abs(found - bias), np.full((1, 1024), 2.0), kind="sum")
+
+
 def test_nan_spoils_its_row_alone(backend):
     """By law: rows do not know of each other."""
     x = normal(0, 2, 3, 4)
