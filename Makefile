@@ -59,7 +59,7 @@ test-peers: $(PEERS) $(LLAMA_CPP) ## compare live with other engines; all long t
 	$(BIN)/python -m pytest tests/peers tests/long -n auto --maxprocesses 4 --dist worksteal
 	LOCKSTEP_MARKED=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-# The figures of docs/parity/proof.md. A run that was stopped goes on: it is in the file. A sample:
+# The figures of docs/parity/proof.md and proof-tables.md. A run that was stopped goes on: it is in the file. A sample:
 # make proof PROOF='--minutes 20'
 proof: $(PEERS) ## plant every bug, run explain on each and print the tables (hours)
 	$(BIN)/python -m tests.proof.run --json proof.jsonl $(PROOF)

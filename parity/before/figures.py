@@ -9,7 +9,6 @@ from lockstep.reference.precision import rounded
 
 # Twice what one rounding can do.
 STEPS = {"float64": 1e-6, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-ORDER = ("float64", "float32", "float16", "bfloat16")
 
 
 def wide(array: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 
 from lockstep.parity.before.figures import (
     STEPS,
+    bfloat16,
     figures,
     gain,
     grid,
@@ -78,18 +79,12 @@ def reinterpreted(both: Pair) -> Verdict | None:
     if own not in kinds or both.found.shape != both.wanted.shape:
         return None
     other = kinds[own == "float16"]
-    dtype = np.dtype(other) if other == "float16" else both_bfloat16()
+    dtype = np.dtype(other) if other == "float16" else bfloat16()
     read = wide(np.ascontiguousarray(both.wanted).view(dtype))
     if not identical(wide(both.found), read):
         return None
     text = f"its values are the bits of {own} read as {other}"
     return Verdict("wrong dtype", "bf16-read-as-fp16", text, f"read it as {own}")
-
-
-def both_bfloat16() -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
 
 
 def turned(both: Pair) -> Verdict | None:

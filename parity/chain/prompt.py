@@ -7,7 +7,7 @@ tokenizer made of it. encode: how pieces become tokens. ids: what is put in fron
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -18,7 +18,6 @@ from lockstep.reference.tokenizer.settings import ChatTemplate
 from lockstep.reference.tokenizer.tokenizer import Message, Tokenizer
 from lockstep.reference.tokenizer.tokenizer_file import refusing_panics
 
-Encode = Callable[[Any, str], list[int]]
 LARGE = 20_000  # tokens; an altered tokenizer of a large vocabulary takes 100 MB
 
 

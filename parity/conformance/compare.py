@@ -21,7 +21,6 @@ TO_THE_BIT = frozenset(
      "column_block", "causal_mask"}
 )  # fmt: skip
 FREQUENCIES = "rope_frequencies"
-FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)

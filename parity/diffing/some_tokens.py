@@ -109,7 +109,7 @@ def in_order(
             taps.append(tap)
         else:
             continue
-        wrong = wrong or taps[-1].status in ("diverged", "differs")
+        wrong = wrong or taps[-1].is_wrong
     return taps
 
 

@@ -108,7 +108,7 @@ def check_tokens(model: TorchModel, tokens: list[int], whose: str) -> None:
             raise InputError(model.path, f"token id {token}, but should be 0..{size - 1}", where)
 
 
-def last_step_reached(right: Dump, later: list[list[int]], *, batch: bool = False) -> int:
+def last_step_reached(right: Dump, later: list[list[int]], *, batch: bool) -> int:
     """Return the last step of a dump. Raises InputError if nobody says how to reach it.
 
     A row that is run alone would choose its own way, so of a batch all steps must be said.

@@ -1,6 +1,6 @@
 """What makes a right dump useless: each check returns lines, none where all is well.
 
-Nothing here refuses a file. A check looks at what `dumped_tensors.measure` noted of the tensors.
+Nothing here refuses a file. A check looks at what `contents.measured` noted of the tensors.
 """
 
 from __future__ import annotations

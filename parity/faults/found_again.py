@@ -148,9 +148,7 @@ def read_beside(call: Call, graph: Graph) -> Ref | None:
     return beside.inputs[KEYS]
 
 
-def of_other_layer(
-    which: Callable[[int], int], *, keys: bool = True, values: bool = True
-) -> Rewrite:
+def of_other_layer(which: Callable[[int], int], *, keys: bool, values: bool) -> Rewrite:
     """Read the cache of another layer, one before: all of it, or its `keys` or `values` alone."""
 
     def theirs(call: Call, graph: Graph, kind: str) -> tuple[Ref, ...] | None:

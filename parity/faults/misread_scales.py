@@ -22,7 +22,7 @@ from lockstep.reference.precision import dtype_named
 ROWS, GROUPS = 0, 1
 
 
-def of_neighbour(axis: int, step: int, *, biases: bool = True) -> Rewrite:
+def of_neighbour(axis: int, step: int, *, biases: bool) -> Rewrite:
     """Give each group the scale, and the bias, of a neighbour in its row, or of one a row away."""
     return scaled(lambda part: np.roll(part, step, axis), biases=biases)
 
@@ -73,7 +73,7 @@ def top_bit_lost(ops: Any, weight: QuantizedTensor) -> QuantizedTensor:
     return recoded(weight, codes_of(weight) & ((1 << (weight.bits - 1)) - 1))
 
 
-def of_first(*, biases: bool = True) -> Rewrite:
+def of_first(*, biases: bool) -> Rewrite:
     """Give all groups of a row the scale, and the bias, of its first one."""
     return scaled(lambda part: np.repeat(part[:, :1], part.shape[1], 1), biases=biases)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lockstep.parity.judging.histogram import Histogram
 
 PARITY, DIVERGED = "parity", "diverged"
+WRONG = ("diverged", "differs")  # of the states of a tap
 # What of a tap is in the JSON, in this order.
 SHOWN = ("name", "shape", "max_abs", "rms_rel", "cosine", "gain", "own_error", "inherited_error",
          "noise", "ratio", "status", "op", "place", "histogram")  # fmt: skip
@@ -42,6 +43,11 @@ class Tap:
     place: str | None = None
     histogram: Histogram | None = None
 
+    @property
+    def is_wrong(self) -> bool:
+        """Say whether it is wrong in itself, and not for what it was given."""
+        return self.status in WRONG
+
     def to_json(self) -> dict[str, Any]:
         return {name: tidy(getattr(self, name)) for name in SHOWN}
 
@@ -69,7 +75,7 @@ class Result(Reported):
     @property
     def first_divergence(self) -> Tap | None:
         """The first tap that is wrong in itself."""
-        return next((tap for tap in self.taps if tap.status in ("diverged", "differs")), None)
+        return next((tap for tap in self.taps if tap.is_wrong), None)
 
     @property
     def verdict(self) -> str:

@@ -14,9 +14,7 @@ Fits = Callable[[Shape, Shape], bool]
 FIRSTS = (0, 1)
 
 
-def counted_from(
-    pairs: Sequence[tuple[Family, Family]], fits: Fits, *, zero: bool = False
-) -> int | None:
+def counted_from(pairs: Sequence[tuple[Family, Family]], fits: Fits, *, zero: bool) -> int | None:
     """Return the number of their first layer, 0 or 1; None if nothing says it, or both.
 
     `pairs` are families of theirs with those of ours that their words mean. `zero`: names of ours

@@ -117,7 +117,7 @@ def family_of(names: Iterable[str]) -> str:
     return "llama"
 
 
-def tap_of_llama_cpp(path: str, family: str = "llama") -> str | None:
+def tap_of_llama_cpp(path: str, family: str) -> str | None:
     """Return the tap that a name of llama.cpp's graph means, None if it means none."""
     if path in WHOLE[family]:
         return WHOLE[family][path]

@@ -73,7 +73,7 @@ def recover(
 
 
 def recover_some(
-    theirs: Mapping[str, Shape], ours: Mapping[str, Shape], *, fits: Fits, zero: bool = False
+    theirs: Mapping[str, Shape], ours: Mapping[str, Shape], *, fits: Fits, zero: bool
 ) -> Recovery:
     """Match names of activations, which may lack some layers, by their words alone.
 

@@ -18,7 +18,6 @@ from lockstep.parity.reports.terminal import figure
 from lockstep.reference.checkpoint.errors import clip_end, escape
 
 WIDTH = 96
-WRONG = ("diverged", "differs")
 FIRST = "first at "
 LISTED = 6
 
@@ -72,7 +71,7 @@ def around(first: Tap, result: Result) -> list[tuple[str, str]]:
     before = result.taps[: result.taps.index(first)]
     agreed = [tap.name for tap in before if tap.status == "ok"]
     rows = [("last right", named(agreed[-1]) if agreed else "nothing before it")]
-    others = [tap.name for tap in result.taps if tap.status in WRONG and tap is not first]
+    others = [tap.name for tap in result.taps if tap.is_wrong and tap is not first]
     if others:
         rows.append(("also wrong", grouped(others)))
     return [*rows, ("compared", counted(result.compared, "tensor"))]
@@ -95,7 +94,7 @@ def wrapped(lines: list[str]) -> list[str]:
 def of_golden(result: Result, dtype: str, how: str) -> str:
     """Return the text of a run that is no longer what its golden says."""
     first = result.first_divergence
-    wrong = sum(tap.status in WRONG for tap in result.taps)
+    wrong = sum(tap.is_wrong for tap in result.taps)
     head = f"{wrong} of {counted(result.taps, 'tensor')} differ from the golden"
     if first is None:
         head = "the run is another one than that of the golden"

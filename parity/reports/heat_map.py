@@ -15,7 +15,6 @@ from lockstep.parity.reports.markup import Markup, join, tag
 from lockstep.parity.reports.summary import figure, plain
 
 MOST_COLUMNS, MOST_ROWS = 60, 600
-WRONG = ("diverged", "differs")
 Shade = Callable[[Tap], tuple[str, str, str]]  # a tap's class, its short figure, the words for it
 OUTPUT = "(output)"  # of a layer, whose own name is its row's
 
@@ -124,7 +123,7 @@ def cell(
         return tag("td", class_="none")
     tap = taps[number]
     level, short, words = shade(tap)
-    wrong = " wrong" if tap.status in WRONG else ""
+    wrong = " wrong" if tap.is_wrong else ""
     label = f"{tap.name}: {words}; {tap.status}"
     inside = (tag("a", short, href=f"#tap-{number}", aria_label=label) if linked(number)
               else tag("span", short, aria_label=label, role="img"))  # fmt: skip
@@ -137,7 +136,7 @@ def accumulated(tap: Tap) -> tuple[str, str, str]:
         return "u", "·", "not judged"
     value = tap.rms_rel
     if value is None:
-        if tap.status in WRONG:
+        if tap.is_wrong:
             return "a9", "✕", "no figure"
         return "a0", "=", "zero on both sides"
     if value == 0:
@@ -161,7 +160,7 @@ def own(tap: Tap) -> tuple[str, str, str]:
 
 def own_level(tap: Tap) -> str:
     ratio = tap.ratio or 0.0
-    if tap.status not in WRONG:
+    if not tap.is_wrong:
         return "o0" if ratio <= 1 else "o1"
     steps = (10, 1e3, 1e5)
     return f"d{1 + sum(not ratio < step for step in steps)}"

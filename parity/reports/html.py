@@ -19,7 +19,6 @@ from lockstep.parity.reports.summary import Fix, figure, fixes, headline, senten
 from lockstep.parity.reports.tap_cards import card
 
 MOST_CARDS, MOST_FIXES, MOST_LINES = 4000, 200, 400
-WRONG = ("diverged", "differs")
 ACCUMULATED = "Accumulated error"
 OWN = "Own error over noise"
 READ_ACCUMULATED = (
@@ -172,7 +171,7 @@ def named(fixed: tuple[str, ...]) -> str:
 
 def coverage(document: Document) -> Markup:
     """Say what was compared, and above all what was not."""
-    wrong = sum(tap.status in WRONG for tap in document.taps)
+    wrong = sum(tap.is_wrong for tap in document.taps)
     differ = any(tap.status == "differs" for tap in document.taps)  # nobody knows whence
     figures = [("compared", document.compared),
                ("beyond rounding" if differ else "wrong in themselves", wrong),
@@ -210,7 +209,7 @@ def plan(document: Document) -> Markup:
 def carded(document: Document) -> set[int]:
     """Return the taps that have a card: as many as a page can bear, the wrong ones first."""
     taps = document.taps
-    first = sorted(range(len(taps)), key=lambda number: taps[number].status not in WRONG)
+    first = sorted(range(len(taps)), key=lambda number: not taps[number].is_wrong)
     return set(first[:MOST_CARDS])
 
 

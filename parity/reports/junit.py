@@ -8,8 +8,6 @@ from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.document import Document
 from lockstep.parity.reports.summary import Fix, figure, fixes, headline, layer_of, plain, sentence
 
-WRONG = ("diverged", "differs")
-
 
 def junit(document: Document) -> str:
     """Return the XML. Every text is printable already, so no character is one that XML lacks."""
@@ -42,7 +40,7 @@ def test_of(suite: Element, tap: Tap) -> None:
     case = SubElement(suite, "testcase", classname=place, name=tap.name)
     if tap.status == "not judged":
         SubElement(case, "skipped", message=tap.place or "not judged")
-    elif tap.status in WRONG:
+    elif tap.is_wrong:
         said = tap.place or f"{figure(tap.rms_rel)} off"
         failure = SubElement(case, "failure", type=tap.status, message=said)
         failure.text = "\n".join(

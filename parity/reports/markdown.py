@@ -18,7 +18,6 @@ MOST_FIXES, MOST_ROWS, MOST_NAMES = 30, 40, 30
 MARKS = re.compile(r"([\`*{}\[\]<>!|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 # What GitHub makes links of in plain text, whatever is escaped around it.
 LINKED = re.compile(r"[@#$]|://|www\.|\bGH-|\b[0-9a-f]{7,40}\b|:[a-z0-9_+-]+:", re.IGNORECASE)
-WRONG = ("diverged", "differs")
 
 
 def markdown(document: Document) -> str:
@@ -49,7 +48,7 @@ def item(number: int, fix: Fix) -> list[str]:
 
 def wrong_taps(document: Document) -> str:
     """Return a table of the taps that are wrong."""
-    wrong = [tap for tap in document.taps if tap.status in WRONG]
+    wrong = [tap for tap in document.taps if tap.is_wrong]
     rows = [(code(tap.name), figure(tap.rms_rel), figure(tap.own_error), figure(tap.noise),
              plain(tap.ratio), code(tap.op) if tap.op else "-")
             for tap in wrong[:MOST_ROWS]]  # fmt: skip

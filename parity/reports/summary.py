@@ -13,7 +13,6 @@ from lockstep.parity.judging.result import Tap
 from lockstep.parity.naming.grouping import LAYER, grouped, kind, layers_said
 from lockstep.parity.reports.document import Document
 
-WRONG = ("diverged", "differs")
 NO_ORACLE = "without --model, own and inherited error are not told apart: begin with the first"
 
 
@@ -53,7 +52,7 @@ def sentence(document: Document) -> str:
         ]
     if document.dtype:
         parts.append(f"computed in {document.dtype}")
-    wrong = [tap for tap in document.taps if tap.status in WRONG]
+    wrong = [tap for tap in document.taps if tap.is_wrong]
     if document.command != "explain" and wrong:
         parts.append(f"{len(wrong)} wrong, first {wrong[0].name}")
     if document.unexplained:
@@ -103,7 +102,7 @@ def of_unexplained(document: Document) -> list[Fix]:
 
 def of_taps(document: Document) -> list[Fix]:
     """Return a fix for each kind of tap that is wrong in itself; without an oracle the first."""
-    wrong = [tap for tap in document.taps if tap.status in WRONG]
+    wrong = [tap for tap in document.taps if tap.is_wrong]
     if any(tap.status == "differs" for tap in wrong):
         return [of_tap(wrong[:1], NO_ORACLE)]
     kinds: dict[str, list[Tap]] = {}

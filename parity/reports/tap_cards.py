@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from lockstep.parity.cli.output import counted
+from lockstep.parity.judging.histogram import BASE
 from lockstep.parity.judging.result import Tap
 from lockstep.parity.reports.markup import Markup, mono, prose, tag
 from lockstep.parity.reports.summary import figure, plain
 
-BASE = 4  # parity.histogram counts in powers of it
 LEFT, WIDTH, HEIGHT, TOP = 48, 280, 84, 6  # of the drawing, in its own units
 LOWEST, HIGHEST = -12, 4  # powers of ten on the scale
 

@@ -1,13 +1,12 @@
 """A comparison as a person reads it: the verdict, where it parts, and a line a layer."""
 
 from lockstep.parity.cli.output import counted, printable, table
-from lockstep.parity.judging.result import Result, Tap
+from lockstep.parity.judging.result import WRONG, Result, Tap
 from lockstep.parity.naming.grouping import LAYER, grouped, named
 from lockstep.parity.naming.names import is_tap
 from lockstep.reference.checkpoint.errors import escape
 
 LONGEST = 120  # lines of the table; beyond, only what is wrong is shown
-WRONG = ("diverged", "differs")
 
 
 def report(result: Result) -> str:
@@ -83,7 +82,7 @@ def badness(tap: Tap) -> tuple[bool, float]:
     if tap.status == "not judged":
         return False, -1.0
     value = tap.ratio if tap.ratio is not None else tap.rms_rel
-    return tap.status in WRONG, float("inf") if value is None or value != value else value
+    return tap.is_wrong, float("inf") if value is None or value != value else value
 
 
 def status(taps: list[Tap]) -> str:

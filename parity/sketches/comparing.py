@@ -32,8 +32,8 @@ def compare_sketches(
     left: Dump,
     right: Dump,
     *,
-    reads: Reads | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    reads: Reads | None,
+    progress: Callable[[str], None],
 ) -> Result:
     """Judge `right` by `left`, tap by tap, by the sketches of both; tensors are sketched as read.
 

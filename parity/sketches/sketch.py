@@ -134,13 +134,11 @@ def largest(x: np.ndarray) -> float:
     return float(np.abs(x).max(initial=0.0))
 
 
-def signs(shape: Shape, draw: int) -> np.ndarray:
-    """Return +1 and -1 for each place: the bits of PCG64, whose stream NumPy keeps as it is."""
-    return signs_at(np.random.PCG64(draw), 0, prod(shape)).reshape(shape)
-
-
 def signs_at(stream: np.random.PCG64, start: int, count: int) -> np.ndarray:
-    """Return those of the places from `start` on, from a stream that stays at its beginning."""
+    """Return +1 and -1 for places from `start` on: the bits of PCG64, which NumPy keeps as it is.
+
+    The stream stays at its beginning.
+    """
     word, first = divmod(start, 64)
     own = np.random.PCG64()
     own.state = stream.state

@@ -35,7 +35,7 @@ def trace_modules(
     *,
     globs: Sequence[str] | None,
     decode: int,
-    at: str | None = None,
+    at: str | None,
 ) -> dict[str, Any]:
     """Write the taps of a prefill and of `decode` greedy steps; return what was written.
 

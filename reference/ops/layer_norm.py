@@ -12,8 +12,9 @@ def layer_norm(x: Hidden, gain: Gain, bias: Gain, *, eps: float) -> Hidden:
 
     Rounding: gain and bias are rounded to `x.dtype` (exact if they are no finer); everything is
     computed in float32 (float64 for float64) and rounded once.
-    Edges: a constant row gives the bias, or NaN if eps is 0; so does a row whose squares overflow
-    float32. The variance divides by the width, not by one less. NaN spoils its row.
+    Edges: a constant row whose mean is exact gives the bias, or NaN if eps is 0. A row whose
+    squares alone overflow float32 gives the bias; one whose sum overflows gives NaN, as does one
+    that holds an infinity or NaN. The variance divides by the width, not by one less.
     Varies by model: `eps`; Llama and Qwen subtract no mean and add nothing, see `rms_norm`.
     Source: Ba et al. 2016, arXiv:1607.06450, eq. 4.
     """

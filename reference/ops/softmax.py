@@ -20,8 +20,9 @@ def softmax(scores: Scores, mask: Mask, *, masked_row: str) -> Scores:
     peak changes nothing but keeps exp within range, so scores of any size are exact to rounding.
     Edges: a masked key is left out, not lowered, so nothing it holds can matter, NaN included.
     A row that sees no key follows `masked_row`: "uniform" weighs all keys alike, "zero" gives
-    zeros, "nan" NaN; engines differ, and none is wrong. One +inf among the seen scores makes
-    the row NaN; a seen row of -inf alone too. No keys give (.., 0).
+    zeros, "nan" NaN; engines differ, and none is wrong. One NaN or +inf among the seen scores
+    makes the whole row NaN, its masked keys too; so does a seen row of -inf alone. No keys give
+    (.., 0).
     Raises: ValueError for another `masked_row`.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Bridle 1990, "Probabilistic
     interpretation of feedforward classification network outputs", section 2.

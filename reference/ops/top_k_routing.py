@@ -14,8 +14,9 @@ def top_k_routing(logits: Routing, *, per_token: int, normalize: bool) -> Routin
     Rounding: softmax and choice in float32 (float64 for float64), the weights rounded once to
     `logits.dtype`. Choosing among probabilities that were rounded to bfloat16 first, as some
     engines do, makes ties, and other choices.
-    Edges: equal probabilities go to the lowest id; a NaN makes the weights of the first experts
-    NaN, so that the token becomes NaN.
+    Edges: equal probabilities go to the lowest id. A NaN, a +inf or -inf alone makes all
+    probabilities NaN: experts 0 to `per_token` - 1 weigh NaN, whichever had it, and the token
+    becomes NaN. A -inf beside finite logits weighs 0.
     Varies by model: `normalize` is `norm_topk_prob` in Qwen3-MoE. With it, a softmax over the
     chosen logits alone is the same.
     Raises: ValueError if there are fewer experts than a token asks for.

@@ -9,8 +9,8 @@ from tests.proof.run import __main__ as runner
 from tests.proof.run.case import Case
 from tests.proof.run.draw import each_once
 from tests.proof.run.score import Scored, count_shared_names, score
-from tests.proof.run.table import goals, misses
-from tests.proof.run.tally import counts, read, rows
+from tests.proof.run.table import goals, misses, report
+from tests.proof.run.tally import Dumped, counts, read, rows
 
 BUG = {"rope-sign-flipped (every layer)": "rope-sign-flipped"}
 OTHER = {"embed-scale-missing": "embed-scale-missing"}
@@ -108,6 +108,41 @@ def test_true_ties_are_apart_and_everything_else_that_is_not_named_counts(tmp_pa
     assert "| in 60 s of a processor |  | 14.3 % (1 of 7) |  |" in table
     assert "| nothing said of a bug that shows | 0 | 1 of 9 | **no** |" in table
     assert misses(rows(dumps), dumps).count("`embed-scale-missing`") == 5
+
+
+HEADER = {
+    "asked": {"kinds": ["single"], "granularities": ["modules"], "seeds": [1]}, "minutes": None,
+    "limit": 9, "date": "today", "machine": "here", "workers": 2, "versions": {"numpy": "2"},
+}  # fmt: skip
+
+
+def reported(*outcomes: dict) -> str:
+    cases = [Case.of(one["case"]) for one in outcomes]
+    found = [one["outcomes"][0] for one in outcomes]
+    dumps = [Dumped(case, "modules", one) for case, one in zip(cases, found, strict=True)]
+    return report([(HEADER, dumps, 60)])
+
+
+def test_full_rows_and_empty_tables_are_left_out_and_counted():
+    """By hand: one build in which all is named, and one with a bug that is passed over."""
+    full, other = outcome("named", seconds=1.0), outcome("missed", seconds=1.0)
+    other["case"] = other["case"] | {"build": "llama"}
+    text = reported(full, full, other)
+    assert "0 of 1 by dtype, 1 of 2 by architecture, 0 of 1 by fault." in text
+    assert "| llama | 0.0 % (0 of 1) |" in text and "| qwen3 |" not in text
+    assert "layers" not in text and "| not run |" not in text
+    assert "By size of the combination" not in text
+    assert "Wrong names: none.\n\nAlarms: none." in text
+    assert "2 processes of one thread" in text
+
+
+def test_a_run_in_which_all_is_named_says_how_much_that_was():
+    """By hand; a row of true ties alone is not full, as it has no share."""
+    text = reported(outcome("named", seconds=1.0), outcome("tie", seconds=1.0))
+    assert "1 of 1 by dtype, 1 of 1 by architecture, 1 of 1 by fault." in text
+    assert "## By" not in text and "Bugs that were not named: none." in text
+    ties = reported(outcome("tie", seconds=1.0))
+    assert "| qwen3 | none |" in ties and "0 of 1 by architecture" in ties
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path):

@@ -21,7 +21,7 @@ SCALES = {"scale": "by", "attention_scores": "scale"}  # operations, and what th
 BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"
 
 
-def read_as_meant(trial: Trial, *, later: bool = False) -> list[str]:
+def read_as_meant(trial: Trial, *, later: bool) -> list[str]:
     """Scale what was dumped before its scale, where all that follows says so; return lines.
 
     `later` says that the port is known to scale embeddings later, which counts where nothing that

@@ -58,7 +58,7 @@ class Way:
 
 
 def winners(
-    explained: Sequence[Explained], trial: Trial, common: Collection[Atom] = ()
+    explained: Sequence[Explained], trial: Trial, common: Collection[Atom]
 ) -> list[Explained]:
     """Return what is left of each piece's explanations when those that are beaten are taken out.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
 
 
-def give_up_rules(case: Case, random: Sequence[Piece] = ()) -> None:
+def give_up_rules(case: Case, random: Sequence[Piece]) -> None:
     """Take out the rules that do not hold in as many pieces as they do, and what they explain.
 
     Pieces that were read as `random` numbers are among those in which a rule does not hold.

@@ -59,7 +59,7 @@ def placed(
     homes = _homes(file, parts, base)
     for path, names in parts.items():
         _check_whole(file, path, names, rules, homes[path])
-        _check_shapes(file, names, rules, homes[path], base)
+        _check_shapes(file, names, rules, homes[path])
     found: dict[str, Adapter] = {}
     single: dict[str, dict[int, Adapter]] = {}
     for path, names in parts.items():
@@ -145,9 +145,7 @@ def _check_whole(file: SafetensorsFile, path: str, names: Names, rules: Rules, h
     raise InputError(file.path, what)
 
 
-def _check_shapes(
-    file: SafetensorsFile, names: Names, rules: Rules, home: Home, base: Base
-) -> None:
+def _check_shapes(file: SafetensorsFile, names: Names, rules: Rules, home: Home) -> None:
     rank = rules.rank(home.asked)
     if home.expert is not None and rank > min(home.shape):  # a stack of these could be any size
         what = f"rank {rank} of one expert is more than its matrix has, {show(home.shape, 40)}"

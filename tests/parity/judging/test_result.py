@@ -18,6 +18,7 @@ def test_the_first_tap_that_is_wrong_in_itself_is_the_verdict(status):
     result = Result("left", "right", taps)
     assert result.first_divergence is taps[2]
     assert result.verdict == "diverged"
+    assert [one.is_wrong for one in taps] == [False, False, True, True]
 
 
 def test_what_was_not_judged_does_not_count_as_compared():

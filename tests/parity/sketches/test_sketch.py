@@ -1,6 +1,7 @@
 """Sketches: what they hold by loop, how far apart they say tensors are by law, places by hand."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -14,11 +15,15 @@ from lockstep.parity.sketches.sketch import (
     length_of,
     parts_of,
     place,
-    signs,
+    signs_at,
     sketch,
 )
 
 SHAPES = [(1, 7, 64), (1, 4, 7, 16), (1, 4, 9, 9), (3, 50), (17,), (1,), ()]
+
+
+def signs(shape, draw):
+    return signs_at(np.random.PCG64(draw), 0, math.prod(shape)).reshape(shape)
 
 
 def random(shape, seed=0):

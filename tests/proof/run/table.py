@@ -1,11 +1,14 @@
-"""The tables of one run or several: `python -m tests.proof.run.table FILE ... > tables.md`."""
+"""The tables of one run or several: `python -m tests.proof.run.table FILE ... > tables.md`.
+
+What was not run has no row, and neither has what was named in full, each time: they are counted.
+"""
 
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.proof.ports import GRANULARITIES
 from tests.proof.run.case import KINDS
@@ -28,29 +31,59 @@ CLEAN = 1000  # dumps that should be tried
 NOT_RUN = "not run"
 
 
+class Shares(NamedTuple):
+    """A table of shares; how many rows it has, and how many it would have with the full ones."""
+
+    table: str
+    shown: int
+    every: int
+
+
 def main() -> None:
-    runs = [read(Path(name)) for name in sys.argv[1:]]
+    print(report([read(Path(name)) for name in sys.argv[1:]]))
+
+
+def report(runs: list[Run]) -> str:
     dumps = [one for _, found, _ in runs for one in found]
     every = rows(dumps)
     judged = [row for row in every if row.seen and not row.convention]
-    parts = [
-        about(runs),
-        "## Against the goals", goals(judged, dumps),
-        "## By dtype", by(judged, lambda row: row.case.dtype, "dtype"),
-        "## By architecture", by(judged, lambda row: row.case.build, "build"),
-        "## By size of the combination", by_size(judged),
-        "## Time and memory", costs(dumps),
-        "## By fault", "Alone. Named of so many, true ties apart.",
-        by([row for row in judged if row.case.kind in SINGLES], fault, "fault"),
-        "## Below rounding, and conventions", apart(every),
-        "## Misses", misses(judged, dumps),
-    ]  # fmt: skip
-    print("\n\n".join(parts))
+    alone = [row for row in judged if row.case.kind in SINGLES]
+    shares = {
+        "dtype": by(judged, lambda row: row.case.dtype, "dtype"),
+        "architecture": by(judged, lambda row: row.case.build, "build"),
+        "size of the combination": by_size(judged),
+        "fault": by(alone, fault, "bug alone"),
+    }
+    sections = {
+        "Against the goals": goals(judged, dumps),
+        **{f"By {what}": found.table for what, found in shares.items()},
+        "Time and memory": costs(dumps),
+        "Below rounding, and conventions": apart(every),
+        "Misses": misses(judged, dumps),
+    }
+    shown = [f"## {title}\n\n{text}" for title, text in sections.items() if text]
+    return "\n\n".join([left_out(shares), about(runs), *shown])
+
+
+def left_out(shares: dict[str, Shares]) -> str:
+    """Say how many rows are not shown, as all was named in them."""
+    counted = [
+        f"{found.every - found.shown} of {found.every} by {what}"
+        for what, found in shares.items()
+        if found.every
+    ]
+    return (
+        "A share is of bugs that show, true ties apart; `none` stands where all are such ties.\n"
+        "**Full rows are left out**, those of which each share is 100 %:\n"
+        f"{', '.join(counted) or 'none'}. What was not run has no row either."
+    )
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, rule, *lines))
+    """Return a table, or nothing for no lines."""
+    rule, lines = ["---"] * len(head), [*lines]
+    every = (head, rule, *lines) if lines else ()
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in every)
 
 
 def about(runs: list[Run]) -> str:
@@ -67,9 +100,8 @@ def about(runs: list[Run]) -> str:
         lines.append([kinds, fine, seeds, allowed, len(cases), len(dumps), *took])
     about = runs[0][0]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    where = (
-        f"{about['date']}; {about['machine']}, {about['workers']} process of one thread at a time"
-    )
+    processes = f"{about['workers']} process{'es' * (about['workers'] != 1)}"
+    where = f"{about['date']}; {about['machine']}, {processes} of one thread at a time"
     return f"Run on {where}; {versions}.\n\n{table(head, lines)}"
 
 
@@ -78,6 +110,8 @@ def goals(judged: list[Row], dumps: list[Dumped]) -> str:
     for name, kinds, granularity, goal in GOALS:
         found = [row for row in judged if row.case.kind in kinds and row.granularity == granularity]
         found = [row for row in found if granularity == "modules" or len(row.case.bugs) <= CROWD]
+        if not counts(found)[1]:
+            continue
         lines.append([f"named, {name}", f"{goal} %", share(found), reached(counts(found), goal)])
         lines.append([f"in {IN_TIME} s of a processor", "", share(found, IN_TIME), ""])
         tied = sum(row.status in APART for row in found)
@@ -104,12 +138,12 @@ def goals(judged: list[Row], dumps: list[Dumped]) -> str:
     lines.append(["clean dumps tried", CLEAN, len(clean), yes(len(clean) >= CLEAN)])
     lines.append(nothing("alarms on clean dumps", clean, alarm))
     lines.append(nothing("alarms on benign changes", of_kind(dumps, "benign"), alarm))
-    return table(["", "goal", "found", "reached"], lines)
+    return table(["", "goal", "found", "reached"], [one for one in lines if one[-1] != NOT_RUN])
 
 
 def reached(found: tuple[int, int], goal: int) -> str:
     right, asked = found
-    return yes(100 * right >= goal * asked) if asked else NOT_RUN
+    return yes(100 * right >= goal * asked)
 
 
 def yes(good: bool) -> str:
@@ -140,26 +174,34 @@ def none_of(what: str, count: int, asked: int) -> list[Any]:
     return [what, 0, f"{count} of {asked}", yes(not count) if asked else NOT_RUN]
 
 
-def by(judged: list[Row], key: Callable[[Row], str], name: str) -> str:
+def by(judged: list[Row], key: Callable[[Row], str], name: str) -> Shares:
     """Return the share of named bugs at each granularity, for each value of something."""
     groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in judged:
         if row.case.kind != "without":
             groups[key(row)][row.granularity].append(row)
+    dumped = [fine for fine in GRANULARITIES if any(fine in found for found in groups.values())]
     lines = [
-        [one, *(share(found[fine]) if found[fine] else "" for fine in GRANULARITIES)]
+        [one, *(share(found[fine]) if fine in found else "" for fine in dumped)]
         for one, found in sorted(groups.items())
+        if not full(found.values())
     ]
-    return table([name, *GRANULARITIES], lines)
+    return Shares(table([name, *dumped], lines), len(lines), len(groups))
+
+
+def full(found: Iterable[list[Row]]) -> bool:
+    """Tell if every bug was named; where all are true ties there is no such figure."""
+    counted = [counts(group) for group in found]
+    return all(right == asked > 0 for right, asked in counted)
 
 
 def fault(row: Row) -> str:
     return f"`{row.id}`" + " (own graph)" * (row.case.kind == "own")
 
 
-def by_size(judged: list[Row]) -> str:
+def by_size(judged: list[Row]) -> Shares:
     combined = [row for row in judged if row.case.kind == "combination"]
-    return by(combined, lambda row: f"{len(row.case.bugs):2}".replace(" ", ""), "bugs at once")
+    return by(combined, lambda row: f"{len(row.case.bugs):2}", "bugs at once")
 
 
 def costs(dumps: list[Dumped]) -> str:
@@ -219,11 +261,14 @@ def misses(judged: list[Row], dumps: list[Dumped]) -> str:
         for one in dumps
         if one.case.kind in ("clean", "benign") and alarm(one)
     ]
-    return "\n\n".join([
-        table(["bug", "status", "times", "where", "cause"], lines),
-        "Names that were wrong:", table(["name", "times", "for"], given),
-        "Alarms:", table(["where", "verdict", "said"], alarms),
-    ])  # fmt: skip
+    parts = {
+        "Bugs that were not named": table(["bug", "status", "times", "where", "cause"], lines),
+        "Wrong names": table(["name", "times", "for"], given),
+        "Alarms": table(["where", "verdict", "said"], alarms),
+    }
+    return "\n\n".join(
+        f"{what}:\n\n{one}" if one else f"{what}: none." for what, one in parts.items()
+    )
 
 
 def said(one: Dumped) -> str:

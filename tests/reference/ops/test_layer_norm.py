@@ -19,7 +19,9 @@ EDGES = [  # row, eps, answer for a gain of 1 and a bias of 0.5
     ([102, 100], 0.0, [1.5, -0.5]),  # the mean is taken away
     ([1e20, -1e20], EPS, [0.5, 0.5]),  # the square overflows float32
     ([np.nan, 1], EPS, [np.nan, np.nan]),
+    ([3e38, 3e38], EPS, [np.nan, np.nan]),  # the sum overflows too, and with it the mean
     ([np.inf, 1], EPS, [np.nan, np.nan]),
+    ([-np.inf, 1], EPS, [np.nan, np.nan]),
 ]
 
 
@@ -71,6 +73,23 @@ def test_edges(backend, row, eps, answer):
     """By hand: in float32, as the docstring says, and without a warning."""
     found = backend.layer_norm(np.array(row, np.float32), GAIN, BIAS, eps=eps)
     assert_same_bits(found, np.array(answer, np.float32))
+
+
+def test_a_wide_row_overflows_in_its_sum_before_its_values_do(backend):
+    """By hand: 1,024 times 1e36 is beyond float32, 1,024 times 1e30 is not."""
+    gain, bias = np.ones(1024, np.float32), np.full(1024, 0.5, np.float32)
+    rows = np.repeat(np.float32([[1e30], [1e36]]), 1024, axis=1)
+    rows[:, 0] *= -1  # not constant: its mean is rounded
+    found = backend.layer_norm(rows, gain, bias, eps=EPS)
+    assert_same_bits(found[0], bias)
+    assert np.isnan(found[1]).all()
+
+
+def test_a_rounded_mean_of_equal_values_leaves_the_gain(backend):
+    """By hand: what rounding leaves of them is the same d everywhere, and d / sqrt(d * d) is 1."""
+    gain, bias = np.full(1024, 2, np.float32), np.full(1024, 0.5, np.float32)
+    found = backend.layer_norm(np.full((1, 1024), 1e19, np.float32), gain, bias, eps=EPS)
+    assert_close(np.abs(found - bias), np.full((1, 1024), 2.0), kind="sum")
 
 
 def test_nan_spoils_its_row_alone(backend):

@@ -106,6 +106,8 @@ EDGES = [  # scores, weights
     ([INF, INF], [NAN, NAN]),
     ([-INF, -INF], [NAN, NAN]),
     ([NAN, 0], [NAN, NAN]),
+    ([1, 2, NAN], [NAN, NAN, NAN]),
+    ([NAN, INF, -INF], [NAN, NAN, NAN]),
 ]
 
 

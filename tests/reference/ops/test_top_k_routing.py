@@ -106,6 +106,22 @@ def test_nan_spoils_its_token_alone(precision, normalize):
     assert_same_bits(found[0, 0], before[0, 0])
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("logits", [[0, 1, 2, np.inf], [np.inf, np.inf, 0, 1], [-np.inf] * 4])
+def test_infinities_give_nan_to_the_first_experts(backend, logits, normalize):
+    """By hand: inf - inf is NaN, whoever has it; no probability can be compared then."""
+    row = np.array([[logits]], np.float32)
+    found = backend.top_k_routing(row, per_token=2, normalize=normalize)
+    assert_same_bits(found, np.array([[[np.nan, np.nan, 0, 0]]], np.float32))
+
+
+def test_minus_infinity_weighs_nothing(backend):
+    """By hand: exp(-inf) is 0, and the only other expert weighs 1."""
+    row = np.array([[[-np.inf, 0, -np.inf]]], np.float32)
+    found = backend.top_k_routing(row, per_token=2, normalize=True)
+    assert_same_bits(found, np.array([[[0, 1, 0]]], np.float32))
+
+
 def test_no_tokens(precision):
     """By hand: nobody chooses nothing."""
     backend, dtype = precision

@@ -1,10 +1,12 @@
 """Numbers of a port's own are found from what it dumped. By hand: formulas in plain NumPy."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lockstep.parity.explaining.fitting import beside, fitted
 from lockstep.parity.faults import catalogue
 from lockstep.parity.faults.numbers import NUMBERS
 from lockstep.parity.faults.rewrites import instead
@@ -17,6 +19,15 @@ QWEN, MISTRAL, GEMMA = "models/untied_float32", "llama/mistral_window", "gemma4/
 AT = "model.layers.1.self_attn."
 # All have too many others to look through first, where tests are many.
 KNOWN = [one for one in catalogue() if one.id in NUMBERS or one.family in ("mask", "activation")]
+
+
+def test_the_page_says_how_much_work_fitting_may_take():
+    """By law: in words, twice."""
+    words = {1 / 4: "quarter", 1 / 6: "sixth", 1 / 8: "eighth"}
+    alone, together = words[fitted.SHARE], words[beside.SHARE]
+    page = (Path(__file__).parents[4] / "docs/parity/how-explain-works.md").read_text("utf-8")
+    assert f"| a {alone}, and a {together} for numbers beside a bug |" in page
+    assert f"So a {alone} of a search's work is enough" in page
 
 
 def changed(name, tap, value):
