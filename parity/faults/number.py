@@ -22,9 +22,10 @@ class Number:
 
     `right` reads it from a call, None where the call has none; `becomes` makes the rewrite that
     changes it. It lies anywhere `within` two bounds, or is one of the values that `among` lists.
-    One that `is_factor` does no more than multiply all that a call gives. One that `is_quick` has
-    so few values that it is asked before the others. One that `is_alone` is not asked for beside
-    another bug of its calls: work for that is for what is usual.
+    One that `is_factor` does no more than multiply all that a call gives; one that `is_scale` does
+    so where what the call gives is dumped, and more where it is not. One that `is_quick` has so few
+    values that it is asked before the others. One that `is_alone` is not asked for beside another
+    bug of its calls: work for that is for what is usual.
     """
 
     form: str
@@ -33,6 +34,7 @@ class Number:
     within: tuple[float, float] = (0.0, 0.0)
     among: Callable[[Call, Graph], Sequence[float]] | None = None
     is_factor: bool = False
+    is_scale: bool = False
     is_quick: bool = False
     is_alone: bool = False
     for_none: str = "where there is none"  # said beside a value of what should have none

@@ -230,7 +230,8 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
         replace(COSINES, right=of_long_texts, is_factor=True),
     ),
     "attn-scale-wrong": (
-        option_of("attention_scores", "scale", "scores times {}", within=(1e-4, 1e2)),
+        replace(option_of("attention_scores", "scale", "scores times {}", within=(1e-4, 1e2)),
+                is_scale=True),
     ),
     "mask-window-wrong": (
         Number("a window of {} keys", window_of, lambda to: windowed(lambda w: int(to)),

@@ -48,11 +48,11 @@ def without_idle(piece: Piece, one: Explanation, case: Case) -> list[Explanation
 
 
 def by_chance(atom: Atom, atoms: Atoms, piece: Piece, case: Case) -> Judgement | None:
-    """Return how the other bugs do without one, if they pass as far as the coarse ones of them can
-    tell, and explain a like piece without it; else None.
+    """Return how the other bugs do without one that is not coarse, if they pass as far as the
+    coarse ones of them can tell, and explain a like piece without it; else None.
     """
     others = {one.hypothesis for one in atoms} - {atom.hypothesis}
-    coarse = any(one.fault.coarse for one in others)
+    coarse = any(one.fault.coarse for one in others) and not atom.hypothesis.fault.coarse
     if not coarse or others not in explaining_alike(piece, case):
         return None
     judged = case.trial.judge(piece, rewritten(atoms - {atom}, case.graph), coarse=True)

@@ -51,7 +51,7 @@ class Fit:
             return None
         if math.isinf(self.right) and not (self.number.is_within(found) and self.is_shared(found)):
             return None
-        if not self.number.is_factor and self.is_a_gain():
+        if not self.is_factor and self.is_a_gain():
             return None
         value = self.shortest(found)
         calls = self.rewritten(value)
@@ -72,6 +72,11 @@ class Fit:
         own = {one: {one: without[one]} if one in without else {} for one in calls}
         pairs = ((run.target(one, own[one]), run.target(one, {one: calls[one]})) for one in calls)
         return bool(sum(np.count_nonzero(right != bent) for right, bent in pairs) > 1)
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether one factor is what the number is, as for scores that are dumped."""
+        return self.number.is_factor or (self.number.is_scale and self.calls == {self.piece.target})
 
     def is_a_gain(self) -> bool:
         """Say whether what is there without the number, times one factor, is what the port has."""

@@ -339,3 +339,16 @@ def test_a_multiplier_of_the_weights_of_experts():
     found = explained(name, port(name, [wrong], level="modules"), faults=KNOWN)
     assert not found.unexplained
     assert {(bug.id, bug.variant) for bug in found.faults} == {("multiplier-wrong", said)}
+
+
+@pytest.mark.parametrize(("tap", "id"), [("scores", "attn-scale-wrong"), ("q_proj", None)])
+def test_a_factor_of_scores_is_their_scale_and_one_of_other_values_is_no_number(tap, id):
+    """By hand: 0.95 times what the port had, where that is dumped."""
+    taps = port(QWEN, level="taps")
+    tap = AT + tap
+    before = [*taps][: [*taps].index(tap)]
+    found = explained(QWEN, {key: taps[key] for key in before} | {tap: 0.95 * taps[tap]})
+    assert [bug.id for bug in found.faults] == ([id] if id else [])
+    assert [bug.variant for bug in found.faults] == (
+        ["scores times 0.2124264 for 0.2236068"] if id else []
+    )
