@@ -72,6 +72,15 @@ def at_the_first_of_each_chunk(call: Call, graph: Graph) -> Call | None:
     return repositioned(standing)(call, graph) if has_chunks(call, graph) else None
 
 
+@rewrite("rope")
+def one_too_late(call: Call, graph: Graph) -> Call | None:
+    """Turn all that later passes feed by one more, if some pass has several tokens: where none has,
+    that is `kv-offset-aliased`.
+    """
+    moved = repositioned(lambda at, begins, length: at + 1)
+    return moved(call, graph) if has_chunks(call, graph) else None
+
+
 @rewrite("embedding", WPE)
 def without_positions(call: Call, graph: Graph) -> Call | None:
     """Add no position to what steps feed."""
@@ -137,6 +146,7 @@ FAULTS = (
             "from 0 in each chunk": anew_in_each_chunk(steps=False),
             "from 0 in each chunk and step": anew_in_each_chunk(steps=True),
             "at the first of each chunk": at_the_first_of_each_chunk,
+            "one too late": one_too_late,
         },
     ),
     Fault(

@@ -199,6 +199,7 @@ def test_positions_may_begin_anew_in_each_chunk():
         ("from 0 in each chunk", [0, 1, 2], LENGTH - 1),
         ("from 0 in each chunk and step", [0, 1, 2], 0),
         ("at the first of each chunk", [PROMPT] * 3, LENGTH - 1),
+        ("one too late", [PROMPT + 1, PROMPT + 2, PROMPT + 3], LENGTH),
     ):
         found = moved("rope-pos-frozen-on-decode", name, steps=(PROMPT, LENGTH - 1))
         assert found == [*PROMPTS, *chunk, last]
