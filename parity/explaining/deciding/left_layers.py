@@ -50,7 +50,8 @@ def name_unseen_layers(chosen: dict[Key, Chosen], case: Case) -> None:
         return
     for key, bug in [*chosen.items()]:
         there = [one for one, some in zip(bug.pieces, bug.rivals, strict=True) if LAYER in some]
-        unseen = [one for one in there if not inside & layers_of(bug, one, case)]
+        gone = [(one, layers_of(bug, one, case)) for one in there]
+        unseen = [one for one, layers in gone if layers and not inside & layers]
         if key == LAYER or not unseen:
             continue
         add_left(chosen, layer, bug, unseen, case)
@@ -70,10 +71,11 @@ def shown_inside(case: Case) -> set[int | None]:
     return {graph.calls[one].layer for one in case.dumped.keys() - outputs(graph)}
 
 
-def layers_of(bug: Chosen, piece: Piece, case: Case) -> set[int | None]:
-    """Return the layers that a bug acts on in one of its pieces."""
+def layers_of(bug: Chosen, piece: Piece, case: Case) -> set[int]:
+    """Return the layers that a bug acts on in one of its pieces; behind all of them is none."""
     (atom,) = (atom for one, atom in zip(bug.pieces, bug.atoms, strict=True) if one is piece)
-    return {case.graph.calls[number].layer for number in atom.calls}
+    layers = (case.graph.calls[number].layer for number in atom.calls)
+    return {one for one in layers if one is not None}
 
 
 def add_left(
@@ -84,9 +86,9 @@ def add_left(
     key = bug.hypothesis.id, bug.hypothesis.variant
     for piece, some, complete in zip(bug.pieces, bug.rivals, bug.complete, strict=True):
         if any(piece is one for one in pieces):
-            gone = {one for one in layers_of(bug, piece, case) if one is not None}
+            gone = behind(layers_of(bug, piece, case), layer, case.graph)
             left.pieces.append(piece)
-            left.atoms.append(Atom(layer, behind(gone, layer, case.graph)))
+            left.atoms.append(Atom(layer, gone))
             left.rivals.append((some | {key}) - {LAYER})
             left.complete.append(complete)
 

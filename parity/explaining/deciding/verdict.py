@@ -154,16 +154,13 @@ def worth_of(
     """Return what speaks for an explanation: fewer bugs, those that must be there in any case,
     those in what other pieces take too, that explain more, and nothing wrongly.
 
-    Of two that do as well, that whose bugs were reported of ports; then that which claims less;
-    then that of the catalogue's first.
+    Of two that do as well, that which claims less; then that of the catalogue's first.
     """
     keys = keys_of(one.atoms)
     held = sum(support.get(key, 0) for key in keys) - CONTRADICTED * against(one)
-    reported = sum(bool(atom.hypothesis.fault.evidence) for atom in one.atoms)
     claimed = sum(len(atom.hypothesis.calls) for atom in one.atoms)
     first = sum(atom.hypothesis.order for atom in one.atoms)
-    in_common = len(one.atoms.intersection(common))
-    return -len(keys), firm(one), in_common, held, reported, -claimed, -first
+    return -len(keys), firm(one), len(one.atoms.intersection(common)), held, -claimed, -first
 
 
 def rivals(atom: Atom, best: Explanation, explanations: Sequence[Explanation]) -> set[Atom]:

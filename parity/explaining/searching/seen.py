@@ -156,10 +156,12 @@ class Seen:
 
         They do the same alone, or leave about as little in its calls: where that is noise, only all
         numbers together tell them apart, or a bug beside them hides what does. What rounds coarsely
-        leaves about as little as what does so elsewhere, and may stand for what is truly nearer.
+        leaves about as little as what does so elsewhere, and may stand for what is truly nearer. If
+        nothing at all is left, as behind an overflow, any bug may do that.
         """
         alone, rest = self.alone(atom), atoms - {atom}
-        same = [one for one in others if one not in atoms and may_stand_for(one, atom)]
+        exact = self.fit(atoms)[0] == 0
+        same = [one for one in others if one not in atoms and (exact or may_stand_for(one, atom))]
         self.look_at((rest | {one} for one in same), None)
         found = [one for one in others if self.like(self.alone(one), alone)]
         near = (one for one in same if self.fit(rest | {one})[0] <= self.close)
