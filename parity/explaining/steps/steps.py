@@ -126,7 +126,8 @@ class Joined(Alignment):
     `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
     alone; of the tokens before it nothing is known, and nothing judged, unless another tap has the
     same value of all of them: `beside` says which. `caches` are the tensors of caches by their
-    taps, and by the pass that they were dumped behind.
+    taps, and by the pass that they were dumped behind. `not_judged` are the model's taps that are
+    left out, as `told` says.
     """
 
     lengths: tuple[int, ...] = ()
@@ -135,6 +136,7 @@ class Joined(Alignment):
     last: frozenset[str] = frozenset()
     beside: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    not_judged: frozenset[str] = frozenset()
 
     @property
     def unknown(self) -> frozenset[str]:
@@ -265,7 +267,8 @@ def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] 
         *told_of(short, "of other keys in every step, and not judged"),
         *told_of(whole.last, "of the prompt's last token alone, in its pass"),
     )
-    return replace(whole, names=kept, told=(*sides.told, *told))
+    not_judged = frozenset((*partial, *short))
+    return replace(whole, names=kept, told=(*sides.told, *told), not_judged=not_judged)
 
 
 def of_other_keys(sides: Joined, tap: str, graph: Graph) -> bool:
