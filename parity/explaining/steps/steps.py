@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.cli.output import counted
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.fed import steps_in, told_apart
 from lockstep.parity.explaining.caches.taps import with_caches
@@ -38,7 +39,7 @@ NO_TOKENS = (
     "(of safetensors; an .npz or a folder has none)"
 )
 NO_DECODED = (
-    "holds {steps} steps, but says what was fed in {said}: put the ids into its metadata as "
+    "holds {steps}, but says what was fed in {said}: put the ids into its metadata as "
     "decoded, or behind the prompt's in --tokens"
 )
 
@@ -112,7 +113,8 @@ def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
         said, fed = told_apart(dump, said)
         later = later or [[one] for one in fed]
     if len(later) < count:
-        raise InputError(dump.path, NO_DECODED.format(steps=count, said=len(later) or "none"))
+        what = NO_DECODED.format(steps=counted(count, "step"), said=len(later) or "none")
+        raise InputError(dump.path, what)
     return Fed(
         np.array([[*said, *(one for step in later for one in step)]]),
         (len(said), *map(len, later)),

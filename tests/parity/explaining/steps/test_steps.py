@@ -282,6 +282,13 @@ def test_what_was_fed_must_be_known(about, words):
         explain(model_of(MISTRAL), Dump(dump.path, dump.shapes, dump.read, dump.about | about))
 
 
+def test_what_was_fed_in_one_step_must_be_known():
+    dump, _ = decoded(MISTRAL, (14, 1))
+    about = dump.about | {"decoded": "[]"}
+    with pytest.raises(InputError, match="holds 1 step, but says what was fed in none"):
+        explain(model_of(MISTRAL), Dump(dump.path, dump.shapes, dump.read, about))
+
+
 def test_a_step_that_is_left_out_is_refused():
     dump, _ = decoded(MISTRAL, (14, 1, 1, 1))
     names = {n: False for n in dump.shapes if n.startswith("step.2/")}
