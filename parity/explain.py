@@ -29,7 +29,7 @@ from lockstep.parity.explaining.conventions.stream_in_half import stream_in_half
 from lockstep.parity.explaining.copied_early import all_but_copied_early, left_out, nothing_else
 from lockstep.parity.explaining.diagnosing import diagnose
 from lockstep.parity.explaining.excerpts.reading import read_some
-from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long
+from lockstep.parity.explaining.excerpts.text import SomeCase, TextCase, too_long, undecided
 from lockstep.parity.explaining.other_model import other_model, other_table
 from lockstep.parity.explaining.other_weights import other_weights
 from lockstep.parity.explaining.room import seem_moved, with_room
@@ -234,3 +234,4 @@ def diagnose_some(
             result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
             result.conventions += text.told
         result.unexplained += text.not_alike()
+        result.not_judged = sorted({*result.not_judged, *undecided(text, long=bool(long))})

@@ -31,15 +31,17 @@ class OwnRows:
     def of(self, step: int, *, last: int) -> np.ndarray:
         """Return the last rows that a step has, (n, V), none if they were not dumped.
 
-        No more than so many: a long prompt's are gigabytes.
+        No more than so many are read: a long prompt's are gigabytes.
         """
         nothing = np.zeros((0, self.vocabulary))
         if step not in self.names:
             return nothing
-        value = self.dump.read(self.names[step])
-        if not value.ndim or value.shape[-1] != self.vocabulary or value.dtype.kind in "iubc":
+        tensor = self.dump.parts(self.names[step])
+        if tensor.shape[-1:] != (self.vocabulary,) or tensor.dtype.kind in "iubc":
             return nothing
-        rows = value.reshape(-1, self.vocabulary)[-last:].astype(np.float64)
+        start = max(0, tensor.size - last * self.vocabulary)
+        some = tensor.read(start, tensor.size, None)
+        rows = some.reshape(-1, self.vocabulary).astype(np.float64)
         if self.cap is None or step not in self.uncapped:
             return rows
         return self.cap * np.tanh(rows / self.cap)

@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Sequence
 
-from lockstep.parity.cli.boundary import guarded
+from lockstep.parity.cli.boundary import OutOfMemory, guarded
 from lockstep.parity.cli.parser import parse
 from lockstep.parity.collector import look_no_more
+
+PROMPTED = ("trace", "check", "diff", "explain", "generate", "chat")  # what reads a prompt
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +28,12 @@ def run(arguments: Sequence[str]) -> int:
 
     check_targets(options)
     options.arguments = arguments  # for a command that starts itself again, as several ranks
-    return options.run(options)
+    try:
+        return options.run(options)
+    except MemoryError:
+        if arguments[0] in PROMPTED:
+            raise
+        raise OutOfMemory from None
 
 
 def prepare_process() -> None:

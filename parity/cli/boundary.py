@@ -15,6 +15,10 @@ from lockstep.parity.cli.output import silence
 BAD_INPUT, INTERNAL, INTERRUPTED = 2, 70, 130
 
 
+class OutOfMemory(MemoryError):
+    """Memory ran out in a command that reads no prompt, which could be a shorter one."""
+
+
 def guarded(command: Callable[[], int]) -> int:
     """Run a command; say what went wrong in one line on standard error.
 
@@ -59,7 +63,8 @@ def refused(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return say("interrupted", INTERRUPTED)
     if isinstance(error, MemoryError):
-        return say("error: out of memory; a shorter prompt needs less", BAD_INPUT)
+        hint = "" if isinstance(error, OutOfMemory) else "; a shorter prompt needs less"
+        return say(f"error: out of memory{hint}", BAD_INPUT)
     if isinstance(error, InputError):
         return say(f"error: {error}", BAD_INPUT)
     if isinstance(error, OSError):

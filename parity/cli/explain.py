@@ -68,6 +68,7 @@ def run(options: Namespace) -> int:
         "names": options.map,
         "config": options.config,
         "weights": options.weights,
+        "doubt": lambda line: warn([line]),
     }
     with Progress(2 * len(dump.shapes)) as progress:
         if ranks:
@@ -75,7 +76,6 @@ def run(options: Namespace) -> int:
 
             found = explain_ranks(model, ranks, path=options.dump, progress=progress, **told)
         else:
-            told["doubt"] = lambda line: warn([line])
             found = explain(model, dump, progress=progress, **told)
     emit(options, found.to_json, lambda: report(found))
     return 0 if found.verdict == "clean" else 1

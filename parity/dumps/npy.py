@@ -25,7 +25,8 @@ from lockstep.reference.checkpoint.files import (
     stamp,
 )
 
-Shapes = Mapping[str, tuple[int, ...]]
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
 Contents = tuple[Shapes, Callable[[str], np.ndarray]]
 MAGIC = b"\x93NUMPY"
 HEADER = 1 << 16  # more than anybody writes before the data
@@ -88,9 +89,14 @@ def open_npz(path: Path) -> Contents:
             raise InputError(path, what)
         for name, info in members.items():
             check_size(path, name, info)
-        heads = {name: archive.open(info).read(HEADER) for name, info in members.items()}
-    shapes = {name: head_of(head, path, name).shape for name, head in heads.items()}
+        shapes = {name: shape_in(archive, info, path, name) for name, info in members.items()}
     return shapes, partial(read_member, path, members)
+
+
+def shape_in(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, name: str) -> Shape:
+    """Return an array's shape; what was read of it is let go, since an archive may have many."""
+    with archive.open(info) as member:
+        return head_of(member.read(HEADER), path, name).shape
 
 
 @contextmanager

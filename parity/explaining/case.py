@@ -94,7 +94,7 @@ class Case:
         """Return what the dump has. Raises: InputError if that is nothing."""
         found = self.held()
         if not found and not self.sides.caches:
-            raise nothing_compared(self.sides, self.model.checkpoint)
+            raise nothing_compared(self.sides, self.graph, self.model.checkpoint)
         return found
 
     def held(self) -> MutableMapping[int, np.ndarray]:

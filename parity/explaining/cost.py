@@ -40,6 +40,7 @@ EXCHANGED = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
 RIGHT, PORT = "model", "port"
 FILES = {"no bug": RIGHT, "two bugs": PORT}
 NUMPY = {"BF16": dtype_named("bfloat16"), "F16": np.dtype("f2"), "F32": np.dtype("f4")}
+JUDGED = (0, 1)  # exit codes of `explain`: no bug, and some
 TILE = 1 << 24  # numbers that are drawn at a time
 
 
@@ -107,8 +108,10 @@ def measured(folder: Path, part: str) -> Cost:
     """Run `explain` on a dump, in a process of its own.
 
     That process counts as its memory no less than this one has taken so far, which is less.
+    Raises: CalledProcessError if it judges nothing.
     """
     result = folder / f"{part}.json"
+    result.unlink(missing_ok=True)  # that of another run would be taken for this one's
     dump = folder / f"{part}.dump.safetensors"
     began = time.perf_counter()
     explain = lockstep("explain", folder / RIGHT, dump, "--json", result)
@@ -116,6 +119,8 @@ def measured(folder: Path, part: str) -> Cost:
     _, status, used = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - began
     child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode not in JUDGED:
+        raise subprocess.CalledProcessError(child.returncode, explain)
     found = json.loads(result.read_text(encoding="utf-8"))
     return Cost(
         seconds=seconds,

@@ -148,6 +148,7 @@ def count(case: Case, result: Diagnosis) -> None:
     result.conventions += case.cached.told
     result.compared = len(case.judged) + case.cached.unjudged
     result.steps = len(case.graph.steps)
+    result.not_judged = sorted(case.sides.not_judged)
     result.unmatched = sorted(
         name for tap, name in case.sides.names.items() if tap not in case.graph.taps
     )

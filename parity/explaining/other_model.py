@@ -1,6 +1,6 @@
 """Whether a dump seems to be of another model than the one that it is compared with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.said.error_shape import shape_of_error
@@ -25,9 +25,16 @@ def other_model(sides: Joined, wanted: Mapping[str, Shape], model: str) -> list[
     """
     found = {tap: sides.dump.shapes[name] for tap, name in sides.names.items() if is_tap(tap)}
     wrong = [tap for tap in found if not fits(tap, sides, wanted)]
+    return said_of_most(wrong, found, sides.names, model)
+
+
+def said_of_most(
+    wrong: Sequence[str], found: Mapping[str, Shape], names: Mapping[str, str], model: str
+) -> list[str]:
+    """Return the doubt if more than half of the found taps are wrong, but not all of them."""
     if not len(found) < 2 * len(wrong) < 2 * len(found):
         return []
-    first = f"the first is {sides.names[wrong[0]]} {[*found[wrong[0]]]}"
+    first = f"the first is {names[wrong[0]]} {[*found[wrong[0]]]}"
     return [
         f"{len(wrong)} of {len(found)} taps of the dump are none of {model}, or of another width, "
         f"{first}: is it the checkpoint that was ported?"

@@ -1,12 +1,15 @@
-"""Why nothing of a dump can be compared: names that nobody knows, a prompt of another length, or
-axes in another order.
+"""Why nothing of a dump can be compared: names that nobody knows, numbers that are not real, a
+prompt of another length, or axes in another order.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import product
 
+import numpy as np
+
 from lockstep.parity.explaining.steps.steps import Joined
+from lockstep.parity.graph import Graph
 from lockstep.parity.naming.align import Shape, move_between
 from lockstep.parity.naming.names import parted
 from lockstep.parity.naming.plan import known_taps
@@ -16,6 +19,7 @@ from lockstep.reference.checkpoint.errors import InputError, show
 MOST = 8  # sizes of axes that are tried as a number of tokens: the commonest
 MOST_ROWS = 64  # prompts that a batch may have
 NO_NAME = "no tensor has the name and the shape of a tap of {model}"
+OTHER_KIND = "its numbers are {dtype}, but should be float64, float32, float16 or bfloat16"
 OTHER_LENGTH = "its tensors are of {there} tokens, but the prompt of {said}"
 OTHER_BATCH = "its tensors are of {batch} prompts of {there} tokens, but one of {said} is known"
 OTHER_ORDER = "most of its tensors have their features before their tokens, (B, D, L)"
@@ -24,9 +28,14 @@ SAY_ALL = "say every id that the port was fed: in --tokens, or in its metadata"
 SAY_BATCH = "keep one row and say --tokens, or write a trace that says its `batch`"
 
 
-def nothing_compared(sides: Joined, checkpoint: Checkpoint) -> InputError:
+def nothing_compared(sides: Joined, graph: Graph, checkpoint: Checkpoint) -> InputError:
     """Return the refusal of a dump of which no tensor fits: what is to be said otherwise."""
     dump, said = sides.dump, sides.lengths[0]
+    if kind := of_other_kind(sides, graph):
+        name, dtype = kind
+        return InputError(
+            dump.path, f"nothing was compared: {OTHER_KIND.format(dtype=dtype)}", name
+        )
     one_prompt = dump.batch is None and "positions" not in dump.about
     found = of_other_size(dump.shapes, checkpoint, said) if one_prompt else None
     if features_first(dump.shapes, checkpoint, said):
@@ -40,6 +49,17 @@ def nothing_compared(sides: Joined, checkpoint: Checkpoint) -> InputError:
         told, where = (OTHER_LENGTH, SAY_ALL) if batch == 1 else (OTHER_BATCH, SAY_BATCH)
         what = told.format(batch=batch, there=there, said=said)
     return InputError(dump.path, f"nothing was compared: {what}", where)
+
+
+def of_other_kind(sides: Joined, graph: Graph) -> tuple[str, np.dtype] | None:
+    """Return the first tensor of which the dtype alone is wrong, None if there is none."""
+    for tap, names in sides.parts.items():
+        shape = graph.shapes[graph.taps[tap]]
+        for number, name in enumerate(names):
+            dtype = sides.dump.parts(name).dtype
+            if dtype.kind in "iubc" and sides.fits(tap, shape, number):
+                return name, dtype
+    return None
 
 
 def features_first(shapes: Mapping[str, Shape], checkpoint: Checkpoint, length: int) -> bool:

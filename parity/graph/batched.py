@@ -16,6 +16,7 @@ import numpy as np
 from lockstep.parity.graph.call import Constant, Derived, Ref, Value
 from lockstep.parity.graph.evaluator import Evaluator, Rewritten
 from lockstep.parity.graph.graph import values_of
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 MOST, FEW = 32, 8  # rewrites in a batch; fewer are not worth one
 ALIKE = 5  # rewrites of a call that are the same, for it to be computed together
@@ -131,7 +132,8 @@ class Batch:
         inputs = tuple(self.placed(ref, members) for ref in call.inputs)
         try:
             stack = self.run.compute(replace(call, inputs=inputs), {})
-        except ValueError:  # shapes that this model does not have
+        except ValueError as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return None
         ends = (0, len(members) - 1) if wrong is not None else ()
         same = (self.agrees(number, stack, place, members) for place in ends)
@@ -165,7 +167,8 @@ class Batch:
         values = {source: self.taken(source, [one]) for source in values_of(call)}
         try:
             value = self.run.compute(call, values)
-        except ValueError:  # shapes that this model does not have
+        except ValueError as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return None
         return value if (value.shape, value.dtype) == (like.shape, like.dtype) else None
 

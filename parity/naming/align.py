@@ -115,7 +115,7 @@ def move_between(found: Shape, wanted: Shape) -> str | None:
         try:
             if move(probe, wanted).shape == wanted:
                 return name
-        except ValueError:
+        except (ValueError, IndexError):  # IndexError: NumPy has no room for one more axis
             continue
     return None
 

@@ -29,6 +29,7 @@ from lockstep.parity.parallel.forced import (
 )  # fmt: skip
 from lockstep.parity.parallel.merged import Merged, plans_for
 from lockstep.parity.parallel.naming import Tries, found_in, instead, named
+from lockstep.parity.parallel.other_model import other_than_dealt_out
 from lockstep.parity.parallel.parts_noise import without_rounded_parts
 from lockstep.parity.parallel.ranks import Ranks, dtype_of, fed_of, prompt_of, ranks_of
 from lockstep.parity.parallel.shapes import shapes_of_ranks
@@ -37,6 +38,7 @@ from lockstep.reference.model import Model
 from lockstep.reference.parallel.model import ParallelModel
 
 Progress = Callable[[str], None]
+Doubt = Callable[[str], None]
 APART = (
     "the ranks do not agree on {tap}, which they should have alike: only bugs of ranks were looked "
     "for, others show when these are mended"
@@ -53,6 +55,7 @@ def explain_ranks(
     dtype: str | None = None,
     names: str | Path | None = None,
     progress: Progress = lambda name: None,
+    doubt: Doubt = lambda line: None,
     **told: Any,
 ) -> Diagnosis:
     """Return every bug of a port that is dealt out to ranks, from what each rank dumped.
@@ -72,6 +75,9 @@ def explain_ranks(
     tries = tries_of(model, ranks, [prompt, *fed], dtype)
     right = tries.right
     check_compared(right, ranks, path)
+    other = other_than_dealt_out(ranks, right.shapes, model.checkpoint.path.name)
+    for line in [] if names is not None else other:
+        doubt(line)
     found = found_in(tries)
     mended = {tap for one in found for tap in one.mends}
     bugs = [named(one, right) for one in found]
@@ -84,6 +90,7 @@ def explain_ranks(
         alone(result, right, mended, parted, enough)
     else:
         given: dict[str, Any] = {"tokens": tokens, "dtype": dtype, "progress": progress}
+        given |= {} if other else {"doubt": doubt}
         result = beside(explain(model, whole, **given, **told), mended, str(path))
         without_rounded_parts(result, tries.reference, ranks, tries.passes, right)
         result.unexplained += lost(right, merged, mended)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lockstep.parity.dumps.trace_file import Unwritten
 from lockstep.reference.checkpoint.errors import InputError, show
 
 LONGEST = 1 << 24  # bytes of a line: a longer one was not written here
 ANOTHER = "another run is writing it"
+TRIES = 8  # to lock a file that other runs delete as they end
 Record = dict[str, Any]
 
 
@@ -29,11 +31,7 @@ class Journal:
         self, path: str | Path, run: Mapping[str, Any], anew: str = "delete it to begin anew"
     ):
         self.path, self.run, self.anew = Path(path), dict(run), anew
-        try:
-            self.file = self.path.open("a+b")
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(path, f"cannot be written: {reason}") from None
+        self.file = self.opened()
         try:
             self.lock()
             self.records, self.ends = self.read()
@@ -42,14 +40,38 @@ class Journal:
             self.close()
             raise
 
-    def lock(self) -> None:
-        """Keep others away until the file is closed, where the file system has locks."""
+    def opened(self) -> BinaryIO:
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(self.path, ANOTHER) from None
-        except OSError:
-            return
+            return self.path.open("a+b")
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(self.path, f"cannot be written: {reason}") from None
+
+    def lock(self) -> None:
+        """Keep others away until the file is closed, where the file system has locks.
+
+        A run deletes its file as it ends, perhaps between our opening and our lock: nobody would
+        find what is written there, so the file is opened again.
+        """
+        for _ in range(TRIES):
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                break
+            except OSError:
+                return
+            if self.is_there():
+                return
+            self.file.close()
+            self.file = self.opened()
+        raise InputError(self.path, ANOTHER)
+
+    def is_there(self) -> bool:
+        """Say whether the open file is still the one under its name."""
+        try:
+            return os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def read(self) -> tuple[list[Record], list[int]]:
         """Return the records that are whole, and where the line of each ends in the file."""

@@ -60,7 +60,7 @@ class SafetensorsFile:
         It is written into `room`, bytes that must be enough, if it is given.
         """
         entry = self._entry(name)
-        return self._read(entry, entry.shape, entry.start, entry.stop, room)
+        return self._read(name, entry.shape, entry.start, entry.stop, room)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return `tensor[start:stop]` along the first axis, reading those bytes alone."""
@@ -71,7 +71,7 @@ class SafetensorsFile:
         row_bytes = (entry.stop - entry.start) // rows if rows else 0
         shape = (stop - start, *entry.shape[1:])
         first = entry.start + start * row_bytes
-        return self._read(entry, shape, first, first + (stop - start) * row_bytes)
+        return self._read(name, shape, first, first + (stop - start) * row_bytes)
 
     def read_numbers(
         self, name: str, start: int, stop: int, room: np.ndarray | None = None
@@ -85,7 +85,7 @@ class SafetensorsFile:
         if not 0 <= start <= stop <= (entry.stop - entry.start) // size:
             raise IndexError(f"numbers {start}:{stop} of {show(name)}")
         first = entry.start + start * size
-        return self._read(entry, (stop - start,), first, first + (stop - start) * size, room)
+        return self._read(name, (stop - start,), first, first + (stop - start) * size, room)
 
     def read_part(
         self, name: str, rows: Spans | None, columns: Spans | None, width: int
@@ -103,12 +103,13 @@ class SafetensorsFile:
 
     def _read(
         self,
-        entry: Entry,
+        name: str,
         shape: tuple[int, ...],
         start: int,
         stop: int,
         room: np.ndarray | None = None,
     ) -> np.ndarray:
+        entry = self._entry(name)
         with open_file(self.path) as descriptor:
             check_unchanged(descriptor, self.path, self._stamp)
             # A buffer of its own is aligned wherever the bytes lie in the file.
@@ -116,7 +117,10 @@ class SafetensorsFile:
             read_into(descriptor, buffer.data, start, self.path)
             check_unchanged(descriptor, self.path, self._stamp)
         if entry.dtype == "BOOL" and buffer.size and buffer.max() > 1:
-            raise InputError(self.path, "a BOOL tensor holds a byte that is neither 0 nor 1")
+            place = int(np.argmax(buffer > 1))
+            said = f"number {start - entry.start + place} is {buffer[place]}"
+            what = f"a BOOL tensor holds a byte that is neither 0 nor 1: {said}"
+            raise InputError(self.path, what, f"tensor {show(name)}")
         return buffer.view(numpy_dtype(entry.dtype)).reshape(shape)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.dumps.trace_file import TraceFile
 from lockstep.parity.explaining.said.report import LISTED
@@ -147,6 +148,18 @@ def test_two_dumps_are_compared(sandbox):
         assert run.returncode == 1, run.stdout + run.stderr
         assert "first wrong" in run.stdout
     assert sandbox.run(DUMP, left=left.name, dump=left.name).returncode == 0
+
+
+@pytest.mark.parametrize("left", ["", "bare.safetensors"])
+def test_the_prompt_is_told_where_no_file_says_it(sandbox, left):
+    """By hand: the tensors of a trace alone, without what it says of itself."""
+    whole = dumped(sandbox.folder / "port.safetensors")
+    save_file(load_file(whole), sandbox.folder / "bare.safetensors")
+    given = {"model": str(MODEL), "dump": "bare.safetensors", "left": left}
+    assert sandbox.run(DUMP, **given).returncode == 2
+    run = sandbox.run(DUMP, **given, tokens=",".join(map(str, TOKENS)))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert sandbox.run(DUMP, **given, tokens="1,2,3,4,5").returncode == 1
 
 
 def test_what_is_no_dump_is_an_error_that_is_shown(sandbox):

@@ -3,10 +3,20 @@
 By hand: the two bugs and where they are; by law: nothing is named of a right port.
 """
 
+from subprocess import CalledProcessError
+
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.cost import PORT, REAL, RIGHT, costs, drawn, prepare
+from lockstep.parity.explaining.cost import (
+    PORT,
+    REAL,
+    RIGHT,
+    costs,
+    drawn,
+    measured,
+    prepare,
+)
 from lockstep.reference.checkpoint.checkpoint import open_checkpoint
 
 TINY = REAL | {
@@ -39,6 +49,16 @@ def test_what_is_named_is_what_was_planted(found):
 def test_figures_are_those_of_a_process_that_computed(found):
     for cost in found.values():
         assert cost.processor > 0.1 and cost.seconds > 0.1 and cost.megabytes > 20
+
+
+@pytest.mark.parametrize("result", [None, '{"faults": []}'])
+def test_a_run_that_judges_nothing_has_no_figures(tmp_path, result):
+    """By hand: a dump that is none, and perhaps what another run left."""
+    (tmp_path / f"{PORT}.dump.safetensors").write_bytes(b"nothing")
+    if result is not None:
+        (tmp_path / f"{PORT}.json").write_text(result)
+    with pytest.raises(CalledProcessError, match="exit status 2"):
+        measured(tmp_path, PORT)
 
 
 def test_what_is_there_is_not_made_again(folder, found):

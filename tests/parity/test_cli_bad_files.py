@@ -155,6 +155,16 @@ def test_a_spoilt_dump_is_refused(refuses, tmp_path, core, metadata, tensors):
     refuses(core.replace("'None'", ""), "diff", good, bad)
 
 
+def test_a_tensor_of_as_many_axes_as_there_may_be_differs_in_a_line(lockstep, tmp_path, plain):
+    """By hand: of another shape, and no room for the axis of a batch."""
+    lockstep("trace", plain, "--tokens", "1,2", "-o", tmp_path / "good")
+    bad = dump(tmp_path / "bad", logits=np.ones((1,) * 64, np.float32))
+    for more in ((), ("--model", plain)):
+        said = lockstep("diff", tmp_path / "good", bad, *more)
+        assert (said.code, said.err) == (1, "")
+        assert said.out.startswith("DIVERGED")
+
+
 def test_what_is_no_dump_is_refused(refuses, tmp_path):
     good = dump(tmp_path / "good")
     whole = good.read_bytes()

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+from importlib import import_module
 
 import pytest
 
@@ -44,6 +45,25 @@ def test_an_exception_is_a_line_and_a_code(capsys, error, code, line):
 
     assert guarded(command) == code
     assert capsys.readouterr() == ("", f"{line}\n" if line else "")
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("explain", "m", "d"), "; a shorter prompt needs less"),
+        (("chat", "m"), "; a shorter prompt needs less"),
+        (("dump", "validate", "d"), ""),
+        (("quantize", "m", "out"), ""),
+        (("fuse", "m", "a", "out"), ""),
+    ],
+)
+def test_a_shorter_prompt_is_the_advice_where_there_is_one(capsys, monkeypatch, command, hint):
+    def run(options):
+        raise MemoryError("Unable to allocate 3 GiB")
+
+    monkeypatch.setattr(import_module(f"lockstep.parity.cli.{command[0]}"), "run", run)
+    assert main(command) == 2
+    assert capsys.readouterr().err == f"lockstep: error: out of memory{hint}\n"
 
 
 def test_what_is_left_at_the_end_is_looked_at_no_more(monkeypatch):

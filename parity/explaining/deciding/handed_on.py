@@ -16,6 +16,7 @@ from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.graph import Value
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.metrics import rms
 
@@ -51,7 +52,8 @@ def is_its_input(number: int, atoms: Atoms, case: Case) -> bool:
         return False
     try:
         given, made = run.given(first.number, calls), run.target(number, calls)
-    except ValueError:  # shapes that this model does not have
+    except ValueError as error:  # shapes that this model does not have
+        pass_on_refusal(error)
         return False
     near = max(NEAR, EPSILONS[case.trial.dtype.name])  # and roundings of what was made between
     return given.shape == made.shape and bool(rms(made - given) <= near * rms(given))

@@ -25,6 +25,7 @@ from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 ENOUGH = 8  # votes that must be cast
 ROWS = 4  # in which a bug must have won
@@ -223,7 +224,8 @@ class Ballot:
             apart, bits_of = one != other, (port == one, port == other)
             found = counted(apart, *bits_of, shown)
             own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
-        except ValueError:  # shapes that this model does not have
+        except ValueError as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return Votes()
         if own is None:
             return found

@@ -16,6 +16,7 @@ from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 LEAST = 0.1  # noises that a bug must move the numbers by
 FAR_ENOUGH = 200.0  # the same squared, over all numbers: sure with bits; a FAR way alone is
@@ -105,7 +106,8 @@ def step(ballot: Ballot, one: Hypothesis, piece: Piece, run: Evaluator | None = 
         try:
             values = [trial.centre(None).target(piece.target, calls) for calls in (right, wrong)]
             port = run.target(piece.target, right) if run else trial.port(piece.target)
-        except ValueError:  # shapes that this model does not have
+        except ValueError as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return Way()
     trial.count += 2
     if values[0].shape != values[1].shape or values[0].shape != port.shape:

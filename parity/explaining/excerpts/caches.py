@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,18 +32,21 @@ class InSlots(Joined):
         return laid_out(self.dump.read(self.tensors[tap]), self.layouts[tap], batch, [heads], width)
 
 
-def held_of_all(read: SomeRead) -> tuple[Dumped, list[str]]:
+def held_of_all(read: SomeRead) -> tuple[Dumped, Joined]:
     """Return the keys and values that the dump has of all tokens, in their order, by number.
 
-    Last come lines on caches that are no such thing, and on those that lie otherwise.
+    Last come its sides, which tell of caches that are no such thing, and of those that lie
+    otherwise.
     """
     kept = kept_in(read.graph)
     layouts = {tap: layout_of(kept[tap], read) for tap in read.caches if tap in kept}
     known = {tap: one for tap, one in layouts.items() if one is not None}
     sides = InSlots(**vars(read.sides), tensors=read.caches, layouts=known)
-    told = told_of(read.caches.keys() - known.keys(), OTHER_SLOTS)
-    told += [SWAPPED] * any(one.behind for one in known.values())
-    return Dumped(sides, read.graph, {kept[tap].number: tap for tap in known}), told
+    other = read.caches.keys() - known.keys()
+    told = (*read.sides.told, *told_of(other, OTHER_SLOTS))
+    told += (SWAPPED,) * any(one.behind for one in known.values())
+    whole = replace(read.sides, told=told, not_judged=read.sides.not_judged | other)
+    return Dumped(sides, read.graph, {kept[tap].number: tap for tap in known}), whole
 
 
 def layout_of(part: Kept, read: SomeRead) -> Layout | None:

@@ -62,9 +62,10 @@ def read_some(
     places = places_of(whole, excerpt, dump.padding)
     some, positions = fed_alone(whole, places, max(excerpt.counts))
     graph = graph_of(model, some, positions)
-    sides, caches, told = parts_of(aligned(dump, shapes_in_prompt(graph, some), names))
+    sides, caches, over = parts_of(aligned(dump, shapes_in_prompt(graph, some), names))
     sides = joined(sides, graph, some, beside=caches)
-    sides = replace(sides, told=(*sides.told, *told))
+    told = (*sides.told, *told_of(over, LEFT_OUT))
+    sides = replace(sides, told=told, not_judged=sides.not_judged | over)
     return SomeRead(with_caches(graph, caches), sides, whole, places, caches)
 
 
@@ -99,16 +100,16 @@ def fed_alone(whole: Fed, places: Sequence[Row], longest: int) -> tuple[Fed, np.
     return Fed(tokens, (longest, *whole.lengths[1:]), pads if pads.any() else None), positions
 
 
-def parts_of(sides: Alignment) -> tuple[Alignment, dict[str, str], list[str]]:
+def parts_of(sides: Alignment) -> tuple[Alignment, dict[str, str], set[str]]:
     """Take out what has an axis of all tokens: caches, those behind the last pass, and scores."""
-    kept, over, caches = {}, list[str](), dict[str, tuple[int, str]]()
+    kept, over, caches = {}, set[str](), dict[str, tuple[int, str]]()
     for tap, name in sides.names.items():
         path = parted(tap)[1]
         if path.endswith(CACHED):
             caches[path] = max(caches.get(path, (-1, "")), (step_of(tap), name))
         elif path.endswith(OVER_KEYS):
-            over.append(path)
+            over.add(path)
         else:
             kept[tap] = name
     last = {path: name for path, (_, name) in caches.items()}
-    return replace(sides, names=kept), last, told_of(set(over), LEFT_OUT)
+    return replace(sides, names=kept), last, over

@@ -71,8 +71,7 @@ class SomeCase(Case):
     """A dump of some tokens, as a text of these alone: what works token by token is judged."""
 
     def __init__(self, model: Model, read: SomeRead, dtype: str, faults: Sequence[Fault]):
-        self.source, (self.of_all, told) = read, held_of_all(read)
-        sides = replace(read.sides, told=(*read.sides.told, *told))
+        self.source, (self.of_all, sides) = read, held_of_all(read)
         super().__init__(model, read.graph, sides, dtype, faults)
         targets = targets_of(self.graph, self.dumped, alone=True)
         self.graph = self.trial.graph = replace(self.graph, targets=targets)
@@ -285,6 +284,12 @@ class TextCase(Case):
         if self.doubtful:
             taps = [self.tap(piece) for piece in self.doubtful]
             yield said(TURNED, taps) + CACHES * (not self.some.of_all)
+
+
+def undecided(case: TextCase, *, long: bool) -> list[str]:
+    """Return the taps that lines say are not decided: all of them, if the text is too long."""
+    pieces = [piece for _, (piece, _) in sorted(case.hidden.items())] + case.doubtful
+    return [case.tap(one) for one in (case.graph.pieces(case.dumped) if long else pieces)]
 
 
 def looks_at(some: np.ndarray, window: int | None) -> np.ndarray:

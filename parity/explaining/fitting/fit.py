@@ -14,6 +14,7 @@ from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.rewrites import only
 from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.judge import EPSILONS
 
 EARLY = 4  # tokens that a search begins with: angles of later ones have gone round
@@ -168,7 +169,8 @@ class Fit:
         port = self.trial.port(target, rows)
         try:
             error = port - centre.target(target, self.rewritten(value))
-        except (ValueError, ArithmeticError):  # no such value: bounds that do not rise
+        except (ValueError, ArithmeticError) as error:  # no such value: bounds that do not rise
+            pass_on_refusal(error)
             error = np.zeros_like(port)
         return np.where(np.isfinite(error), error, 0.0).astype(np.float64)
 

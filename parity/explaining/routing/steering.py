@@ -22,6 +22,7 @@ from lockstep.parity.explaining.routing.together import Forced, settle_together
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.judge import EPSILONS, Judgement, row_rms
 
 Rewritten = Mapping[int, Call]
@@ -110,7 +111,8 @@ class Steering:
         target, axis = self.piece.target, self.exact.graph.token_axes[self.piece.target][0]
         try:
             alone, among_all = self.first.target(target, self.calls), self.centre(target, {})
-        except ValueError:  # what is wrong cannot be computed of one token
+        except ValueError as error:  # what is wrong cannot be computed of one token
+            pass_on_refusal(error)
             return False
         moved = np.abs(alone - among_all.take([0], axis=axis)).max()
         return bool(moved > ANOTHER * np.abs(among_all).max())

@@ -20,6 +20,7 @@ from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Constant, Derived, Evaluator, Value
 from lockstep.parity.graph.graph import Piece, values_of
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.noise.exact import FLOAT64
 
 MEET, MASK = "attention_scores", "causal_mask"  # where tokens meet, and which of them may
@@ -128,7 +129,8 @@ class FewTokens:
         run.paths, run.followers = span.paths, span.followers
         try:
             return run.target(span.end, calls)
-        except (ValueError, IndexError, TypeError):  # shapes that this model does not have
+        except (ValueError, IndexError, TypeError) as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return None
 
     def key_of(self, calls: Calls) -> Key:
@@ -310,7 +312,8 @@ class FewTokens:
             try:
                 value = self.trial.centre(None).target(number, here) if here else self.right(number)
                 self.made[key] = self.cut(value, self.spans[0].axes[number])
-            except (ValueError, IndexError, TypeError):
+            except (ValueError, IndexError, TypeError) as error:
+                pass_on_refusal(error)
                 self.made[key] = None
         return self.made[key]
 
@@ -333,7 +336,8 @@ class FewTokens:
                 value = self.trial.centre(None).target(key[0], calls)
                 right = self.right(key[0])
                 self.made[key] = self.cut(value, 1)[0] if value.shape == right.shape else None
-            except (ValueError, IndexError, TypeError):
+            except (ValueError, IndexError, TypeError) as error:
+                pass_on_refusal(error)
                 self.made[key] = None
         return self.made[key]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep.parity.explaining.searching.trial import Rewritten, Trial
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 SEVERAL = 4  # tokens, of which one more is left out
 
@@ -29,7 +30,8 @@ def in_line(trial: Trial, piece: Piece, without: Rewritten, others: Rewritten) -
         port, left, wrong = (trial.proving(value, target) for value in values)
         size = np.sqrt(np.mean(left**2, axis=-1, keepdims=True))
         error, way = (port - left) / size, (wrong - left) / size
-    except ValueError:  # shapes that this model does not have, or too large ones
+    except ValueError as error:  # shapes that this model does not have, or too large ones
+        pass_on_refusal(error)
         return 0.0, 0
     told = np.isfinite(error).all(axis=-1) & np.isfinite(way).all(axis=-1)
     error, way = but_loudest(error[told], way[told])

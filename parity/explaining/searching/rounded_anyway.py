@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,6 +52,7 @@ def is_rounded_anyway(atom: Atom, piece: Piece, trial: Trial) -> bool:
         try:
             if np.array_equal(way.target(piece.target), way.target(piece.target, calls)):
                 return True
-        except ValueError:  # shapes that this model does not have
+        except ValueError as error:  # shapes that this model does not have
+            pass_on_refusal(error)
             return False
     return False

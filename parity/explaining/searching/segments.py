@@ -25,6 +25,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.graph.call import Tensor
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 MOST = 4  # bugs of a set
@@ -146,7 +147,8 @@ class Segments:
         try:
             with np.errstate(all="ignore"):  # a broken port may hold anything
                 return states.run.target(cut, calls)
-        except ValueError:  # shapes that this model does not have, or no batch of them
+        except ValueError as error:  # shapes that this model does not have, or no batch of them
+            pass_on_refusal(error)
             return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:

@@ -24,6 +24,7 @@ from lockstep.parity.graph import Call, Evaluator, Graph
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Read
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.judge import (
     EPSILONS,
     LIMITS,
@@ -137,7 +138,8 @@ class Trial:
         """
         try:
             return self.judged(piece, calls or {}, coarse)
-        except ValueError:  # shapes that this model does not have, or too large ones
+        except ValueError as error:  # shapes that this model does not have, or too large ones
+            pass_on_refusal(error)
             if not calls:
                 raise
             return NOT_COMPARED
@@ -295,7 +297,8 @@ class Trial:
         right = self.centre(rows).target(piece.target)
         try:
             wrong = self.centre(rows).target(piece.target, calls) if wrong is None else wrong
-        except ValueError:  # shapes that this model does not have, or too large ones
+        except ValueError as error:  # shapes that this model does not have, or too large ones
+            pass_on_refusal(error)
             wrong = right
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
         if wrong.shape != port.shape:

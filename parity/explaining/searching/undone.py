@@ -17,6 +17,7 @@ import numpy as np
 from lockstep.parity.explaining.searching.trial import Rewritten, Trial
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.metrics import rms
 from lockstep.parity.noise.exact import FLOAT64
 
@@ -197,7 +198,8 @@ def ends_of(
     calls = {number: call for number, call in (beside or {}).items() if number in behind}
     try:
         return run.target(end, calls)
-    except ValueError:  # such as a router's choice, made for one row of a batch
+    except ValueError as error:  # such as a router's choice, made for one row of a batch
+        pass_on_refusal(error)
         return None
 
 

@@ -19,6 +19,7 @@ from lockstep.parity.explaining.searching.untrained import Random, Sample, proje
 from lockstep.parity.explaining.searching.untrained_beside import sampled_at_end
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -86,7 +87,8 @@ def given(case: Case, call: Call, atoms: Atoms) -> np.ndarray | None:
         return None
     try:
         return case.trial.centre(None).given(ref.number, calls)
-    except ValueError:  # shapes that this model does not have
+    except ValueError as error:  # shapes that this model does not have
+        pass_on_refusal(error)
         return None
 
 
@@ -96,7 +98,8 @@ def sample_with(case: Case, call: Call, piece: Piece, atoms: Atoms) -> Sample | 
     case.trial.count += DEAR
     try:
         return None if calls is None else sampled_at_end(call, case, piece, calls)
-    except ValueError:  # shapes that this model does not have
+    except ValueError as error:  # shapes that this model does not have
+        pass_on_refusal(error)
         return None
 
 

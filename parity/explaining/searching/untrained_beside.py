@@ -21,6 +21,7 @@ from lockstep.parity.explaining.searching.untrained import (
 )
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.evaluator import Rewritten
+from lockstep.parity.graph.refusals import pass_on_refusal
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -54,7 +55,8 @@ def samples_beside(case: Case, piece: Piece, beside: Rewritten) -> list[tuple[Ca
             return [] if sample is None else [(call, sample)]
         several = case.graph.several(piece)
         return [] if several else [*inner_samples(piece, case, beside)]
-    except ValueError:  # shapes that this model does not have
+    except ValueError as error:  # shapes that this model does not have
+        pass_on_refusal(error)
         return []
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.parity.cli.output import counted
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.fed import steps_in, told_apart
 from lockstep.parity.explaining.caches.taps import with_caches
@@ -38,7 +39,7 @@ NO_TOKENS = (
     "(of safetensors; an .npz or a folder has none)"
 )
 NO_DECODED = (
-    "holds {steps} steps, but says what was fed in {said}: put the ids into its metadata as "
+    "holds {steps}, but says what was fed in {said}: put the ids into its metadata as "
     "decoded, or behind the prompt's in --tokens"
 )
 
@@ -112,7 +113,8 @@ def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
         said, fed = told_apart(dump, said)
         later = later or [[one] for one in fed]
     if len(later) < count:
-        raise InputError(dump.path, NO_DECODED.format(steps=count, said=len(later) or "none"))
+        what = NO_DECODED.format(steps=counted(count, "step"), said=len(later) or "none")
+        raise InputError(dump.path, what)
     return Fed(
         np.array([[*said, *(one for step in later for one in step)]]),
         (len(said), *map(len, later)),
@@ -126,7 +128,8 @@ class Joined(Alignment):
     `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
     alone; of the tokens before it nothing is known, and nothing judged, unless another tap has the
     same value of all of them: `beside` says which. `caches` are the tensors of caches by their
-    taps, and by the pass that they were dumped behind.
+    taps, and by the pass that they were dumped behind. `not_judged` are the model's taps that are
+    left out, as `told` says.
     """
 
     lengths: tuple[int, ...] = ()
@@ -135,6 +138,7 @@ class Joined(Alignment):
     last: frozenset[str] = frozenset()
     beside: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    not_judged: frozenset[str] = frozenset()
 
     @property
     def unknown(self) -> frozenset[str]:
@@ -265,7 +269,8 @@ def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] 
         *told_of(short, "of other keys in every step, and not judged"),
         *told_of(whole.last, "of the prompt's last token alone, in its pass"),
     )
-    return replace(whole, names=kept, told=(*sides.told, *told))
+    not_judged = frozenset((*partial, *short))
+    return replace(whole, names=kept, told=(*sides.told, *told), not_judged=not_judged)
 
 
 def of_other_keys(sides: Joined, tap: str, graph: Graph) -> bool:

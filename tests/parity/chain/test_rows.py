@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from lockstep import reference
 from lockstep.parity.chain.chain import Chain, rows_of_prompt
 from lockstep.parity.chain.prompt import template_of
 from lockstep.parity.chain.rows import OwnRows
-from lockstep.parity.dumps.dump import Dump
+from lockstep.parity.dumps.dump import Dump, open_dump
 from lockstep.parity.explaining.said.diagnosis import Diagnosis
 from lockstep.parity.explaining.steps.batch import rows_of
 from lockstep.reference.checkpoint.errors import InputError
@@ -43,7 +44,7 @@ def test_the_head_is_before_its_softcap():
 
 def test_only_the_rows_of_choices_become_float64():
     """By law: a hundred thousand rows of a prompt take no more memory than the last two."""
-    port = dump(lm_head=np.broadcast_to(ROW.astype(np.float32), (1, 100_000, 4)))
+    port = dump(lm_head=np.tile(ROW.astype(np.float32), (1, 100_000, 1)))
     tracemalloc.start()
     try:
         (first,), before = OwnRows(port, 4, mapped={}, cap=30.0).rows([])
@@ -52,6 +53,26 @@ def test_only_the_rows_of_choices_become_float64():
         tracemalloc.stop()
     np.testing.assert_allclose([first, before], 30 * np.tanh(np.repeat(ROW, 2, axis=0) / 30))
     assert most < 100_000  # of 3 MB
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_only_the_rows_of_choices_are_read(tmp_path, folder):
+    """By law: so many rows of a file take no more memory than the last two."""
+    logits = np.tile(ROW.astype(np.float32), (1, 100_000, 1))
+    logits[0, -2] += 1
+    if folder:
+        np.save(tmp_path / "logits.npy", logits)
+    else:
+        save_file({"logits": logits}, tmp_path / "x.safetensors")
+    port = open_dump(tmp_path if folder else tmp_path / "x.safetensors")
+    tracemalloc.start()
+    try:
+        (first,), before = OwnRows(port, 4, mapped={}, cap=None).rows([])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal([first, before], [ROW[0], ROW[0] + 1])
+    assert most < 200_000  # of 1.6 MB, with what begins a file
 
 
 def test_a_map_says_what_the_logits_are(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import tracemalloc
 import zipfile
 
 import ml_dtypes
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lockstep.parity.dumps.npy import open_folder, open_npz, parsed
+from lockstep.parity.dumps.npy import HEADER, open_folder, open_npz, parsed
 from lockstep.reference.checkpoint.errors import InputError
 
 NUMBERS = ["<f4", "<f2", "<f8", "|b1", "|i1", "<u2", "<i8", ">f4", "<c8"]
@@ -134,6 +135,23 @@ def test_an_archive_is_not_unpacked_without_limit(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(1000))
     with pytest.raises(InputError, match="over the limit of 1000"):
         open_npz(tmp_path / "a.npz")
+
+
+def peak_of_opening(path):
+    tracemalloc.start()
+    open_npz(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_of_many_arrays_is_opened_one_array_at_a_time(tmp_path, save):
+    """By law: the beginnings of 200 arrays are 200 times HEADER, and two are held at most."""
+    for count in (8, 200):
+        save(tmp_path / f"{count}.npz", **{f"x{one}": np.zeros(1 << 14) for one in range(count)})
+    few, many = (peak_of_opening(tmp_path / f"{count}.npz") for count in (8, 200))
+    assert many - few < 20 * HEADER
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

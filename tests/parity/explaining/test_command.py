@@ -172,6 +172,8 @@ def test_bad_files_are_refused_in_one_line(refuses, clean, tmp_path):
     refuses("bad.safetensors", "explain", MODEL, tmp_path / "bad.safetensors")
     np.savez(tmp_path / "none.npz", x=np.zeros(3))
     refuses("nothing was compared", "explain", MODEL, tmp_path / "none.npz", "--tokens", SAID)
+    many_axes = saved(tmp_path / "axes.safetensors", {"logits": np.ones([1] * 64, np.float32)})
+    refuses("nothing was compared", "explain", MODEL, many_axes)
 
 
 def test_its_help_has_an_example(lockstep):

@@ -55,6 +55,7 @@ def test_what_experts_of_other_tokens_may_have_made_is_not_judged(monkeypatch, n
     assert [one.shape.endswith(text.DOUBT) for one in found.unexplained] == [True] * (near > 2)
     said = "1 tap is not decided, such as model.layers.1.self_attn.o_proj: attention takes what"
     assert len(notes(found)) == (near == 2) and all(said in line for line in notes(found))
+    assert found.not_judged == ["model.layers.1.self_attn.o_proj"] * (near == 2)
 
 
 def turned_expert(call, graph):

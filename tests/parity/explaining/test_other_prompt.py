@@ -52,6 +52,15 @@ def test_names_alone_are_to_blame_where_the_length_is_right():
     assert "no tensor has the name and the shape of a tap" in refused(unknown_names(taps_of(NAME)))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int32", "uint64", "complex64"])
+def test_numbers_that_are_not_real_are_told_with_their_tensor(dtype):
+    logits = taps_of(NAME)["logits"].astype(dtype)
+    kind = f"its numbers are {dtype}, but should be float64, float32, float16 or bfloat16 (logits)"
+    assert kind in refused({"logits": logits})
+    assert kind in refused({"foo": logits, "logits": logits})
+    assert "no tensor has the name and the shape of a tap" in refused({"logits": logits[..., :7]})
+
+
 def test_logits_of_the_last_token_alone_are_of_no_other_prompt():
     """By hand: under names that are no tap's, as `--map` may give them one."""
     last = taps_of(NAME)["logits"][0, -1:]

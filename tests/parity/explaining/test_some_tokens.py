@@ -100,9 +100,11 @@ def cases(monkeypatch):
 
 
 def test_what_is_not_decided_is_not_judged(cases):
-    explained(MISTRAL, ["rope-pairing-swapped"], faults=[])
+    found = explained(MISTRAL, ["rope-pairing-swapped"], faults=[])
     (case,) = cases
     assert case.hidden and case.judged and not case.hidden.keys() & case.judged.keys()
+    assert found.not_judged == sorted(case.tap(piece) for piece, _ in case.hidden.values())
+    assert len(found.not_judged) + len(found.taps) == found.compared + len(case.hidden)
 
 
 def far_turn(x, positions, frequencies, *, factor):
@@ -231,6 +233,21 @@ def test_a_prompt_that_is_too_long_leaves_attention_open(dense, tmp_path, monkey
     assert ports.ids(found) == {"act-silu-vs-gelu"}
     (line,) = notes(found)
     assert "over all 12 tokens" in line
+    assert line.startswith("2 taps are not decided, such as ")
+    parts = ("context", "probs", "scores")  # the last two are over the keys of all tokens
+    taps = [f"model.layers.{layer}.self_attn.{part}" for layer in range(2) for part in parts]
+    assert found.not_judged == taps
+
+
+def test_what_is_over_the_keys_of_all_tokens_is_not_judged():
+    """By hand: scores of all tokens, and keys in a cache of two slots."""
+    dump = some_of(MISTRAL)
+    more = {"model.layers.0.self_attn.scores": np.ones((1, 4, 4, 20), np.float32),
+            "model.layers.1.self_attn.cached_keys": np.ones((1, 2, 2, 16), np.float32)}  # fmt: skip
+    taps = {tap: dump.read(tap) for tap in dump.shapes} | more
+    dump = replace(dump, shapes={tap: taps[tap].shape for tap in taps}, read=taps.__getitem__)
+    found = explain(ports.model_of(MISTRAL), dump, faults=[])
+    assert (found.verdict, found.not_judged) == ("clean", [*more])
 
 
 def last_two_of(names, *, logits=1.0):

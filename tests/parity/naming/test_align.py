@@ -185,6 +185,7 @@ def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
         ((B * L * D - 1,), (B, L, D)),
         ((D, B * L), (B, L, D)),
         ((0,), (1, L, D)),
+        ((1,) * 64, (1, L, D)),  # as many axes as NumPy has
     ],
 )
 def test_nothing_is_broadcast_cut_or_turned(shape, wanted):

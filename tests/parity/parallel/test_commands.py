@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from lockstep.parity.dumps.dump import open_dump
 from lockstep.parity.parallel.rank_files import open_ranks
@@ -32,12 +34,29 @@ def test_ranks_write_what_is_then_explained_and_compared(traced, lockstep, plain
     whole = open_dump(tmp_path / "one.safetensors").read(q)
     assert np.allclose(np.concatenate([one.read(q) for one in dumps], -1), whole, atol=1e-5)
     said = lockstep("explain", plain, traced, "--tensor-parallel", 2)
-    assert said.code == 0 and "CLEAN" in said.out and "and 1 step" in said.out
+    assert (said.code, said.err) == (0, "")
+    assert "CLEAN" in said.out and "and 1 step" in said.out
     for left in (traced, tmp_path / "one.safetensors"):
         target = tmp_path / "out.json"
         said = lockstep("diff", left, traced, "--tensor-parallel", 2, "--json", target)
         assert said.code == 0 and "PARITY" in said.out
         assert f"{q} of rank 1" in [tap["name"] for tap in json.loads(target.read_text())["taps"]]
+
+
+def test_ranks_of_another_checkpoint_are_doubted_in_a_line(traced, lockstep, plain, tied, tmp_path):
+    """By hand: one whose embedding has other rows, and one of another width."""
+    other = Path(shutil.copytree(plain, tmp_path / "other"))
+    for path in other.glob("*.safetensors"):
+        tensors = load_file(path)
+        if (table := tensors.get("model.embed_tokens.weight")) is not None:
+            table[:] = np.random.default_rng(0).standard_normal(table.shape)
+            save_file(tensors, path)
+    rows = "the embeddings of the dump are no rows of other's"
+    width = f"taps of the dump are none of {tied.name}, or of another width"
+    for model, core in ((other, rows), (tied, width)):
+        said = lockstep("explain", model, traced, "--tensor-parallel", 2)
+        assert (said.code, said.err.count("\n")) == (1, 1)
+        assert said.err.startswith("lockstep: warning: ") and core in said.err
 
 
 def test_ranks_of_fast_write_theirs(lockstep, plain, tmp_path):

@@ -160,10 +160,15 @@ def test_s16_lookalike_names_pass_with_a_warning(tmp_path: Path, save_tensors: S
 
 
 def test_a_boolean_is_0_or_1(tmp_path: Path, refuses: Refuses) -> None:
-    text = b'{"x":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}'
+    text = b'{"x":{"dtype":"BOOL","shape":[2,3],"data_offsets":[0,6]}}'
     path = tmp_path / "x"
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\x02")
-    refuses(lambda: SafetensorsFile(path).read("x"), "neither 0 nor 1")
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes([0, 1, 1, 0, 7, 2]))
+    core = "neither 0 nor 1: number 4 is 7 (tensor 'x')"
+    file = SafetensorsFile(path)
+    refuses(lambda: file.read("x"), core)
+    refuses(lambda: file.read_rows("x", 1, 2), core)
+    refuses(lambda: file.read_numbers("x", 3, 6), core)
+    assert file.read_rows("x", 0, 1).tolist() == [[False, True, True]]
 
 
 class TestS38AFileThatChangesAfterItWasOpened:

@@ -160,7 +160,7 @@ INVALID: dict[str, Invalid] = {
     "bool_of_2": Invalid(
         "a truth that is neither 0 nor 1",
         fields('"dtype":"BOOL","shape":[1],"data_offsets":[0,1]', b"\x02"),
-        "a BOOL tensor holds a byte that is neither 0 nor 1 (tensor 'x')",
+        "a BOOL tensor holds a byte that is neither 0 nor 1: number 0 is 2 (tensor 'x')",
         False,
     ),
     "nothing": Invalid(

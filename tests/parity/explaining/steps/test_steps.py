@@ -144,6 +144,7 @@ def test_reference_traces_of_decoding_are_clean(lengths):
         "2 taps are of other keys in every step, and not judged, "
         "such as model.layers.0.self_attn.scores"
     ]
+    assert found.not_judged == [f"model.layers.{layer}.self_attn.scores" for layer in range(2)]
 
 
 @long
@@ -237,6 +238,7 @@ def test_what_is_not_in_every_step_is_not_judged_and_said():
     found = explain(model_of(MISTRAL), changed(dump, **{"step.2/model.norm": False}))
     assert found.verdict == "clean"
     assert found.conventions == ["model.norm is not in every step, and not judged"]
+    assert found.to_json()["coverage"]["not_judged"] == ["model.norm"]
 
 
 def test_a_cache_of_fewer_keys_leaves_its_scores_unjudged(monkeypatch):
@@ -278,6 +280,13 @@ def test_what_was_fed_must_be_known(about, words):
     dump, _ = decoded(MISTRAL, (14, 1, 1))
     with pytest.raises(InputError, match=words.replace("[", r"\[")):
         explain(model_of(MISTRAL), Dump(dump.path, dump.shapes, dump.read, dump.about | about))
+
+
+def test_what_was_fed_in_one_step_must_be_known():
+    dump, _ = decoded(MISTRAL, (14, 1))
+    about = dump.about | {"decoded": "[]"}
+    with pytest.raises(InputError, match="holds 1 step, but says what was fed in none"):
+        explain(model_of(MISTRAL), Dump(dump.path, dump.shapes, dump.read, about))
 
 
 def test_a_step_that_is_left_out_is_refused():
