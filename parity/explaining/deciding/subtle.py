@@ -92,11 +92,21 @@ def take_for_granted(ballot: Ballot, bug: Chosen, case: Case) -> None:
         one for one in case.hypotheses
         if one.id == bug.hypothesis.id and (one.id, one.variant) in keys
     ]  # fmt: skip
-    for piece in case.right:
+    beside = [piece for piece, _ in case.explained if is_faint(variants, piece, ballot)]
+    for piece in (*case.right, *beside):
         votes = {one: ballot.vote(one, piece) for one in variants if atoms(one, piece)}
         best = max(votes, key=lambda one: votes[one].fault, default=None)
         if best is not None and votes[best].fault > votes[best].right:
             ballot.take(best, piece)
+
+
+def is_faint(variants: Collection[Hypothesis], piece: Piece, ballot: Ballot) -> bool:
+    """Say whether a bug that is not known in a piece would move it, by no more than the noise."""
+    known = {atom.hypothesis.id for atom in ballot.named.get(piece.target, ())}
+    trial = ballot.trial
+    every = (rewritten(atoms(one, piece), trial.graph) for one in variants if one.id not in known)
+    moved = [trial.look(piece, calls).usual_effect() for calls in every if calls]
+    return 0.0 < max(moved, default=0.0) <= QUIET
 
 
 def is_quiet(hypothesis: Hypothesis, case: Case, ballot: Ballot) -> bool:
