@@ -1,8 +1,8 @@
 """Scores that are dumped with the mask on them: keys that must not be seen have -inf there, or some
 number that is as low. A convention: the softmax leaves them out either way.
 
-They are taken as they should be, so a bug of the scores themselves is seen in the others alone, and
-has no name then.
+They are taken as they should be, times the factor of all others if these have one. So a bug of the
+scores themselves that is no factor is seen in the others alone, and has no name then.
 
 Any other number may stand there too: 0, or what was in the buffer. It is not judged if all other
 scores are right, and so is what was made of them next.
@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from lockstep.parity.explaining.conventions.readings import Values, takers_of
+from lockstep.parity.explaining.conventions.readings import (
+    LITTLE,
+    Values,
+    factor_of,
+    near,
+    takers_of,
+)
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.faults.mask import MASK
 from lockstep.parity.graph import Value
@@ -53,13 +59,22 @@ def hide(trial: Trial, call: Call, are_read: Callable[..., bool]) -> bool:
     hidden = hidden_from(trial, call, port.shape)
     if hidden is None or not hidden.any():
         return False
-    right = trial.centre(None).target(call.number).astype(port.dtype)
-    read = {call.number: np.where(hidden, right, port)}
+    right = trial.centre(None).target(call.number)
+    read = {call.number: np.where(hidden, as_shown(port, right, hidden).astype(port.dtype), port)}
     if not are_read(trial, call, read, hidden):
         return False
     for one in (trial.dumped, *trial.own):
         one[call.number] = read[call.number]
     return True
+
+
+@np.errstate(all="ignore")
+def as_shown(port: np.ndarray, right: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Return what hidden scores should be; times a factor that all others have, if they do."""
+    shown = port[~hidden].astype(np.float64)
+    factor = factor_of(shown, right[~hidden])
+    alike = abs(factor - 1) > LITTLE and near(shown / factor, right[~hidden])
+    return right * factor if alike else right
 
 
 def are_low(trial: Trial, call: Call, read: Values, hidden: np.ndarray) -> bool:
