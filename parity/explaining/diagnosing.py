@@ -15,6 +15,7 @@ from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
 from lockstep.parity.explaining.conventions.some_in_half import sort_some_stored
 from lockstep.parity.explaining.conventions.square import read_turned
+from lockstep.parity.explaining.conventions.undone_factors import sort_undone
 from lockstep.parity.explaining.deciding.at_its_end import keep_ended
 from lockstep.parity.explaining.deciding.by_bits import keep_heard
 from lockstep.parity.explaining.deciding.contradiction import Beside
@@ -93,6 +94,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.conventions += read_masked(case.trial)
     result.conventions += read_added(case.trial)
     case.sort(progress)
+    result.conventions += sort_undone(case, progress)
     result.conventions += sort_as_stored(case, progress)
     result.conventions += sort_some_stored(case, progress)
     result.conventions += sort_counted(case)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.parts import Parts, held
+from lockstep.parity.naming.heads import heads_last, with_groups
 from lockstep.parity.naming.llama_cpp import family_of
 from lockstep.parity.naming.names import is_tap, parted, sparse_layers, tap_named, unwrapped
 from lockstep.parity.naming.rotary_order import in_halves
@@ -192,6 +193,7 @@ BARE_MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "heads merged or split": heads_merged,
     "heads and tokens swapped, heads merged": heads_swapped_and_merged,
     "heads split and brought before tokens": heads_split_and_swapped,
+    "heads brought before a matrix": heads_last,
 }
 # Nothing here repeats a value: a shape that only broadcasting would make fit does not fit.
 MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
@@ -215,8 +217,12 @@ MOVES: dict[str, Callable[[np.ndarray, Shape], np.ndarray]] = {
     "a line of numbers cut into rows": all_in_a_line,
     "tokens brought before a row's numbers": tokens_behind,
 }
+OF_HEADS = ("none", "batch axis added", "heads and tokens swapped",
+            "batch axis added, heads and tokens swapped")  # fmt: skip
+MOVES |= with_groups({name: MOVES[name] for name in OF_HEADS})
 # These leave numbers in their order, whatever the shape.
 IN_ORDER = ("none", "batch axis added", "batch and token axes added", "batch axis dropped",
             "batch and tokens parted", "heads merged or split",
             "batch axis added, heads merged or split",
-            "a line of numbers cut into rows")  # fmt: skip
+            "a line of numbers cut into rows", "groups of heads merged",
+            "groups of heads merged, batch axis added")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +14,7 @@ import numpy as np
 from lockstep.parity.dumps.dump import Dump
 from lockstep.parity.dumps.parts import Parts
 from lockstep.parity.naming.align import MOVES, Shape, move_between
+from lockstep.parity.naming.llama_cpp import NUMBER
 
 # By its path in a layer, what one product holds, in the order in which most ports lay it.
 FUSED = {
@@ -21,6 +23,12 @@ FUSED = {
     "mlp.gate_up_proj": ("gate_proj", "up_proj"),
 }
 BY_HEADS, IN_TURNS = "key head by key head", "taking turns"
+PRODUCT = re.compile(rf"model\.layers\.{NUMBER}\.({'|'.join(map(re.escape, FUSED))})")
+
+
+def is_product(name: str) -> bool:
+    """Say whether a name is what a port may dump in the place of several taps, of any layer."""
+    return PRODUCT.fullmatch(name) is not None
 
 
 def fused_taps(known: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep.parity.naming.fused import is_product
 from lockstep.parity.naming.names import is_tap, parted
 from lockstep.reference.checkpoint.errors import InputError, show
 from lockstep.reference.checkpoint.files import read_whole
@@ -155,7 +156,8 @@ def rule(path: Path, key: str, value: Any, where: str) -> Rule:
     if not isinstance(value, str) or not 0 < len(value) <= LENGTH:
         what = f"a name must be a string of 1 to {LENGTH} characters, not {show(value, 40)}"
         raise InputError(path, what, where)
-    if not is_tap(key.replace(LAYER, "0")) or key.count(LAYER) > 1:
+    meant = key.replace(LAYER, "0")
+    if not (is_tap(meant) or is_product(meant)) or key.count(LAYER) > 1:
         what = f"{show(key, 60)} is no tap; `lockstep taps` lists them, and {LAYER} is any layer"
         raise InputError(path, what, where)
     if key.count(LAYER) != value.count(LAYER) or re.search(r"[{}]", value.replace(LAYER, "")):

@@ -48,16 +48,18 @@ def aligned(
     Raises: InputError if a map is bad, or two names mean one tap.
     """
     mapped, told = by_map(dump, map_file)
+    mapped, averages = without_averages(mapped, dump.shapes, known)
     mean = partial(tap_named, family=family_of(known))
     dump, apart = taken_apart(dump, known, lambda name: mapped.get(name) or mean(name))
     dump, padded = within_vocabulary(dump, known, lambda name: mapped.get(name) or mean(name))
     rest = {n: shape for n, shape in dump.shapes.items() if n not in mapped and not parted(n)[0]}
     found = Recovery()
     meant = as_a_whole(found, rest, known, mapped.values())
-    if over := over_heads(meant, rest, known):
-        meant |= (beside := {name: name + OVER for name in over})
-        found.names |= beside
-        found.plan.append(OVER_HEADS.format(count=len(over)))
+    over = over_heads(meant, rest, known)
+    meant |= (beside := {name: name + OVER for name in over})
+    found.names |= beside
+    if averages or over:
+        found.plan.append(OVER_HEADS.format(count=averages + len(over)))
     recover_rest(found, meant, rest, known, mapped, dump.read, first)
     recover_logits(found, meant, rest, known, mapped)
     recovered = dict(in_every_step(dump.shapes, found.names))
@@ -72,6 +74,16 @@ def by_map(dump: Dump, map_file: str | Path | None) -> tuple[dict[str, str], lis
     names = read_map(map_file)
     mapped = names.mapped(dump.shapes)
     return mapped, names.plan(mapped)
+
+
+def without_averages(
+    mapped: Mapping[str, str], shapes: Mapping[str, Shape], known: Mapping[str, Shape]
+) -> tuple[dict[str, str], int]:
+    """Return what a map says, but for averages that it calls probabilities, and their number."""
+    prompts = {name: tap for name, tap in mapped.items() if not parted(name)[0]}
+    over = over_heads(prompts, shapes, known)
+    some = {n: n + OVER if parted(n)[1] in over else tap for n, tap in mapped.items()}
+    return some, len(over)
 
 
 def as_a_whole(

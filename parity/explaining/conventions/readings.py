@@ -18,6 +18,7 @@ from lockstep.parity.naming.grouping import grouped
 
 Values = Mapping[int, np.ndarray]
 SCALES = {"scale": "by", "attention_scores": "scale"}  # operations, and what their scale is called
+LITTLE = 0.01  # a factor as near to 1 is another bug's
 BEFORE = "{tap} is dumped before it is scaled by {by:.6g}; what follows takes it scaled"
 
 
@@ -69,6 +70,12 @@ def near(found: np.ndarray, right: np.ndarray) -> bool:
     """Say whether two values are the same but for some roundings to a half precision."""
     with np.errstate(all="ignore"):
         return bool(np.allclose(found, right, rtol=2**-6, atol=1e-6 * np.abs(right).max()))
+
+
+def factor_of(port: np.ndarray, right: np.ndarray) -> float:
+    """Return how many times the right value a port has, 1 if that is no number."""
+    factor = float(np.sum(port * right) / np.sum(right * right))
+    return factor if np.isfinite(factor) and factor else 1.0
 
 
 def follows(trial: Trial, scaled: Values, number: int) -> bool | None:

@@ -19,6 +19,7 @@ SMALL = 0.05  # of the right value: numbers that changed places are off by more
 MOST = 0.9  # of the error that a description must account for
 CLOSER = 0.01  # of what one factor leaves: more, and each token has no factor of its own
 ATTENDS = ("softmax", AVERAGE)
+BESIDES = 0.05  # of the error: what one factor leaves and is still not told
 GONE = 1e-3  # of a factor, or what rounding may make of one
 FAINT = 1e-3  # of the largest error of a token: what is below counts as right
 
@@ -49,7 +50,7 @@ def shape_of_error(trial: Trial, piece: Piece) -> str:
     attends = any(trial.graph.calls[one].op in ATTENDS for one in piece.calls)
     late = partial(positions, still=row_limit(trial, piece), attends=attends)
     parts, whole = (of_expert, of_head), (offset, order, rows, late, features)
-    scaled = partial(gain, still=row_limit(trial, piece))
+    scaled = partial(gain, still=row_limit(trial, piece), heads=heads_in(trial, piece))
     kinds = (fallen, *parts, scaled, *whole) if error.any() else ()
     for describe in kinds:
         said = describe(right, port, error)
@@ -78,7 +79,8 @@ def of_one_expert(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None
 
 
 def of_one_head(trial: Trial, piece: Piece, *errors: np.ndarray) -> str | None:
-    return one_head(trial, piece, errors[-1])
+    still = row_limit(trial, piece) * float(np.linalg.norm(errors[0]))
+    return one_head(trial, piece, errors[-1], still)
 
 
 def wrong_tokens(error: np.ndarray) -> np.ndarray:
@@ -87,30 +89,81 @@ def wrong_tokens(error: np.ndarray) -> np.ndarray:
     return power > FAINT**2 * power.max()
 
 
+def heads_in(trial: Trial, piece: Piece) -> int:
+    """Return in how many parts the numbers of a token lie, those of one head in each."""
+    shape, axis = trial.graph.shapes[piece.target], trial.graph.token_axes[piece.target][0]
+    return shape[0] * shape[3 - axis] if len(shape) == 4 and axis in (1, 2) else 1
+
+
 def share(left: np.ndarray, error: np.ndarray) -> float:
     """Return how much of an error's power something takes away."""
     return 1 - np.sum(left**2) / np.sum(error**2)
 
 
-def gain(right: np.ndarray, port: np.ndarray, error: np.ndarray, still: float = 0.0) -> str | None:
-    def fits(factor: np.ndarray) -> bool:
-        """Say whether a factor leaves little of the error, and is no way to write a small port."""
-        left = port - factor * right
-        return share(left, error) > MOST and share(left, port) > MOST
-
-    factor = np.sum(right * port) / np.sum(right * right)
-    by_token = np.sum(right * port, axis=1) / np.sum(right * right, axis=1)
-    left = [np.sum((port - one * right) ** 2) for one in (factor, by_token[:, None])]
-    own = left[1] < CLOSER * left[0] and np.ptp(by_token) > SMALL * abs(factor)
-    if fits(factor) and not own:
-        return f"gain: {factor:.6g} times the right value"
-    by_feature = np.sum(right * port, axis=0) / np.sum(right * right, axis=0)
-    if len(right) > 3 and fits(by_feature) and not own:
+def gain(
+    right: np.ndarray, port: np.ndarray, error: np.ndarray, still: float = 0.0, heads: int = 1
+) -> str | None:
+    """Say by which factor, or by what kind of factors, the right value was multiplied."""
+    factor = factors(right, port, None)
+    by_token, by_feature = factors(right, port, 1)[:, None], factors(right, port, 0)
+    by_row = np.repeat(of_heads(right, port, heads), right.shape[1] // heads, axis=1)
+    single, own, of_row = (unlike(port, one * right) for one in (factor, by_token, by_row))
+    is_own = any(
+        left < CLOSER * single and np.ptp(several) > SMALL * abs(factor)
+        for left, several in ((own, by_token), (of_row, by_row))
+    )
+    fits = partial(leaves_little, right, port, error)
+    if fits(factor) and not is_own:
+        return f"gain: {one_factor(right, port, error, float(factor), still)}"
+    if len(right) > 3 and fits(by_feature) and not is_own:
         return lost_features(by_feature, max(GONE, still)) or BY_FEATURE
-    if fits(by_token[:, None]):
-        ends = f"{by_token.min():.3g} to {by_token.max():.3g}"
-        return f"gain: each token by a factor of its own, from {ends}"
-    return None
+    if heads > 1 and is_own and of_row < CLOSER * own and fits(by_row):
+        return f"gain: each token by a factor of its own in each head, {ends(by_row)}"
+    return f"gain: each token by a factor of its own, {ends(by_token)}" if fits(by_token) else None
+
+
+def factors(right: np.ndarray, port: np.ndarray, axis: int | None) -> np.ndarray:
+    """Return what brings right values nearest to a port's, for what is left without an axis."""
+    return np.sum(right * port, axis=axis) / np.sum(right * right, axis=axis)
+
+
+def of_heads(right: np.ndarray, port: np.ndarray, heads: int) -> np.ndarray:
+    """Return a factor for each token and head; heads lie one behind the other."""
+    pair = (one.reshape(-1, right.shape[1] // heads) for one in (right, port))
+    return factors(*pair, 1).reshape(len(right), heads)
+
+
+def unlike(port: np.ndarray, other: np.ndarray) -> float:
+    return float(np.sum((port - other) ** 2))
+
+
+def leaves_little(
+    right: np.ndarray, port: np.ndarray, error: np.ndarray, factor: np.ndarray
+) -> bool:
+    """Say whether a factor leaves little of the error, and is no way to write a small port."""
+    left = port - factor * right
+    return bool(share(left, error) > MOST and share(left, port) > MOST)
+
+
+def one_factor(
+    right: np.ndarray, port: np.ndarray, error: np.ndarray, factor: float, still: float
+) -> str:
+    """Say which, and how much of the port it leaves, if that is not next to nothing."""
+    left, off = (
+        np.sqrt(np.sum(one**2) / np.sum(port**2)) for one in (port - factor * right, error)
+    )
+    if left <= max(still, BESIDES * min(off, 1)):
+        return f"{factor:.6g} times the right value"
+    digits = next((n for n in range(2, 9) if f"{factor:.{n}g}" != "1"), 9)
+    said = f"about {factor:.{digits}g} times the right value"
+    return f"{said}, and {100 * left:.2g}% of its size besides"
+
+
+def ends(several: np.ndarray) -> str:
+    """Say from where to where factors go, with the digits that tell these apart."""
+    low, high = float(several.min()), float(several.max())
+    digits = next((n for n in range(3, 10) if f"{low:.{n}g}" != f"{high:.{n}g}"), 9)
+    return f"from {low:.{digits}g} to {high:.{digits}g}"
 
 
 def lost_features(factors: np.ndarray, little: float) -> str | None:

@@ -13,12 +13,17 @@ from lockstep.parity.graph.graph import Piece
 
 LEFT = 0.01  # of the error's power that may be beside one head
 SAID = "one head: head {head} of {heads}, counted from 0, accounts for all of it"
+MOSTLY = (
+    "mostly one head: head {head} of {heads}, counted from 0, has all but {left:.1%} of the "
+    "error's power; others are wrong too"
+)
 
 
-def one_head(trial: Trial, piece: Piece, error: np.ndarray) -> str | None:
-    """Say which head makes all of an error (tokens, numbers), if one of several does.
+def one_head(trial: Trial, piece: Piece, error: np.ndarray, still: float = np.inf) -> str | None:
+    """Say which head makes all of an error (tokens, numbers), if one of several does, or most.
 
-    Behind the output projection a head spans the columns that read it.
+    It makes all of it if what is beside it is no larger than what is `still` right. Behind the
+    output projection a head spans the columns that read it.
     """
     width, power, left = error.shape[1], np.sum(error**2), []
     for span in heads_of(trial, piece):
@@ -29,7 +34,11 @@ def one_head(trial: Trial, piece: Piece, error: np.ndarray) -> str | None:
         left.append(np.sum((error - error @ span @ span.T) ** 2) / power)
     alone = [head for head, rest in enumerate(left) if rest < LEFT]
     several = len(left) > 1 and len(alone) == 1
-    return SAID.format(head=alone[0], heads=len(left)) if several else None
+    if not several:
+        return None
+    rest = left[alone[0]]
+    said = SAID if rest * power <= still**2 else MOSTLY
+    return said.format(head=alone[0], heads=len(left), left=rest)
 
 
 def heads_of(trial: Trial, piece: Piece) -> Iterator[np.ndarray]:

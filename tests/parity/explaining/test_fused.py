@@ -328,3 +328,16 @@ def test_names_of_others(qkv, gate_up):
         taps = {tap.replace(ours, theirs): value for tap, value in taps.items()}
     found = explained(NAME, taps)
     assert found.verdict == "clean" and found.unmatched == []
+
+
+def test_a_map_may_name_them(tmp_path):
+    """No word of these names says what they hold."""
+    spelled = {"self_attn.qkv_proj": "a.x", "mlp.gate_up_proj": "m.y"}
+    layer, taps = "model.layers.{layer}", fused(port(NAME))
+    lines = [f"{layer}.{ours}: {layer}.{own}" for ours, own in spelled.items()]
+    (names := tmp_path / "map.yaml").write_text("\n".join(lines))
+    for ours, own in spelled.items():
+        taps = {tap.replace(ours, own): value for tap, value in taps.items()}
+    found = explained(NAME, taps, names=names)
+    assert found.verdict == "clean" and found.unmatched == []
+    assert found.compared == explained(NAME, fused(port(NAME))).compared

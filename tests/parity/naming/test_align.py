@@ -155,6 +155,36 @@ def moved(shape, wanted):
             lambda x: x.T.reshape(1, L, H, D),
             ["tokens brought before a row's numbers in 1 tensors"],
         ),
+        (
+            (L, L, H),
+            (1, H, L, L),
+            lambda x: x.transpose(2, 0, 1)[None],
+            ["batch axis added, heads brought before a matrix in 1 tensors"],
+        ),
+        (
+            (H, 2, L, L),
+            (1, 2 * H, L, L),
+            lambda x: x.reshape(1, 2 * H, L, L),
+            ["groups of heads merged, batch axis added in 1 tensors"],
+        ),
+        (
+            (B, H, 2, L, D),
+            (B, 2 * H, L, D),
+            lambda x: x.reshape(B, 2 * H, L, D),
+            ["groups of heads merged in 1 tensors"],
+        ),
+        (
+            (L, H, 2, D),
+            (1, 2 * H, L, D),
+            lambda x: x.reshape(L, 2 * H, D).transpose(1, 0, 2)[None],
+            ["groups of heads merged, batch axis added, heads and tokens swapped in 1 tensors"],
+        ),
+        (
+            (B, L, 1, H, D),
+            (B, H, L, D),
+            lambda x: x.reshape(B, L, H, D).transpose(0, 2, 1, 3),
+            ["groups of heads merged, heads and tokens swapped in 1 tensors"],
+        ),
     ],
 )
 def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
@@ -186,6 +216,8 @@ def test_a_move_gives_every_number_its_place(shape, wanted, truth, plan):
         ((D, B * L), (B, L, D)),
         ((0,), (1, L, D)),
         ((1,) * 64, (1, L, D)),  # as many axes as NumPy has
+        ((H, 2, L, D), (1, H, L, D)),
+        ((L, L, H + 1), (1, H, L, L)),
     ],
 )
 def test_nothing_is_broadcast_cut_or_turned(shape, wanted):

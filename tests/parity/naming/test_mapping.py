@@ -52,6 +52,12 @@ def test_json_says_the_same(write):
     assert names.tap("b7") == "model.layers.6"
 
 
+def test_a_product_that_holds_several_taps_may_be_named(write):
+    """`explain` cuts it up, and no word need say what it holds."""
+    names = read_map(write("model.layers.{layer}.mlp.gate_up_proj: b{layer}.wide"))
+    assert names.tap("step.1/b2.wide") == "step.1/model.layers.2.mlp.gate_up_proj"
+
+
 def dump(*names: str) -> Dump:
     tensors = {name: np.zeros((1, 2, 4), np.float32) for name in names}
     return Dump(Path("d"), {name: x.shape for name, x in tensors.items()}, tensors.__getitem__)

@@ -85,6 +85,16 @@ def test_taps_counted_from_1_and_averages_over_heads_are_told(known, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_map_that_calls_averages_probabilities_is_told_so(known, tmp_path):
+    """Libraries average over heads, (B, L, S) or (L, S), and the map can only say probabilities."""
+    taps = {f"att{n}": f"model.layers.{n}.self_attn.probs" for n in (0, 1)}
+    shapes = {"att0": (1, LENGTH, LENGTH), "att1": (LENGTH, LENGTH), "step.1/att0": (1, 1, 6)}
+    (file := tmp_path / "map.yaml").write_text("model.layers.{layer}.self_attn.probs: att{layer}")
+    found = aligned(Dump(tmp_path, shapes, lambda name: np.zeros(shapes[name])), known, file)
+    assert not {tap.removeprefix("step.1/") for tap in found.names} & {*taps.values()}
+    assert sum("one matrix for all heads in 2 tensors" in line for line in found.plan) == 1
+
+
 @pytest.mark.parametrize("spelled", ["net.model.layers.{}", "model.layers.{}"])
 def test_a_module_and_its_last_part_are_one_tap_behind_wrappers_and_counted_from_1(
     known, tmp_path, spelled

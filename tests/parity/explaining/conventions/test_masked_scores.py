@@ -7,6 +7,7 @@ from tests.parity.explaining.ports import explained, graph_of, ids, port
 
 NAME = "models/untied_float32"
 SAID = "taps of scores have the mask on them"
+ELSE = "taps of scores have other numbers where the mask hides them"
 
 
 def masked(bugs, low, *, hidden=0, dtype="float32"):
@@ -23,6 +24,12 @@ LOWS = {
     "-inf": lambda scores: np.full_like(scores, -np.inf),
     "the lowest number": lambda scores: np.full_like(scores, np.finfo(np.float32).min),
     "lowered": lambda scores: scores - np.float32(1e9),
+    "lowered by 10000": lambda scores: scores - np.float32(1e4),
+}
+OTHERS = {
+    "0": np.zeros_like,
+    "what was in the buffer": lambda scores: np.roll(scores, 1, axis=-1) * 3,
+    "no number": lambda scores: np.full_like(scores, np.nan),
 }
 
 
@@ -35,14 +42,33 @@ def test_a_right_port_is_clean(low, dtype):
     assert sum(line.startswith(f"{layers} {SAID}") for line in found.conventions) == 1
 
 
-def test_bugs_beside_them_are_named_and_one_of_the_scores_is_seen():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_the_mask_hides_may_be_anything_if_what_follows_is_right(other, dtype):
+    found = explained(NAME, masked([], OTHERS[other], dtype=dtype))
+    assert (found.verdict, found.faults) == ("clean", [])
+    layers = sum(tap.endswith(".scores") for tap in graph_of(NAME, 20).taps)
+    assert sum(line.startswith(f"{layers} {ELSE}") for line in found.conventions) == 1
+
+
+@pytest.mark.parametrize(("bugs", "hidden"), [(["mask-causal-missing"], 0), ([], -1)])
+def test_noughts_that_the_softmax_takes_or_should_not_have_are_judged(bugs, hidden):
+    """The port masks nothing; or each query's own key is nought too."""
+    found = explained(NAME, masked(bugs, OTHERS["0"], hidden=hidden))
+    assert found.verdict != "clean" and not any(ELSE in line for line in found.conventions)
+
+
+def test_bugs_beside_them_are_named_and_a_factor_of_the_scores_is():
     found = explained(NAME, masked(["head-merge-without-transpose"], LOWS["-inf"]))
     assert ids(found) == {"head-merge-without-transpose"} and not found.unexplained
     found = explained(NAME, masked(["attn-scale-twice"], LOWS["-inf"]))
-    assert all(one.tap.endswith(".scores") for one in found.unexplained)
-    assert found.verdict == "unknown"
+    assert ids(found) == {"attn-scale-twice"} and not found.unexplained
 
 
-def test_scores_that_are_low_elsewhere_are_judged():
-    found = explained(NAME, masked([], LOWS["-inf"], hidden=1))
-    assert found.verdict == "unknown" and not any(SAID in line for line in found.conventions)
+@pytest.mark.parametrize("low", ["-inf", "lowered"])
+def test_scores_that_are_low_elsewhere_are_judged(low):
+    """The port sees one key of the future, which is not low."""
+    bug = "mask-causal-off-by-one[one key of the future]"
+    found = explained(NAME, masked([bug], LOWS[low], hidden=1))
+    assert found.verdict == "faults" and found.unexplained
+    assert not any(said in line for said in (SAID, ELSE) for line in found.conventions)

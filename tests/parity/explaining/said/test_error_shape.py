@@ -24,6 +24,32 @@ def test_one_factor():
     assert said(3 * RIGHT)["gain"] == "gain: 3 times the right value"
 
 
+def test_a_factor_that_leaves_something_is_said_to():
+    """By hand: 3 times, and a sixth of that on top."""
+    more = np.random.default_rng(4).standard_normal(RIGHT.shape) / 2
+    text = said(3 * RIGHT + more)["gain"]
+    assert text.startswith("gain: about ") and text.endswith("% of its size besides")
+    left = float(text.split()[-5].removesuffix("%"))
+    assert left == pytest.approx(100 * 0.5 / np.hypot(3, 0.5), rel=0.15)
+    assert float(text.split()[2]) == pytest.approx(3, rel=0.05)
+
+
+def test_a_factor_next_to_1_that_leaves_something_is_not_said_to_be_1():
+    error = RIGHT / 1000 + np.random.default_rng(4).standard_normal(RIGHT.shape) / 5000
+    assert said(RIGHT + error)["gain"].startswith("gain: about 1.001 times")
+
+
+def test_a_factor_for_each_query_of_each_head():
+    """By hand: features are keys that a mask hides, so that one a feature fits nearly as well."""
+    right = np.repeat(np.exp(RIGHT[:, :8]) * np.tri(8), 3, axis=1)
+    right = right.reshape(8, 8, 3).swapaxes(1, 2)  # of each token, 3 heads of 8 keys
+    port = right * np.linspace(0.4, 0.9, 24).reshape(8, 3, 1)
+    right, port = right.reshape(8, 24), port.reshape(8, 24)
+    with np.errstate(all="ignore"):
+        text = error_shape.gain(right, port, port - right, heads=3)
+    assert text == "gain: each token by a factor of its own in each head, from 0.4 to 0.9"
+
+
 def test_a_factor_for_each_feature():
     found = said(RIGHT * np.linspace(0.5, 2, 24))
     assert found["gain"] == "gain: each feature by a factor of its own, the same for all tokens"
@@ -38,6 +64,11 @@ def test_factors_that_are_alike_and_not_one():
     """By hand: from 1.4 to 1.6, each token's own, which one factor would nearly be."""
     found = said(RIGHT * np.linspace(1.4, 1.6, 8)[:, None])
     assert found["gain"] == "gain: each token by a factor of its own, from 1.4 to 1.6"
+
+
+def test_factors_are_written_with_the_digits_that_tell_them_apart():
+    found = said(RIGHT * (1 - np.linspace(0, 4e-6, 8))[:, None])
+    assert found["gain"] == "gain: each token by a factor of its own, from 0.999996 to 1"
 
 
 def test_features_that_are_nought():

@@ -59,6 +59,20 @@ def test_heads_that_could_make_nearly_any_error_say_nothing(width, said, monkeyp
     assert (found is not None) == said
 
 
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [(1e-9, "one head: head 0 of 2, counted from 0, accounts for all of it"),
+     (0.05, "mostly one head: head 0 of 2, counted from 0, has all but 0.2% of the error's power; "
+            "others are wrong too")],
+)  # fmt: skip
+def test_what_is_beside_a_head_is_said_unless_it_is_rounding(beside, said, monkeypatch):
+    """By hand: the second head is off by little, and by more than rounding or by less."""
+    monkeypatch.setattr(one_head, "heads_of", lambda trial, piece: np.split(np.eye(8), 2, axis=1))
+    error = np.concatenate([np.ones((3, 4)), np.full((3, 4), beside)], axis=1)
+    found = one_head.one_head(None, None, error, 1e-6)  # pyright: ignore[reportArgumentType]
+    assert found == said
+
+
 def test_of_several_rows_nothing_is_said(monkeypatch):
     """By hand: two rows of four numbers stand side by side, a head is of four."""
     monkeypatch.setattr(one_head, "heads_of", lambda trial, piece: np.split(np.eye(4), 2, axis=1))

@@ -1,0 +1,113 @@
+"""Values that are off by one factor, or by a norm's gain, which what the port computes next undoes.
+
+Ports fold a scale or a gain into the weights behind it, and scores are often those of a softmax
+that counts in powers of 2. Whether a factor is a bug is told by what follows: it is right only if
+made of the value without the factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lockstep.parity.explaining.case import Case, Progress
+from lockstep.parity.explaining.conventions.readings import LITTLE, Values, factor_of, near, takes
+from lockstep.parity.explaining.conventions.rounded_when_stored import sort_again
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.faults.tensors import dense
+from lockstep.parity.graph import Tensor
+from lockstep.parity.graph.graph import Piece
+from lockstep.parity.naming.grouping import grouped
+
+STREAM = ("embedding", "scale", "add")
+SCALED = "{taps}: {factor:.3g} times the right value, which what follows undoes"
+GAINLESS = "{taps}: without the norm's gain, which what follows has in it"
+
+
+def sort_undone(case: Case, progress: Progress) -> list[str]:
+    """Read what is wrong without its factor, where what follows says so; judge all again."""
+    found: dict[str, list[str]] = {}
+    for piece in sorted(case.wrong, key=lambda one: one.target):
+        if found and case.trial.judge(piece).passed:
+            continue
+        if (one := folded(case.trial, piece)) is not None:
+            said, read = one
+            put(case.trial, read)
+            found.setdefault(said, []).extend(case.graph.calls[number].taps[0] for number in read)
+    if found:
+        sort_again(case, progress)
+    return [said.replace("{taps}", grouped(taps)) for said, taps in found.items()]
+
+
+def put(trial: Trial, read: Values) -> None:
+    for one in (trial.dumped, *trial.own):
+        for number, value in read.items():
+            one[number] = value
+    trial.remade |= read.keys()
+    trial.forget()
+
+
+@np.errstate(all="ignore")  # a broken port may hold anything
+def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
+    """Return what to say of a piece, and how to read it and what carries its factor on."""
+    port, right = trial.dumped[piece.target], trial.centre(None).target(piece.target)
+    if port.shape != right.shape or is_of_stream(trial, piece.target):
+        return None
+    proving = (trial.proving(one, piece.target) for one in (port, right))
+    factor, gain = factor_of(*proving), gain_of(trial, piece)
+    ways = [(SCALED, factor, 1 / factor)] * (abs(factor - 1) > LITTLE)
+    ways += [(GAINLESS, 1.0, gain)] * (gain is not None)
+    for said, number, by in ways:
+        if near(port.astype(np.float64) * by, right) and (read := undone(trial, piece, by)):
+            return said.replace("{factor:.3g}", f"{number:.3g}"), read
+    return None
+
+
+def is_of_stream(trial: Trial, number: int) -> bool:
+    """Say whether a value is the stream, or added to it: no factor can be folded into a sum."""
+    calls = (trial.graph.calls[one] for one in trial.graph.consumers[number])
+    return trial.graph.calls[number].op in STREAM or any(one.op == "add" for one in calls)
+
+
+def gain_of(trial: Trial, piece: Piece) -> np.ndarray | None:
+    """Return what a norm multiplies by, None if a piece is none's."""
+    call = trial.graph.calls[piece.target]
+    if call.op != "rms_norm" or not isinstance(ref := call.inputs[1], Tensor):
+        return None
+    return dense(trial.ops, trial.read(ref)).astype(np.float64)
+
+
+def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Mapping[int, np.ndarray] | None:
+    """Return values multiplied `by` what makes a piece right, if all that is made of them is.
+
+    What has the same factor again carries it on. Something must be wrong with it.
+    """
+    read = {piece.target: times(trial, piece.target, by)}
+    if not (other := trial.over(read)).judge(piece).passed:
+        return None
+    telling, taken = False, set[int]()
+    for one in trial.graph.pieces(trial.dumped):
+        takes_some = {number for number in read if takes(one, number, trial)}
+        if not takes_some:
+            continue
+        taken |= takes_some
+        if other.judge(one).passed:
+            telling |= not trial.judge(one).passed
+            continue
+        if not isinstance(by, float):  # no gain is carried on
+            return None
+        more = trial.over(read | {one.target: times(trial, one.target, by)})
+        if not more.judge(one).passed:
+            return None
+        read[one.target], other = more.dumped[one.target], more
+    return read if telling and taken == read.keys() else None
+
+
+def times(trial: Trial, number: int, by: float | np.ndarray) -> np.ndarray:
+    """Return the port's value, multiplied where it is its own."""
+    port = trial.dumped[number]
+    value = (port.astype(np.float64) * by).astype(port.dtype)
+    if number not in trial.unseen:
+        return value
+    return np.where(trial.marked(number, value), port, value)

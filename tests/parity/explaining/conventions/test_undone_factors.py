@@ -1,0 +1,84 @@
+"""Factors that what follows undoes are conventions, and those that nothing undoes bugs. By law."""
+
+import numpy as np
+import pytest
+
+from lockstep.parity.explaining.conventions.masked_scores import SAID
+from lockstep.parity.explaining.conventions.undone_factors import GAINLESS, SCALED
+from tests.parity.explaining.ports import explained, ids, model_of, port
+
+NAME = "models/untied_float32"
+LOG2_E = np.float32(np.log2(np.e))
+
+
+def scaled(bugs, *, dtype="float32", **factors):
+    """Return a port's taps, those of some last names times a factor."""
+    taps = port(NAME, bugs, level="taps", dtype=dtype)
+    for tap in taps:
+        if (last := tap.rpartition(".")[2]) in factors:
+            taps[tap] = (taps[tap] * factors[last]).astype(taps[tap].dtype)
+    return taps
+
+
+def told(found, line):
+    end = line.partition(": ")[2].partition("{factor:.3g} ")[2] or line.partition(": ")[2]
+    return sum(end in said for said in found.conventions)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factors"),
+    [
+        ("float32", {"scores": LOG2_E}),  # whose softmax counts in powers of 2
+        ("float32", {"q_norm": 0.25, "q_rope": 0.25}),  # the norm's gain has the scale in it
+        ("bfloat16", {"q_norm": 0.25, "q_rope": 0.25}),
+        ("float32", {"act_fn": -2.0}),  # and the up projection's rows are halved, the other way
+    ],
+)
+def test_a_factor_that_what_follows_undoes_is_told(dtype, factors):
+    found = explained(NAME, scaled([], dtype=dtype, **factors))
+    assert (found.verdict, found.faults) == ("clean", []) and told(found, SCALED) == 1
+
+
+def test_so_is_one_of_scores_that_have_the_mask_on_them():
+    taps = scaled([], scores=LOG2_E)
+    for tap in (tap for tap in taps if tap.endswith(".scores")):
+        length = taps[tap].shape[-1]
+        taps[tap] = np.where(np.tri(length, dtype=bool), taps[tap], -np.inf).astype(np.float32)
+    found = explained(NAME, taps)
+    assert found.verdict == "clean" and told(found, SCALED) == told(found, SAID) == 1
+
+
+def test_a_gain_that_is_folded_into_what_follows_is_told():
+    taps = port(NAME, level="taps")
+    for tap in (tap for tap in taps if tap.endswith("layernorm")):
+        taps[tap] = taps[tap] / gain(tap)
+    found = explained(NAME, taps)
+    assert (found.verdict, found.faults) == ("clean", []) and told(found, GAINLESS) == 1
+
+
+def gain(tap):
+    return model_of(NAME).checkpoint.tensor(f"{tap}.weight").astype(np.float32)
+
+
+@pytest.mark.parametrize("bug", ["attn-scale-twice", "norm-plus-one-twice", "attn-scale-missing"])
+def test_what_nothing_undoes_is_a_bug(bug):
+    found = explained(NAME, scaled([bug]))
+    assert bug in ids(found) and not told(found, SCALED) and not told(found, GAINLESS)
+
+
+def test_beside_a_bug_elsewhere_it_is_told():
+    found = explained(NAME, scaled(["swiglu-gate-up-swapped"], scores=LOG2_E))
+    assert ids(found) == {"swiglu-gate-up-swapped"} and not found.unexplained
+    assert told(found, SCALED) == 1
+
+
+def test_a_branch_times_a_factor_is_wrong():
+    """It is added to the stream, which no factor can be folded into."""
+    found = explained(NAME, scaled([], down_proj=2.0))
+    assert found.verdict != "clean" and not told(found, SCALED)
+
+
+def test_logits_times_a_factor_are_wrong():
+    """Nothing follows them."""
+    found = explained(NAME, scaled([], logits=3.0, lm_head=3.0))
+    assert found.verdict != "clean" and not told(found, SCALED)
