@@ -88,6 +88,8 @@ def are_low(trial: Trial, call: Call, read: Values, hidden: np.ndarray) -> bool:
 def are_idle(trial: Trial, call: Call, read: Values, hidden: np.ndarray) -> bool:
     """Say whether what is hidden is no score, and all that it could have told in is right."""
     right, port = read[call.number][hidden], trial.dumped[call.number][hidden]
+    told = np.isfinite(right)  # NaN may have come from before
+    right, port = right[told], port[told]
     if rms(port.astype(np.float64) - right) <= FAR * rms(right):
         return False
     other = trial.over(read)

@@ -56,8 +56,11 @@ def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
         return None
     proving = (trial.proving(one, piece.target) for one in (port, right))
     factor, gain = factor_of(*proving), gain_of(trial, piece)
-    ways = [(SCALED, factor, 1 / factor)] * (abs(factor - 1) > LITTLE)
-    ways += [(GAINLESS, 1.0, gain)] * (gain is not None)
+    ways: list[tuple[str, float, float | np.ndarray]] = []
+    if abs(factor - 1) > LITTLE:
+        ways.append((SCALED, factor, 1 / factor))
+    if gain is not None:
+        ways.append((GAINLESS, 1.0, gain))
     for said, number, by in ways:
         if near(port.astype(np.float64) * by, right) and (read := undone(trial, piece, by)):
             return said.replace("{factor:.3g}", f"{number:.3g}"), read

@@ -129,8 +129,8 @@ def factors(right: np.ndarray, port: np.ndarray, axis: int | None) -> np.ndarray
 
 def of_heads(right: np.ndarray, port: np.ndarray, heads: int) -> np.ndarray:
     """Return a factor for each token and head; heads lie one behind the other."""
-    pair = (one.reshape(-1, right.shape[1] // heads) for one in (right, port))
-    return factors(*pair, 1).reshape(len(right), heads)
+    right_rows, rows = (one.reshape(-1, right.shape[1] // heads) for one in (right, port))
+    return factors(right_rows, rows, 1).reshape(len(right), heads)
 
 
 def unlike(port: np.ndarray, other: np.ndarray) -> float:

@@ -58,6 +58,14 @@ def test_noughts_that_the_softmax_takes_or_should_not_have_are_judged(bugs, hidd
     assert found.verdict != "clean" and not any(ELSE in line for line in found.conventions)
 
 
+def test_no_numbers_that_came_from_before_are_no_other_numbers():
+    """By hand: what the first token reads of itself is NaN, so all that is made of it is too."""
+    bug = "mask-causal-off-by-one[not itself, and no number where nothing is seen]"
+    found = explained(NAME, port(NAME, [bug], level="taps"))
+    assert "mask-causal-off-by-one" in ids(found)
+    assert not any(ELSE in line for line in found.conventions)
+
+
 def test_bugs_beside_them_are_named_and_a_factor_of_the_scores_is():
     found = explained(NAME, masked(["head-merge-without-transpose"], LOWS["-inf"]))
     assert ids(found) == {"head-merge-without-transpose"} and not found.unexplained
