@@ -7,6 +7,7 @@ made of the value without the factor.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -26,15 +27,19 @@ GAINLESS = "{taps}: without the norm's gain, which what follows has in it"
 
 
 def sort_undone(case: Case, progress: Progress) -> list[str]:
-    """Read what is wrong without its factor, where what follows says so; judge all again."""
-    found: dict[str, list[str]] = {}
-    for piece in sorted(case.wrong, key=lambda one: one.target):
-        if found and case.trial.judge(piece).passed:
-            continue
-        if (one := folded(case.trial, piece)) is not None:
-            said, read = one
+    """Read what is wrong without its factor, where what follows says so; judge all again.
+
+    Weights are folded in all layers alike: in some alone it is no convention.
+    """
+    calls, found = case.graph.calls, dict[str, list[str]]()
+    every = {piece.target: one for piece in case.wrong if (one := folded(case.trial, piece))}
+    several = Counter(calls[number].place for number in every)
+    judged = Counter(calls[number].place for number in case.judged)
+    for number in sorted(every):
+        said, read = every[number]
+        if several[calls[number].place] == judged[calls[number].place]:
             put(case.trial, read)
-            found.setdefault(said, []).extend(case.graph.calls[number].taps[0] for number in read)
+            found.setdefault(said, []).extend(calls[one].taps[0] for one in read)
     if found:
         sort_again(case, progress)
     return [said.replace("{taps}", grouped(taps)) for said, taps in found.items()]

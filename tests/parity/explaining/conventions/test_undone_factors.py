@@ -78,6 +78,13 @@ def test_a_branch_times_a_factor_is_wrong():
     assert found.verdict != "clean" and not told(found, SCALED)
 
 
+def test_a_factor_in_one_layer_alone_is_wrong():
+    taps = port(NAME, level="taps")
+    taps["model.layers.1.self_attn.scores"] *= LOG2_E
+    found = explained(NAME, taps)
+    assert found.verdict == "unknown" and not told(found, SCALED)
+
+
 def test_logits_times_a_factor_are_wrong():
     """Nothing follows them."""
     found = explained(NAME, scaled([], logits=3.0, lm_head=3.0))
