@@ -143,15 +143,15 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     case = Case(asked.model, graph, sides, dtype, asked.bugs())
     said = asked.dtype is not None
     if found_out and (rounded_once(case) or stream_in_half(case)):
-        case, found_out = judged_in(WIDE, case, asked), []
+        case, found_out = case.in_dtype(WIDE), []
     if not said and "dtype" not in asked.dump.about and (half := half_products(case)):
         found_out = [SAID.format(wide=case.dtype, half=half)]
-        case = judged_in(half, case, asked)
+        case = case.in_dtype(half)
     if not said and (half := computed_in_half(case)):
-        case, found_out = judged_in(half, case, asked), [SAID_FLOAT32.format(half=half)]
+        case, found_out = case.in_dtype(half), [SAID_FLOAT32.format(half=half)]
     if not said and float32_inside(case):
-        case, found_out = judged_in(WIDE, case, asked), [FLOAT32_INSIDE]
-    result.dtype = case.dtype
+        case, found_out = case.in_dtype(WIDE), [FLOAT32_INSIDE]
+    result.dtype, sides = case.dtype, case.sides
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
     blank = nothing_else(case)
     case, otherwise, gone = read_by_values(roomy(case, asked), asked)
@@ -166,12 +166,6 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     halved = [] if said or gone else within_half(case, result)
     told = [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange, *halved]
     conclude(asked, told, result)
-
-
-def judged_in(dtype: str, case: Case, asked: Asked) -> Case:
-    """Return the case of the same tensors as a port's in another dtype."""
-    case.sides.moved.clear()
-    return Case(case.model, case.graph, case.sides, dtype, asked.bugs())
 
 
 def roomy(case: Case, asked: Asked) -> Case:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.passes import numbered, repositioned
+from lockstep.parity.faults.passes import Position, numbered, repositioned
 from lockstep.parity.faults.rewrites import rewrite
 from lockstep.parity.faults.slots import Asked, Held, in_chunks, remembering
 from lockstep.parity.graph import Call, Graph
@@ -49,36 +49,24 @@ def has_chunks(rope: Call, graph: Graph) -> bool:
     return bool(np.bincount(passes)[1:].max(initial=0) > 1)
 
 
-def anew_in_each_chunk(*, steps: bool) -> Rewrite:
-    """Count from 0 in each pass, or in those of several tokens alone, if some later one is such."""
-
-    def begun_anew(at: Any, begins: Any, length: Any) -> Any:
-        return at - begins if steps else np.where(length > 1, at - begins, at)
+def with_chunks(where: Position) -> Rewrite:
+    """Turn the tokens of later passes by other positions, if some later pass has several."""
 
     @rewrite("rope")
     def rewritten(call: Call, graph: Graph) -> Call | None:
-        return repositioned(begun_anew)(call, graph) if has_chunks(call, graph) else None
+        return repositioned(where)(call, graph) if has_chunks(call, graph) else None
 
     return rewritten
 
 
-@rewrite("rope")
-def at_the_first_of_each_chunk(call: Call, graph: Graph) -> Call | None:
-    """Leave all tokens of a later pass at its first one's position, if some pass has several."""
-
-    def standing(at: Any, begins: Any, length: Any) -> Any:
-        return at - (np.arange(at.shape[-1]) - begins)
-
-    return repositioned(standing)(call, graph) if has_chunks(call, graph) else None
+def anew_in_chunks(at: Any, begins: Any, length: Any) -> Any:
+    """Count from 0 in each pass of several tokens."""
+    return np.where(length > 1, at - begins, at)
 
 
-@rewrite("rope")
-def one_too_late(call: Call, graph: Graph) -> Call | None:
-    """Turn all that later passes feed by one more, if some pass has several tokens: where none has,
-    that is `kv-offset-aliased`.
-    """
-    moved = repositioned(lambda at, begins, length: at + 1)
-    return moved(call, graph) if has_chunks(call, graph) else None
+def at_the_first(at: Any, begins: Any, length: Any) -> Any:
+    """Leave all tokens of a pass at its first one's position."""
+    return at - (np.arange(at.shape[-1]) - begins)
 
 
 @rewrite("embedding", WPE)
@@ -143,10 +131,11 @@ FAULTS = (
         evidence=("Blaizzy/mlx-vlm#1993",),
         variants={
             **positions("rope"),
-            "from 0 in each chunk": anew_in_each_chunk(steps=False),
-            "from 0 in each chunk and step": anew_in_each_chunk(steps=True),
-            "at the first of each chunk": at_the_first_of_each_chunk,
-            "one too late": one_too_late,
+            "from 0 in each chunk": with_chunks(anew_in_chunks),
+            "from 0 in each chunk and step": with_chunks(lambda at, begins, length: at - begins),
+            "at the first of each chunk": with_chunks(at_the_first),
+            # Where no pass has several tokens, that is `kv-offset-aliased`.
+            "one too late": with_chunks(lambda at, begins, length: at + 1),
         },
     ),
     Fault(

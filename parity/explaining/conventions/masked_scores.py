@@ -63,8 +63,7 @@ def hide(trial: Trial, call: Call, are_read: Callable[..., bool]) -> bool:
     read = {call.number: np.where(hidden, as_shown(port, right, hidden).astype(port.dtype), port)}
     if not are_read(trial, call, read, hidden):
         return False
-    for one in (trial.dumped, *trial.own):
-        one[call.number] = read[call.number]
+    trial.put(read)
     return True
 
 

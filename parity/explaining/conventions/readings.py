@@ -42,8 +42,7 @@ def read_as_meant(trial: Trial, *, later: bool) -> list[str]:
         scaled = min(({call.number: one} for one in meant), key=closeness(trial, call))
         told = follows(trial, scaled, call.number)
         if (later and call.op == "scale") if told is None else told:
-            for one in (dumped, *trial.own):
-                one[call.number] = scaled[call.number]
+            trial.put(scaled)
             trial.forget()
             found.setdefault(by, []).append(call.taps[0])
     return [BEFORE.format(tap=grouped(taps), by=by) for by, taps in found.items()]

@@ -24,8 +24,7 @@ def read_turned(trial: Trial) -> Iterator[str]:
         turned = {number: np.swapaxes(trial.dumped[number], -1, -2)}
         if trial.judge(piece).passed or not trial.over(turned).judge(piece).passed:
             continue
-        for one in (trial.dumped, *trial.own):
-            one[number] = turned[number]
+        trial.put(turned)
         trial.forget()
         yield TURNED.format(tap=trial.graph.calls[number].taps[0])
 

@@ -38,19 +38,13 @@ def sort_undone(case: Case, progress: Progress) -> list[str]:
     for number in sorted(every):
         said, read = every[number]
         if several[calls[number].place] == judged[calls[number].place]:
-            put(case.trial, read)
+            case.trial.put(read)
+            case.trial.remade |= read.keys()
             found.setdefault(said, []).extend(calls[one].taps[0] for one in read)
     if found:
+        case.trial.forget()
         sort_again(case, progress)
-    return [said.replace("{taps}", grouped(taps)) for said, taps in found.items()]
-
-
-def put(trial: Trial, read: Values) -> None:
-    for one in (trial.dumped, *trial.own):
-        for number, value in read.items():
-            one[number] = value
-    trial.remade |= read.keys()
-    trial.forget()
+    return [said.format(taps=grouped(taps)) for said, taps in found.items()]
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
@@ -61,14 +55,14 @@ def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
         return None
     proving = (trial.proving(one, piece.target) for one in (port, right))
     factor, gain = factor_of(*proving), gain_of(trial, piece)
-    ways: list[tuple[str, float, float | np.ndarray]] = []
+    ways: list[tuple[str, float | np.ndarray]] = []
     if abs(factor - 1) > LITTLE:
-        ways.append((SCALED, factor, 1 / factor))
+        ways.append((SCALED.format(taps="{taps}", factor=factor), 1 / factor))
     if gain is not None:
-        ways.append((GAINLESS, 1.0, gain))
-    for said, number, by in ways:
+        ways.append((GAINLESS, gain))
+    for said, by in ways:
         if near(port.astype(np.float64) * by, right) and (read := undone(trial, piece, by)):
-            return said.replace("{factor:.3g}", f"{number:.3g}"), read
+            return said, read
     return None
 
 

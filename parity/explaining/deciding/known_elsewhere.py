@@ -7,6 +7,7 @@ may have been found for one of them: an `eps` under the root or outside.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.votes import atoms
@@ -25,14 +26,14 @@ def offer_known(case: Case) -> None:
     explain by them what is open again, since what explained it did not hold.
     """
     count = counted(case)
+    known = [bug for bug, pieces in count.items() if pieces > 1]
     for piece, some in case.explained:
         own = max(count[bug] for one in some for bug in one.bugs)
-        known = [bug for bug, pieces in count.items() if pieces > max(own, 1)]
         most = min(distance(one.atoms, piece, case) for one in some)
-        some += [new for bug in known for new in explanation(bug, piece, most, case)]
+        more = [bug for bug in known if count[bug] > own]
+        some += explaining(more, piece, most, case)
     for piece in [*case.open]:
-        known = [bug for bug, pieces in count.items() if pieces > 1]
-        if found := [new for bug in known for new in explanation(bug, piece, FAR, case)]:
+        if found := [*explaining(known, piece, FAR, case)]:
             case.open.remove(piece)
             case.explained.append((piece, found))
 
@@ -43,16 +44,23 @@ def counted(case: Case) -> Counter[Hypothesis]:
     return Counter(bug for bugs in alone for one in bugs for bug in one)
 
 
-def explanation(one: Hypothesis, piece: Piece, most: float, case: Case) -> list[Explanation]:
-    """Return a piece's explanation by a bug that leaves so much of it at most; none if it does not
-    pass.
-    """
+def explaining(
+    some: Iterable[Hypothesis], piece: Piece, most: float, case: Case
+) -> Iterator[Explanation]:
+    """Yield a piece's explanations by the bugs that pass, and leave so much of it at most."""
+    for one in some:
+        here = frozenset(atoms(one, piece))
+        near = here and distance(here, piece, case) <= most
+        if near and case.search_over(piece).earned(here):
+            found = explained_by(one, piece, case)
+            if found.judgement.passed:
+                yield found
+
+
+def explained_by(one: Hypothesis, piece: Piece, case: Case) -> Explanation:
+    """Return a piece's explanation by one bug, wherever it acts in it."""
     here = frozenset(atoms(one, piece))
-    search = case.search_over(piece)
-    if not here or distance(here, piece, case) > most or not search.earned(here):
-        return []
-    judged = case.trial.judge(piece, rewritten(here, case.graph))
-    return [Explanation(here, judged, complete=True)] if judged.passed else []
+    return Explanation(here, case.trial.judge(piece, rewritten(here, case.graph)), complete=True)
 
 
 def distance(some: Atoms, piece: Piece, case: Case) -> float:

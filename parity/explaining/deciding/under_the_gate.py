@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lockstep.parity.explaining.deciding.known_elsewhere import counted, distance
+from lockstep.parity.explaining.deciding.known_elsewhere import counted, distance, explained_by
 from lockstep.parity.explaining.deciding.votes import atoms
-from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis, rewritten
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def look_under_the_gate(case: Case) -> None:
         if some:
             case.right.remove(piece)
             some = as_good(known, some, piece, case) or some
-            case.explained.append((piece, [*explanations(some, piece, case)]))
+            case.explained.append((piece, [explained_by(one, piece, case) for one in some]))
 
 
 def as_good(
@@ -111,9 +110,3 @@ def left_by(steps: Sequence[Step]) -> float | None:
     nearer = np.concatenate([step.after < step.before for step in steps])
     sure = nearer.size >= ROWS and nearer.mean() >= MOST_ROWS
     return left if sure and left <= LEFT else None
-
-
-def explanations(some: Sequence[Hypothesis], piece: Piece, case: Case) -> Iterator[Explanation]:
-    for one in some:
-        here = frozenset(atoms(one, piece))
-        yield Explanation(here, case.trial.judge(piece, rewritten(here, case.graph)), complete=True)

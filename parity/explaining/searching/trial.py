@@ -109,6 +109,11 @@ class Trial:
             also=self.also, remade=self.remade, held=self.held,
         )  # fmt: skip
 
+    def put(self, values: Mapping[int, np.ndarray]) -> None:
+        """Take other values for what the port has, in every way to round; then `forget`."""
+        for dumped in (self.dumped, *self.own):
+            dumped.update(values)
+
     def forget(self) -> None:
         """Drop what was computed from the dump, since it was changed."""
         runs = self.centres, self.rounding, self.conventions
