@@ -168,11 +168,11 @@ class Fit:
         target, centre = self.piece.target, self.trial.centre(rows)
         port = self.trial.port(target, rows)
         try:
-            error = port - centre.target(target, self.rewritten(value))
+            left = port - centre.target(target, self.rewritten(value))
         except (ValueError, ArithmeticError) as error:  # no such value: bounds that do not rise
             pass_on_refusal(error)
-            error = np.zeros_like(port)
-        return np.where(np.isfinite(error), error, 0.0).astype(np.float64)
+            return np.zeros(port.shape)
+        return np.where(np.isfinite(left), left, 0.0).astype(np.float64)
 
     def distance(self, value: float, rows: int | None = None) -> float:
         """Return how far the port is from what a value gives, over the noise.

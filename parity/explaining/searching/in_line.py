@@ -29,14 +29,14 @@ def in_line(trial: Trial, piece: Piece, without: Rewritten, others: Rewritten) -
         values = trial.port(target), run.target(target, without), run.target(target, others)
         port, left, wrong = (trial.proving(value, target) for value in values)
         size = np.sqrt(np.mean(left**2, axis=-1, keepdims=True))
-        error, way = (port - left) / size, (wrong - left) / size
+        far, way = (port - left) / size, (wrong - left) / size
     except ValueError as error:  # shapes that this model does not have, or too large ones
         pass_on_refusal(error)
         return 0.0, 0
-    told = np.isfinite(error).all(axis=-1) & np.isfinite(way).all(axis=-1)
-    error, way = but_loudest(error[told], way[told])
-    found = np.sum(error * way) / np.sqrt(np.sum(error**2) * np.sum(way**2))
-    return float(np.nan_to_num(found)), error.size
+    told = np.isfinite(far).all(axis=-1) & np.isfinite(way).all(axis=-1)
+    far, way = but_loudest(far[told], way[told])
+    found = np.sum(far * way) / np.sqrt(np.sum(far**2) * np.sum(way**2))
+    return float(np.nan_to_num(found)), far.size
 
 
 def but_loudest(error: np.ndarray, way: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,3 +51,15 @@ def test_the_right_value_is_no_other_one(monkeypatch):
     monkeypatch.setattr(Fit, "is_nearer", lambda self, value, rows=None: True)
     assert fit_of(right, PLENTY).value() is None
     assert fit_of(1.5 * right, PLENTY).value() is not None
+
+
+def test_a_value_that_cannot_be_leaves_nothing_to_go_on_from(monkeypatch):
+    """By hand: such a value raises when it is computed, as bounds that do not rise do."""
+
+    def refused(self, value):
+        raise ValueError("no such value")
+
+    fit = fit_of(0.004, PLENTY)
+    assert np.any(fit.error(0.001, None))
+    monkeypatch.setattr(Fit, "rewritten", refused)
+    assert not np.any(fit.error(0.001, None))
