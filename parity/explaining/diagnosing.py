@@ -28,6 +28,7 @@ from lockstep.parity.explaining.deciding.in_common import in_common
 from lockstep.parity.explaining.deciding.known_elsewhere import offer_known
 from lockstep.parity.explaining.deciding.left_layers import name_left_layers, name_unseen_layers
 from lockstep.parity.explaining.deciding.moved_up import name_moved_up
+from lockstep.parity.explaining.deciding.of_like_pieces import prefer_like_pieces
 from lockstep.parity.explaining.deciding.one_bug import with_shared_ties
 from lockstep.parity.explaining.deciding.one_rule import keep_one_rule
 from lockstep.parity.explaining.deciding.one_value import withdraw_one_value
@@ -123,6 +124,7 @@ def search(case: Case, progress: Progress) -> list[Random]:
     withdraw_one_value(case)
     withdraw_poor(case)
     offer_known(case)
+    prefer_like_pieces(case)
     look_under_the_gate(case)
     doubted = doubtful(random, case)
     case.open += [one.piece for one in doubted]

@@ -59,8 +59,8 @@ def offered(
 
 
 def told_equal(some: Sequence[Explanation]) -> Iterator[Pair]:
-    """Yield two bugs of which either explains a piece, all else the same, where all was tried."""
-    for one, other in permutations((one for one in some if one.complete), 2):
+    """Yield two bugs of which either explains a piece, all else the same."""
+    for one, other in permutations(some, 2):
         mine, theirs = one.atoms - other.atoms, other.atoms - one.atoms
         if len(mine) == len(theirs) == 1:
             yield next(iter(mine)), next(iter(theirs))

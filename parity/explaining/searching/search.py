@@ -361,7 +361,7 @@ class Search(ByFewTokens):
         larger = {
             atoms | self.alone(atom): None
             for atoms in beam
-            for atom in self.large(candidates, SMALL * min(self.fit(atoms, skip, rows)), skip, rows)
+            for atom in self.large(candidates, self.small(atoms, rows, skip), skip, rows)
             if atom not in atoms
         }
         fits = {}
@@ -379,6 +379,13 @@ class Search(ByFewTokens):
             errors = {atoms: fits[atoms][measure] for atoms in possible}
             best |= dict.fromkeys(distinct(errors, keep))
         return list(best)
+
+    def small(self, atoms: Atoms, rows: int | None, skip: int) -> float:
+        """Return what a bug moves alone that can wait. A coarse one beside it makes it larger: what
+        moves a score a little turns it to the next value of a grid.
+        """
+        left = SMALL * min(self.fit(atoms, skip, rows))
+        return left / COARSE if self.coarse(atoms) else left
 
     def nearer(self, rest: Atoms, atom: Atom, others: Sequence[Atom]) -> list[Atom]:
         before = self.trial.count

@@ -13,7 +13,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, bo
 from lockstep.parity.explaining.searching.in_line import in_line
 from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.graph.graph import Piece
+from lockstep.parity.graph.graph import Graph, Piece
 
 VISIBLE = 0.3  # noises that a bug must move a value by, to be thought of
 FAINT = 0.01  # the same where few bugs can be: what hardly shows alone may show beside another
@@ -161,7 +161,10 @@ class Seen:
         """
         alone, rest = self.alone(atom), atoms - {atom}
         exact = self.fit(atoms)[0] == 0
-        same = [one for one in others if one not in atoms and (exact or may_stand_for(one, atom))]
+        graph = self.trial.graph
+        same = [
+            one for one in others if one not in atoms and (exact or may_stand_for(one, atom, graph))
+        ]
         self.look_at((rest | {one} for one in same), None)
         found = [one for one in others if self.like(self.alone(one), alone)]
         near = (one for one in same if self.fit(rest | {one})[0] <= self.close)
@@ -213,8 +216,18 @@ class Seen:
         return [atoms | one for atoms in known for one in some]
 
 
-def may_stand_for(one: Atom, other: Atom) -> bool:
-    """Say whether two bugs change the same calls, or make noise, each in its own."""
-    return one.calls == other.calls or (
-        one.hypothesis.fault.coarse and other.hypothesis.fault.coarse
+def may_stand_for(one: Atom, other: Atom, graph: Graph) -> bool:
+    """Say whether two bugs change the same calls, or some that follow each other, or make noise,
+    each in its own.
+    """
+    if one.hypothesis.fault.coarse and other.hypothesis.fault.coarse:
+        return True
+    return one.calls == other.calls or follow(one.calls, other.calls, graph)
+
+
+def follow(some: Collection[int], others: Collection[int], graph: Graph) -> bool:
+    """Say whether a call reads what one of the others makes, for every call of either."""
+    return len(some) == len(others) and all(
+        mine in graph.sources(theirs) or theirs in graph.sources(mine)
+        for mine, theirs in zip(sorted(some), sorted(others), strict=True)
     )
