@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.moved import in_same_modules
 
@@ -78,7 +78,7 @@ def as_well(search: Search, had: Sequence[Explanation], pairs: Sequence[Pair]) -
 
 def with_equal(atoms: Atoms, pairs: Sequence[Pair], search: Search) -> Iterator[Atoms]:
     """Yield a set with one of its bugs exchanged for what did the same in another piece."""
-    for mine in atoms:
+    for mine in in_order(atoms):
         for lost, other in pairs:
             if lost.hypothesis == mine.hypothesis:
                 instead = in_same_modules(frozenset([other]), search.piece, search.trial.graph)

@@ -369,7 +369,7 @@ class Search(ByFewTokens):
         for some in in_parts(larger, TOGETHER):
             if self.spent:
                 break
-            for last in {None, rows}:
+            for last in dict.fromkeys((None, rows)):
                 self.look_at((one for one in some if in_rows(one, rows) == last), last)
             fits |= {atoms: self.fit(atoms, skip, rows) for atoms in some}
         had = set() if self.patient else had  # alone, what others show may move nothing

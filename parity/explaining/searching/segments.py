@@ -255,15 +255,12 @@ def more_in(states: States, some: Iterable[Alike]) -> np.ndarray:
 def went_on(states: States, here: Sequence[Alike]) -> Iterator[tuple[Alike, ...]]:
     """Yield the bugs of every set of three, where they are in the next segment too."""
     by_bug = {atom.hypothesis: alike for alike in here for atom in alike.members}
-    for known in {frozenset(atom.hypothesis for atom in atoms) for atoms in states.sets}:
+    held = (frozenset(atom.hypothesis for atom in atoms) for atoms in states.sets)
+    for known in dict.fromkeys(held):
         if len(known) == 3 and all(one in by_bug for one in known):
-            some = {id(by_bug[one]): by_bug[one] for one in sorted(known, key=order)}
+            some = {id(by_bug[one]): by_bug[one] for one in sorted(known, key=lambda one: one.rank)}
             if len(some) == 3:
                 yield tuple(some.values())
-
-
-def order(one: Hypothesis) -> tuple[int, str]:
-    return one.order, one.variant
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
