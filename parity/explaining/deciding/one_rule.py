@@ -67,7 +67,7 @@ def in_its_place(
         for rest in rests if not explains(bug, some, rule) else ():
             sets = widest([*in_order(rest), *here])
             if sets and search.settles(sets[0]):
-                yield from search.told(sets[:1])
+                yield from search.explained_by(sets[:1])
     if search.cleared is not None:
         case.clear(piece, search.cleared)
 

@@ -54,7 +54,7 @@ def offered(
     for some in dict.fromkeys(sets):
         atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
-            found += search.told(atoms[:1])
+            found += search.explained_by(atoms[:1])
     return found
 
 
@@ -73,7 +73,7 @@ def as_well(search: Search, had: Sequence[Explanation], pairs: Sequence[Pair]) -
     known = {one.atoms for one in had}
     sets = (some for one in had for some in with_equal(one.atoms, pairs, search))
     new = islice((some for some in dict.fromkeys(sets) if some not in known), AS_WELL)
-    return search.told(some for some in new if search.settles(some))
+    return search.explained_by(some for some in new if search.settles(some))
 
 
 def with_equal(atoms: Atoms, pairs: Sequence[Pair], search: Search) -> Iterator[Atoms]:

@@ -258,9 +258,9 @@ def went_on(states: States, here: Sequence[Alike]) -> Iterator[tuple[Alike, ...]
     held = (frozenset(atom.hypothesis for atom in atoms) for atoms in states.sets)
     for known in dict.fromkeys(held):
         if len(known) == 3 and all(one in by_bug for one in known):
-            some = {id(by_bug[one]): by_bug[one] for one in sorted(known, key=lambda one: one.rank)}
-            if len(some) == 3:
-                yield tuple(some.values())
+            some = [by_bug[one] for one in sorted(known, key=lambda one: one.rank)]
+            if len({*map(id, some)}) == 3:
+                yield tuple(some)
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything
