@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep.parity.explaining.conventions.rounding import (
-    Rewritten,
     agreement,
     bits,
     convention_of,
@@ -24,6 +23,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, re
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.graph.refusals import pass_on_refusal
 

@@ -9,7 +9,7 @@ and hardly a token of it goes unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,11 +21,10 @@ from lockstep.parity.explaining.routing.flips import reach_of_rounding
 from lockstep.parity.explaining.routing.together import Forced, settle_together
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.batched import at_once
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.judge import EPSILONS, Judgement, row_rms
-
-Rewritten = Mapping[int, Call]
 
 OFF = 1.5  # noises by which a token is off, to be looked at
 FAR = 2.5  # and to be given up, if no turned choice helps

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.graph.refusals import pass_on_refusal
 

@@ -14,8 +14,9 @@ from math import prod
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.graph.refusals import pass_on_refusal
 from lockstep.parity.judging.metrics import rms
