@@ -226,6 +226,6 @@ def diagnose_some(
             diagnose(text, rest, progress)
             result.take(rest)
             result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
-            result.conventions += text.told
+            result.conventions += text.doubts
         result.unexplained += text.not_alike()
         result.not_judged = sorted({*result.not_judged, *undecided(text, long=bool(long))})

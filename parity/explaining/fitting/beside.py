@@ -45,7 +45,7 @@ def fit_beside(case: Case, values: Values, progress: Progress) -> None:
 
     def fit(piece: Piece) -> bool:
         found = fitted_beside(case, piece, values)
-        return bool(found) and told(case, piece, found, values)
+        return bool(found) and explained_with_number(case, piece, found, values)
 
     if not case.of_other_weights():
         try_each(case, case.open, fit, progress)
@@ -78,7 +78,7 @@ def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:
     return found if value in had or len(had) < MOST_VALUES else []
 
 
-def told(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
+def explained_with_number(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
     """Explain a piece by a bug and a number, and others by what is known then.
 
     All of it is forgotten if like pieces speak against the number.

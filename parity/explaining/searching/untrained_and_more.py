@@ -15,7 +15,12 @@ from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.price import most_computations
-from lockstep.parity.explaining.searching.untrained import Random, Sample, projection, told
+from lockstep.parity.explaining.searching.untrained import (
+    Random,
+    Sample,
+    of_random_numbers,
+    projection,
+)
 from lockstep.parity.explaining.searching.untrained_beside import sampled_at_end
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
@@ -65,7 +70,7 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
             if now is None or (before is not None and np.array_equal(now, before)):
                 continue
             sample = sample_with(case, call, piece, atoms | {atom})
-            random = None if sample is None else told(call, case, sample, piece)
+            random = None if sample is None else of_random_numbers(call, case, sample, piece)
             if sample is not None and random is not None:
                 yield More(sample.left, atom, random)
 

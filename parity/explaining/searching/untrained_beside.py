@@ -15,9 +15,9 @@ from lockstep.parity.explaining.searching.untrained import (
     Random,
     Sample,
     inner_samples,
+    of_random_numbers,
     projection,
     sampled,
-    told,
 )
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.evaluator import Rewritten
@@ -42,7 +42,7 @@ def named_beside(case: Case, piece: Piece) -> Iterator[Named]:
     for atoms in (*case.taught(piece), *case.elsewhere(piece)):
         calls = rewritten(atoms, case.graph)
         found = samples_beside(case, piece, calls) if calls else []
-        named = (told(call, case, sample, piece) for call, sample in found)
+        named = (of_random_numbers(call, case, sample, piece) for call, sample in found)
         yield from filter(None, named)
 
 
