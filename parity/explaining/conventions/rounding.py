@@ -12,7 +12,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.evaluator import KEPT, Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise import namespace, of_port
 from lockstep.parity.noise.conventions import SUMS, Choice, choices
 from lockstep.reference.precision import rounded
@@ -106,12 +106,10 @@ def given(run: Evaluator, trial: Trial, piece: Piece, calls: Rewritten) -> np.nd
     computed.
     """
     port = trial.port(piece.target)
-    try:
+    with if_computable():
         found = bits(run, piece, calls, trial.dtype) == port
         return found[np.broadcast_to(telling(trial, piece, calls), found.shape)]
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return np.zeros(port.size, bool)
+    return np.zeros(port.size, bool)
 
 
 def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:

@@ -23,7 +23,7 @@ from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import EPSILONS, Judgement, row_rms
 
 OFF = 1.5  # noises by which a token is off, to be looked at
@@ -108,13 +108,11 @@ class Steering:
     def sees_later_tokens(self) -> bool:
         """Say whether the first token is another one where later tokens are missing."""
         target, axis = self.piece.target, self.exact.graph.token_axes[self.piece.target][0]
-        try:
+        with if_computable():  # of one token
             alone, among_all = self.first.target(target, self.calls), self.centre(target, {})
-        except ValueError as error:  # what is wrong cannot be computed of one token
-            pass_on_refusal(error)
-            return False
-        moved = np.abs(alone - among_all.take([0], axis=axis)).max()
-        return bool(moved > ANOTHER * np.abs(among_all).max())
+            moved = np.abs(alone - among_all.take([0], axis=axis)).max()
+            return bool(moved > ANOTHER * np.abs(among_all).max())
+        return False
 
     def measure(self) -> None:
         """Measure how far rounding moves the piece, and its routers' scores, if it turns none."""

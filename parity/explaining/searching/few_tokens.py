@@ -20,7 +20,7 @@ from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Constant, Derived, Evaluator, Value
 from lockstep.parity.graph.graph import Piece, values_of
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise.exact import FLOAT64
 
 MEET, MASK = "attention_scores", "causal_mask"  # where tokens meet, and which of them may
@@ -127,11 +127,9 @@ class FewTokens:
         ops = self.trial.centre(None).ops
         run = Evaluator(self.trial.graph, ops, FLOAT64, values, self.trial.read)
         run.paths, run.followers = span.paths, span.followers
-        try:
+        with if_computable(IndexError, TypeError):
             return run.target(span.end, calls)
-        except (ValueError, IndexError, TypeError) as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return None
+        return None
 
     def key_of(self, calls: Calls) -> Key:
         for call in calls.values():
@@ -309,12 +307,10 @@ class FewTokens:
                 here = {n: call for n, call in calls.items() if n < self.spans[0].first}
         key = number, self.key_of(here)
         if key not in self.made:
-            try:
+            self.made[key] = None
+            with if_computable(IndexError, TypeError):
                 value = self.trial.centre(None).target(number, here) if here else self.right(number)
                 self.made[key] = self.cut(value, self.spans[0].axes[number])
-            except (ValueError, IndexError, TypeError) as error:
-                pass_on_refusal(error)
-                self.made[key] = None
         return self.made[key]
 
     def sort_of(self, number: int, value: np.ndarray) -> object:
@@ -332,13 +328,11 @@ class FewTokens:
         """Compute one set by itself."""
         key = self.spans[0].end, self.key_of(calls)
         if key not in self.made:
-            try:
+            self.made[key] = None
+            with if_computable(IndexError, TypeError):
                 value = self.trial.centre(None).target(key[0], calls)
-                right = self.right(key[0])
-                self.made[key] = self.cut(value, 1)[0] if value.shape == right.shape else None
-            except (ValueError, IndexError, TypeError) as error:
-                pass_on_refusal(error)
-                self.made[key] = None
+                if value.shape == self.right(key[0]).shape:
+                    self.made[key] = self.cut(value, 1)[0]
         return self.made[key]
 
 

@@ -15,7 +15,7 @@ from lockstep.parity.explaining.searching.no_numbers import lost, tokens_of
 from lockstep.parity.explaining.searching.runs import Runs
 from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import LIMITS, Judgement, finite, judge, row_noise
 from lockstep.parity.judging.metrics import difference, rms
 
@@ -40,13 +40,11 @@ class Judging(Runs):
         Tokens that a router may have sent elsewhere by rounding alone are left out. `coarse` says
         that the rewritten calls round to a coarser grid than the port's; then some more are.
         """
-        try:
-            return self.judged(piece, calls or {}, coarse)
-        except ValueError as error:  # shapes that this model does not have, or too large ones
-            pass_on_refusal(error)
-            if not calls:
-                raise
-            return NOT_COMPARED
+        if not calls:
+            return self.judged(piece, {}, coarse)
+        with if_computable():
+            return self.judged(piece, calls, coarse)
+        return NOT_COMPARED
 
     def judged(self, piece: Piece, calls: Rewritten, coarse: bool) -> Judgement:
         unsure, cells = self.unsure(piece, calls), lost(piece, self, calls)

@@ -25,7 +25,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.graph.call import Tensor
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 MOST = 4  # bugs of a set
@@ -144,12 +144,9 @@ class Segments:
         self.spent += len(states.sets) * self.price
         if self.spent > self.effort * WORK:
             return None
-        try:
-            with np.errstate(all="ignore"):  # a broken port may hold anything
-                return states.run.target(cut, calls)
-        except ValueError as error:  # shapes that this model does not have, or no batch of them
-            pass_on_refusal(error)
-            return None
+        with if_computable(), np.errstate(all="ignore"):  # a broken port may hold anything
+            return states.run.target(cut, calls)
+        return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:
         trial, many = self.trial, len(values)

@@ -13,7 +13,7 @@ from lockstep.parity.explaining.searching.no_numbers import with_noughts
 from lockstep.parity.graph.batched import at_once
 from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import EPSILONS
 
 STEPS = 64  # of the least number above nought, that rounding may take a sum next to nought
@@ -53,11 +53,10 @@ class Trial(Judging):
         """
         self.count += 1
         right = self.centre(rows).target(piece.target)
-        try:
-            wrong = self.centre(rows).target(piece.target, calls) if wrong is None else wrong
-        except ValueError as error:  # shapes that this model does not have, or too large ones
-            pass_on_refusal(error)
+        if wrong is None:
             wrong = right
+            with if_computable():
+                wrong = self.centre(rows).target(piece.target, calls)
         port, noise = self.port(piece.target, rows), self.relative_noise(piece, rows)
         if wrong.shape != port.shape:
             return nowhere(right.shape[self.graph.token_axes[piece.target][0]])
