@@ -63,12 +63,9 @@ class Settling(Weighed):
         for size in (1, 2):
             ordered = sorted(in_order(atoms), key=lambda atom: self.effect(atom, 0, None))
             for some in combinations(ordered, size):
-                rest = atoms - {*some}
-                if len(rest) + size < len(atoms) or not rest:
-                    continue
-                self.owed_to_choices(atoms, rest)
-                if self.explains(rest, patient=True):
-                    atoms = rest
+                if rest := atoms - {*some}:
+                    self.owed_to_choices(atoms, rest)
+                    atoms = rest if self.explains(rest, patient=True) else atoms
         return atoms
 
     def fewest(self, atoms: Atoms) -> Atoms:
