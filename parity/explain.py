@@ -19,7 +19,8 @@ from lockstep.parity.explaining.conventions.behind_the_cap import behind_the_cap
 from lockstep.parity.explaining.conventions.dumped_late import dumped_late
 from lockstep.parity.explaining.conventions.float32_inside import SAID as FLOAT32_INSIDE
 from lockstep.parity.explaining.conventions.float32_inside import float32_inside
-from lockstep.parity.explaining.conventions.half_products import SAID, half_products
+from lockstep.parity.explaining.conventions.half_products import SAID as PRODUCTS
+from lockstep.parity.explaining.conventions.half_products import half_products
 from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
@@ -45,6 +46,12 @@ from lockstep.reference.model import Model
 
 Progress = Callable[[str], None]
 Doubt = Callable[[str], None]
+# What shows that a port computed in another dtype than it seems to, and the line that says so.
+DTYPES = (
+    (half_products, PRODUCTS),
+    (computed_in_half, SAID_FLOAT32),
+    (float32_inside, FLOAT32_INSIDE),
+)
 # What reads a dump by its values, and why taps are unknown that it leaves out.
 READINGS = (
     (all_but_written_over, WRITTEN_OVER),
@@ -139,19 +146,8 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     """Judge the tensors of a dump that has all tokens of its prompt."""
     graph, sides = read_passes(asked.model, asked.dump, asked.tokens, asked.names)
     wide = asked.of_other_model(sides, graph)
-    dtype, found_out = asked.precision(sides, graph)
-    case = Case(asked.model, graph, sides, dtype, asked.bugs())
-    said = asked.dtype is not None
-    if found_out and (rounded_once(case) or stream_in_half(case)):
-        case, found_out = case.in_dtype(WIDE), []
-    if not said and "dtype" not in asked.dump.about and (half := half_products(case)):
-        found_out = [SAID.format(wide=case.dtype, half=half)]
-        case = case.in_dtype(half)
-    if not said and (half := computed_in_half(case)):
-        case, found_out = case.in_dtype(half), [SAID_FLOAT32.format(half=half)]
-    if not said and float32_inside(case):
-        case, found_out = case.in_dtype(WIDE), [FLOAT32_INSIDE]
-    result.dtype, sides = case.dtype, case.sides
+    case, found_out = in_own_dtype(graph, sides, asked)
+    result.dtype, sides, said = case.dtype, case.sides, asked.dtype is not None
     mixed = stored_coarser(sides, graph.tap_shapes, result.dtype, said=said)
     blank = nothing_else(case)
     case, otherwise, gone = read_by_values(roomy(case, asked), asked)
@@ -166,6 +162,18 @@ def inside(asked: Asked, result: Diagnosis) -> None:
     halved = [] if said or gone else within_half(case, result)
     told = [*sides.plan, *blank, *otherwise, *found_out, *mixed, *strange, *halved]
     conclude(asked, told, result)
+
+
+def in_own_dtype(graph: Graph, sides: Joined, asked: Asked) -> tuple[Case, list[str]]:
+    """Return the case in what the port computed in, and a line on how that was found out."""
+    dtype, found_out = asked.precision(sides, graph)
+    case = Case(asked.model, graph, sides, dtype, asked.bugs())
+    if found_out and (rounded_once(case) or stream_in_half(case)):
+        case, found_out = case.in_dtype(WIDE), []
+    for own_dtype, line in DTYPES if asked.dtype is None else ():
+        if (own := own_dtype(case)) is not None:
+            found_out, case = [line.format(wide=case.dtype, own=own)], case.in_dtype(own)
+    return case, found_out
 
 
 def roomy(case: Case, asked: Asked) -> Case:
@@ -226,6 +234,6 @@ def diagnose_some(
             diagnose(text, rest, progress)
             result.take(rest)
             result.taps.sort(key=lambda tap: case.graph.taps[tap.name])
-            result.conventions += text.told
+            result.conventions += text.doubts
         result.unexplained += text.not_alike()
         result.not_judged = sorted({*result.not_judged, *undecided(text, long=bool(long))})

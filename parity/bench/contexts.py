@@ -43,7 +43,7 @@ SIZE, KEEP = 4096, 4  # tokens of a ring, and of its first ones that stay
 Row = dict[str, Any]
 
 
-def told(kind: str, length: int, steps: int) -> dict[str, int]:
+def cache_settings(kind: str, length: int, steps: int) -> dict[str, int]:
     """Return what `make_cache` is told of a kind."""
     if kind in ROTATING:
         return {"size": SIZE, "keep": KEEP}
@@ -62,7 +62,7 @@ def planned(options: argparse.Namespace, checkpoint: Checkpoint) -> list[Row]:
             raise InputError("--lengths", what)
         for backend in options.backends:
             for kind in options.caches:
-                said = told(kind, length, options.steps)
+                said = cache_settings(kind, length, options.steps)
                 check_kind(kind, CacheOptions(**said))
                 plan.append({"backend": backend, "kind": kind, "length": length, "told": said})
     return plan

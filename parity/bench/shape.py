@@ -166,12 +166,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--format", choices=FORMATS, default="bfloat16")
     parser.add_argument("--layers", type=int, metavar="N", help="instead of the shape's own")
     options = parser.parse_args(argv)
-    return told(lambda: write_shape(
+    return print_made(lambda: write_shape(
         resized(options.shape, layers=options.layers), options.folder, options.format
     ))  # fmt: skip
 
 
-def told(make: Callable[[], Path]) -> int:
+def print_made(make: Callable[[], Path]) -> int:
     """Make it and print what is given as MODEL; return 0, or 2 after a line that says why not."""
     try:
         print(make())

@@ -209,12 +209,13 @@ def report(found: Soaked) -> str:
             f"lost                     {found.lost}",
             f"memory, each tenth       {' '.join(f'{one:.0f}' for one in found.tenths)}",
             f"memory                   {found.memory_start:.0f} MB at the start, "
-            f"{found.memory_end:.0f} at the end, {found.memory_peak:.0f} at most{told(found.flat)}",
+            f"{found.memory_end:.0f} at the end, {found.memory_peak:.0f} at most"
+            f"{growth(found.flat)}",
         ]
     )
 
 
-def told(flat: bool | None) -> str:
+def growth(flat: bool | None) -> str:
     return {None: "; too short a run to call it flat", True: ", flat", False: ", it grew"}[flat]
 
 

@@ -50,7 +50,7 @@ def run(options: Namespace) -> int:
 
     with Progress(len(open_dump(options.dump, words=True).shapes)) as progress:
         found = validate(options.dump, progress=progress)
-    emit(options, found.to_json, lambda: told(found))
+    emit(options, found.to_json, lambda: as_text(found))
     return 0
 
 
@@ -81,7 +81,7 @@ def sketch(options: Namespace) -> int:
     return 0
 
 
-def told(found: Validation) -> str:
+def as_text(found: Validation) -> str:
     """Lay out what was found for a person: the file, its tensors, the warnings."""
     from lockstep.reference.checkpoint.errors import escape
 

@@ -119,10 +119,10 @@ def start_ranks(options: Namespace, checkpoint: Any) -> int:
         found = open_adapter(options.adapter, checkpoint, ignore_config=ignored)
         adapters_of(found, RankCheckpoint(checkpoint, 0, ranks))
     ended = launch([sys.executable, "-m", "lockstep.parity.cli", *options.arguments], ranks)
-    return told(ended, ranks)
+    return say_who_failed(ended, ranks)
 
 
-def told(ended: Any, ranks: int) -> int:
+def say_who_failed(ended: Any, ranks: int) -> int:
     """Say which rank failed and how, unless rank 0 has said it; return the exit code."""
     from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
     from lockstep.parity.cli.boundary import BAD_INPUT, INTERNAL, say

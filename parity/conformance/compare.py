@@ -66,10 +66,10 @@ def same_numbers(answer: np.ndarray, right: np.ndarray) -> Compared:
     equal = (answer == right) | ((answer != answer) & (right != right))
     if equal.all():
         return Compared(True, 0.0, 0.0)
-    return wrong(told(tuple(np.argwhere(~equal)[0]), answer, right))
+    return wrong(both_at(tuple(np.argwhere(~equal)[0]), answer, right))
 
 
-def told(index: tuple[int, ...], answer: np.ndarray, right: np.ndarray) -> str:
+def both_at(index: tuple[int, ...], answer: np.ndarray, right: np.ndarray) -> str:
     place = [int(i) for i in index]
     found, wanted = (side[tuple(place)] for side in (answer, right))
     if answer.dtype.kind == "b":
@@ -88,7 +88,7 @@ def relative(answer: np.ndarray, right: np.ndarray) -> Compared:
     worst = float(np.max(off))
     passed = bool((off <= 1).all())
     bad = tuple(np.argwhere(~(off <= 1))[0]) if not passed else ()
-    place = None if passed else told(bad, answer, right)
+    place = None if passed else both_at(bad, answer, right)
     return Compared(passed, worst, worst, place)
 
 
@@ -106,7 +106,7 @@ def within_noise(case: Case, answer: np.ndarray, right: np.ndarray) -> Compared:
     kinds = np.array([kind(way) for way in spread])
     agreed = (kinds == kind(port)).any(axis=0)
     if not agreed.all():
-        return wrong(told(tuple(np.argwhere(~agreed)[0]), answer, right))
+        return wrong(both_at(tuple(np.argwhere(~agreed)[0]), answer, right))
     finite = np.isfinite(port) & np.isfinite(centre)
     centre, port, *spread = (np.where(finite, one, 0.0) for one in (centre, port, *spread))
     return shared(judge(port, centre, spread, case.dtype), answer, right, case.dtype)
@@ -163,5 +163,5 @@ def shared(found: Judgement, answer: np.ndarray, right: np.ndarray, dtype: np.dt
         found.cell_ratio / limits.cell,
     )
     share = max(float("inf") if np.isnan(one) else one for one in used)
-    place = None if found.first_bad is None else told(found.first_bad, answer, right)
+    place = None if found.first_bad is None else both_at(found.first_bad, answer, right)
     return Compared(found.passed, found.ratio, share, place)

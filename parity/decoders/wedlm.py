@@ -97,12 +97,12 @@ class Wedlm:
             chunk=request.chunk,
             watch=request.watch,
             read=request.prompt_is_read,
-            told=self.told,
+            told=self.note,
         )
         for self.kept, token in enumerate(made, 1):
             yield token
 
-    def told(self, step: Step) -> None:
+    def note(self, step: Step) -> None:
         self.counted(step)
         if self.steps is not None:
             self.steps.append(step)

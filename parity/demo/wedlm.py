@@ -107,10 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="what the entropy of --penalty tempered is taken at; tokens are the likeliest",
     )  # fmt: skip
     options = parser.parse_args(arguments)
-    return guarded(lambda: told(written(options)))
+    return guarded(lambda: print_counts(written(options)))
 
 
-def told(decoder: Wedlm) -> int:
+def print_counts(decoder: Wedlm) -> int:
     counts = decoder.counts()
     print(decoder.table())
     print(f"\n{counts['forwards']} forward passes, {counts['fed']} tokens fed, {decoder.said()}")

@@ -84,7 +84,7 @@ def with_some_tokens(
             result.taps += with_heritage(taps, result.first_divergence)
             for tap in taps:
                 progress(tap.name)
-    result.notes += told(result)
+    result.notes += not_computed_again(result)
 
 
 def in_order(
@@ -153,7 +153,7 @@ def held(side: Alignment, prefix: str, taps: Mapping[str, Any]) -> dict[str, np.
     return {name: side.read(prefix + name) for name in names}
 
 
-def told(result: Result) -> list[str]:
+def not_computed_again(result: Result) -> list[str]:
     """Say how many taps were not computed again."""
     open_ = [tap for tap in result.taps if tap.own_error is None and tap.rms_rel is not None]
     count = sum(not tap.name.endswith(CACHED) for tap in open_)

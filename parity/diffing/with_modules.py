@@ -26,7 +26,7 @@ from lockstep.parity.torch_modules.batches import row_of
 from lockstep.parity.torch_modules.loading import TorchModel, load, quiet
 from lockstep.parity.torch_modules.survey import Survey, survey
 from lockstep.parity.torch_modules.turns import said
-from lockstep.parity.torch_modules.wiring import told, wires
+from lockstep.parity.torch_modules.wiring import lines_of, wires
 from lockstep.reference.checkpoint.errors import InputError
 
 JUDGED_BY = "judged by the torch modules of transformers; noise is what {count} show: {names}"
@@ -84,7 +84,7 @@ def wiring(model: TorchModel, parts: Sequence[Part]) -> list[str]:
     """Say which modules are fed with another value than they should be, by the first wrong row."""
     for part in parts:
         if wrong := [tap.name for tap in part.taps if is_wrong(tap) and tap.ratio is not None]:
-            return told(wires(model, part.found, part.sides[1], part.replay, wrong))
+            return lines_of(wires(model, part.found, part.sides[1], part.replay, wrong))
     return []
 
 

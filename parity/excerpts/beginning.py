@@ -77,7 +77,7 @@ def as_explained(
     count, longest = max(excerpt.counts), excerpt.longest
     if not is_shorter_prompt(excerpt, dump, rope):
         ends = len(excerpt.rows) == 1 and excerpt.rows[0][-1] == longest - 1
-        said = f"of the prompt these are judged: {excerpt.told}"
+        said = f"of the prompt these are judged: {excerpt.which}"
         told = replace(dump, about=known | fed_of(dump))
         return dump if ends else told, tokens, alone or [said], excerpt
     said = f"the first {count} of {longest} tokens are judged, as a prompt of their own"

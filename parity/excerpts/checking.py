@@ -26,7 +26,7 @@ class SomeTokens:
         self.oracle, self.port = ExcerptOracle(reference, port.dtype, excerpt), port
         self.cache, self.excerpt = port.make_cache(), excerpt
         self.padding = None if padding is None else excerpt.padding
-        self.notes = (f"of the prompt these are compared, and indices count them: {excerpt.told}",)
+        self.notes = (f"of the prompt these are compared, and indices count them: {excerpt.which}",)
 
     @property
     def logits(self) -> np.ndarray:

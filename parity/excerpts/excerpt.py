@@ -112,7 +112,7 @@ class Excerpt:
         return {"positions": json.dumps(rows if batch else rows[0])}
 
     @property
-    def told(self) -> str:
+    def which(self) -> str:
         """Say which tokens these are: "8 of 300 tokens: 292..299"; of a batch how many of a row."""
         if len(self.rows) > 1:
             pairs = zip(self.counts, self.lengths, strict=True)

@@ -69,7 +69,7 @@ def shared(
     left, right, excerpt, swapped, unread = brought_together(left, right, prompts)
     if excerpt is None:
         return Shared(left, right, tokens, rows)
-    told = (SOME.format(which=excerpt.told), *swapped)
+    told = (SOME.format(which=excerpt.which), *swapped)
     if model is None:
         return Shared(left, right, tokens, rows, excerpt, told, unread)
     kind = rope_kind(model)

@@ -275,11 +275,10 @@ class Case:
         self, piece: Piece, narrow: Sequence[Atom] = (), *, brief: bool = False, effort: float = 1.0
     ) -> Search:
         """Return the search over a piece, with what is known of like ones."""
-        work = self.work(piece)
         return Search(
             self.trial, piece, self.candidates(piece),
             narrow=narrow, proven=self.proven(piece),
-            brief=brief, effort=effort, budget=round(effort * work), most=work,
+            brief=brief, effort=effort, work=self.work(piece),
         )  # fmt: skip
 
     def clear(self, piece: Piece, judgement: Judgement) -> None:

@@ -1,6 +1,6 @@
 """Whether a dump seems to be of another model than the one that it is compared with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.said.error_shape import shape_of_error
@@ -9,6 +9,7 @@ from lockstep.parity.explaining.searching.hypothesis import Atom
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.steps.steps import Joined
 from lockstep.parity.graph.graph import Piece
+from lockstep.parity.naming.align import Alignment
 from lockstep.parity.naming.names import CACHED, is_tap
 
 Shape = tuple[int, ...]
@@ -23,32 +24,35 @@ def other_model(sides: Joined, wanted: Mapping[str, Shape], model: str) -> list[
     search for bugs would take long, and find none that are true. Where nothing fits there is
     nothing to search.
     """
-    found = {tap: sides.dump.shapes[name] for tap, name in sides.names.items() if is_tap(tap)}
-    wrong = [tap for tap in found if not fits(tap, sides, wanted)]
-    return said_of_most(wrong, found, sides.names, model)
+
+    def fits(tap: str, shape: Shape) -> bool:
+        """Say whether a model has the tap in a shape that moves lead to, or in its width."""
+        if tap not in sides.parts:
+            return tap.endswith(CACHED)
+        moved = tap.endswith(BY_LENGTH) or sides.fits(tap, wanted[tap], 0)
+        return moved or holds_width(shape, wanted[tap])
+
+    return doubt_if_most_fail(sides, fits, model)
 
 
-def said_of_most(
-    wrong: Sequence[str], found: Mapping[str, Shape], names: Mapping[str, str], model: str
+def holds_width(shape: Shape, wanted: Shape) -> bool:
+    """Say whether an axis is as long as the last one that is wanted, or several times as long."""
+    return any(size and size % wanted[-1] == 0 for size in shape)
+
+
+def doubt_if_most_fail(
+    side: Alignment, fits: Callable[[str, Shape], bool], model: str
 ) -> list[str]:
-    """Return the doubt if more than half of the found taps are wrong, but not all of them."""
+    """Return the doubt if more than half of a side's taps do not fit, but not all of them."""
+    found = {tap: side.dump.shapes[name] for tap, name in side.names.items() if is_tap(tap)}
+    wrong = [tap for tap, shape in found.items() if not fits(tap, shape)]
     if not len(found) < 2 * len(wrong) < 2 * len(found):
         return []
-    first = f"the first is {names[wrong[0]]} {[*found[wrong[0]]]}"
+    first = f"the first is {side.names[wrong[0]]} {[*found[wrong[0]]]}"
     return [
         f"{len(wrong)} of {len(found)} taps of the dump are none of {model}, or of another width, "
         f"{first}: is it the checkpoint that was ported?"
     ]
-
-
-def fits(tap: str, sides: Joined, wanted: Mapping[str, Shape]) -> bool:
-    """Say whether a model has the tap in a shape that moves lead to, or a multiple of its width."""
-    if tap not in sides.parts:
-        return tap.endswith(CACHED)
-    if tap.endswith(BY_LENGTH) or sides.fits(tap, wanted[tap], 0):
-        return True
-    width = wanted[tap][-1]
-    return any(size and size % width == 0 for size in sides.dump.shapes[sides.names[tap]])
 
 
 def other_table(case: Case) -> list[str]:

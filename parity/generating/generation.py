@@ -166,7 +166,7 @@ class Generation:
             self.uniforms,
             cache,
             chunk=self.chunk,
-            watch=partial(told, progress, stopped),
+            watch=partial(passed_on, progress, stopped),
             prompt_is_read=clock.prompt_is_read,
         )
         made = self.decoder.tokens(request)
@@ -196,7 +196,7 @@ class Generation:
         return self.model.make_cache(self.cache, room=room, **self.told)
 
 
-def told(progress: Progress, stopped: Callable[[], bool], stage: str) -> None:
+def passed_on(progress: Progress, stopped: Callable[[], bool], stage: str) -> None:
     progress(stage)
     if stopped():
         raise Stopped

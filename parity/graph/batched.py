@@ -16,7 +16,7 @@ import numpy as np
 from lockstep.parity.graph.call import Constant, Derived, Ref, Value
 from lockstep.parity.graph.evaluator import Evaluator, Rewritten
 from lockstep.parity.graph.graph import values_of
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 MOST, FEW = 32, 8  # rewrites in a batch; fewer are not worth one
 ALIKE = 5  # rewrites of a call that are the same, for it to be computed together
@@ -130,14 +130,12 @@ class Batch:
             return None
         call = wrong or self.run.graph.calls[number]
         inputs = tuple(self.placed(ref, members) for ref in call.inputs)
-        try:
+        with if_computable():
             stack = self.run.compute(replace(call, inputs=inputs), {})
-        except ValueError as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return None
-        ends = (0, len(members) - 1) if wrong is not None else ()
-        same = (self.agrees(number, stack, place, members) for place in ends)
-        return stack if all(same) else None
+            ends = (0, len(members) - 1) if wrong is not None else ()
+            same = (self.agrees(number, stack, place, members) for place in ends)
+            return stack if all(same) else None
+        return None
 
     def placed(self, ref: Ref, members: list[int]) -> Ref:
         """Return a reference with values in the place of their numbers."""
@@ -165,12 +163,10 @@ class Batch:
         call = self.some[one].get(number) or self.run.graph.calls[number]
         like = self.run.right(number)
         values = {source: self.taken(source, [one]) for source in values_of(call)}
-        try:
+        with if_computable():
             value = self.run.compute(call, values)
-        except ValueError as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return None
-        return value if (value.shape, value.dtype) == (like.shape, like.dtype) else None
+            return value if (value.shape, value.dtype) == (like.shape, like.dtype) else None
+        return None
 
     def taken(self, number: int, members: list[int]) -> np.ndarray:
         """Return a value as some rewrites make it, one after another."""

@@ -30,7 +30,7 @@ def held_to_unheard(
     heard = made.get(LOGITS)
     if logits is None or heard is None or np.array_equal(heard, logits, equal_nan=True):
         return [*taps]
-    where = told(heard, logits)
+    where = where_they_differ(heard, logits)
     return [
         replace(tap, status=DIVERGED, place=where)
         if parted(tap.name)[1] == LOGITS and tap.status != DIVERGED
@@ -39,7 +39,7 @@ def held_to_unheard(
     ]
 
 
-def told(heard: np.ndarray, logits: np.ndarray) -> str:
+def where_they_differ(heard: np.ndarray, logits: np.ndarray) -> str:
     if heard.shape != logits.shape:
         return f"with nobody listening they have the shape {logits.shape}"
     same = (heard == logits) | (np.isnan(heard) & np.isnan(logits))

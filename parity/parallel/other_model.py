@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lockstep.parity.explaining.other_model import BY_LENGTH, said_of_most
+from lockstep.parity.explaining.other_model import BY_LENGTH, doubt_if_most_fail, holds_width
 from lockstep.parity.naming.align import move_between
-from lockstep.parity.naming.names import CACHED, is_tap
+from lockstep.parity.naming.names import CACHED
 from lockstep.parity.parallel.pieces import Shape
 from lockstep.parity.parallel.ranks import Ranks
 
@@ -19,17 +19,12 @@ def other_than_dealt_out(
     `shapes` has for each tap those of the ranks, or one if all have it alike. Such taps cannot be
     put together, so that `explain` does not see them.
     """
-    side = ranks.sides[0]
-    found = {tap: side.dump.shapes[name] for tap, name in side.names.items() if is_tap(tap)}
-    wrong = [tap for tap, shape in found.items() if not fits(tap, shape, shapes.get(tap, []))]
-    return said_of_most(wrong, found, side.names, model)
 
+    def fits(tap: str, shape: Shape) -> bool:
+        """Say whether moves lead to a rank's part, or it has the width of one or several parts."""
+        if not (own := shapes.get(tap)):
+            return tap.endswith(CACHED)
+        moved = tap.endswith(BY_LENGTH) or any(move_between(shape, one) is not None for one in own)
+        return moved or holds_width(shape, own[0])
 
-def fits(tap: str, shape: Shape, own: Sequence[Shape]) -> bool:
-    """Say whether moves lead to a rank's part, or the width is that of one or of several parts."""
-    if not own:
-        return tap.endswith(CACHED)
-    if tap.endswith(BY_LENGTH) or any(move_between(shape, one) is not None for one in own):
-        return True
-    width = own[0][-1]
-    return any(size and size % width == 0 for size in shape)
+    return doubt_if_most_fail(ranks.sides[0], fits, model)

@@ -65,10 +65,10 @@ def changed(path: Path, dump: Dump, *, whole: bool, dtype: str | None) -> str | 
         result, _ = held(path, dump, whole=whole, dtype=dtype)
     except InputError as error:
         return f"what was there could not be compared ({error.what})"
-    return told(result)
+    return what_changed(result)
 
 
-def told(result: Result) -> str | None:
+def what_changed(result: Result) -> str | None:
     wrong = [tap.name for tap in result.taps if tap.status != "ok"]
     said = [*result.notes]
     if wrong:

@@ -175,7 +175,7 @@ def check_parts(
 ) -> None:
     """Refuse a file whose tensors are not those of the cache, by name, type or shape."""
     rings = {f"rings.{kind}.slots" for kind in lengths}
-    for name in file.entries.keys() ^ ({"tokens", "positions"} | rings | wanted.keys()):
+    for name in sorted(file.entries.keys() ^ ({"tokens", "positions"} | rings | wanted.keys())):
         what = "is not part of such a cache" if name in file.entries else "is missing"
         raise InputError(file.path, f"tensor {show(name)} {what}")
     count = file.entries["tokens"].shape[1]

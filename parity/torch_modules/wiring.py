@@ -213,7 +213,7 @@ def entering(before: Sequence[str], home: str) -> list[str]:
     return streams[-1:] if home else []
 
 
-def told(found: Sequence[Wire]) -> list[str]:
+def lines_of(found: Sequence[Wire]) -> list[str]:
     """Say each wiring once: of a module for all layers and steps that have it, and of modules
     together if their layers and steps are the same."""
     layers: dict[tuple[Any, ...], list[str]] = {}

@@ -14,7 +14,7 @@ from lockstep.fast.parallel import lost
 from lockstep.fast.parallel.launch import Ended
 from lockstep.fast.parallel.lost import LEFT_ALONE, TAKEN
 from lockstep.parity.cli.cached import REFUSED, check_alike
-from lockstep.parity.cli.ranks import told
+from lockstep.parity.cli.ranks import say_who_failed
 from lockstep.reference.checkpoint.errors import InputError
 from tests.long.test_docs_commands import bare, commands
 from tests.sampled import sampled
@@ -137,6 +137,6 @@ def test_the_page_shows_what_is_printed(tmp_path):
     ],
 )
 def test_what_is_said_of_ranks_that_fail(capsys, ended, code, line):
-    assert told(ended, 4) == code
+    assert say_who_failed(ended, 4) == code
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == (1 if line else 0)

@@ -13,7 +13,7 @@ import pytest
 from lockstep import parity
 from lockstep.parity.torch_modules import wiring
 from lockstep.parity.torch_modules.survey import Survey
-from lockstep.parity.torch_modules.wiring import Wire, told
+from lockstep.parity.torch_modules.wiring import Wire, lines_of
 from tests.peers.new_architectures.builds import loaded
 from tests.peers.new_architectures.runs import captured, wrong
 from tests.witnesses import build
@@ -117,7 +117,7 @@ def test_wires_are_told_with_layers_and_steps():
     some = [wire("", layer, tap, "got") for layer in (0, 1) for tap in ("a", "b")]
     later = [wire("step.2/", 1, "a", "got"), wire("step.2/", 1, "a", "other")]
     last = "in place of self_attn.right"
-    assert told([*some, *later]) == [
+    assert lines_of([*some, *later]) == [
         f"wiring: in layers 0, 1 self_attn.a and self_attn.b get self_attn.got {last}",
         f"wiring: in layer 1 in step 2 self_attn.a gets self_attn.got {last}",
         f"wiring: in layer 1 in step 2 self_attn.a gets self_attn.other {last}",

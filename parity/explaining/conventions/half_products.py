@@ -22,7 +22,7 @@ from lockstep.parity.graph.graph import Piece
 from lockstep.reference.precision import dtype_named
 
 NEARER = 1 / 2  # of what half precision moves a value by
-SAID = "stored as {wide}, but products are in {half}, as of torch.autocast: judged as {half}"
+SAID = "stored as {wide}, but products are in {own}, as of torch.autocast: judged as {own}"
 
 
 def half_products(case: Case) -> str | None:
@@ -30,7 +30,7 @@ def half_products(case: Case) -> str | None:
 
     A head alone may be made so in a port of float32: then nothing else is as far off as it were.
     """
-    if case.dtype in HALVES:
+    if case.dtype in HALVES or "dtype" in case.sides.dump.about:
         return None
     pieces = case.graph.pieces(case.dumped)
     alone = shown_alone(pieces, case.graph)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
 
 from lockstep.parity.explaining.searching.look import MOST_UNSURE
 from lockstep.parity.explaining.searching.trial import Trial
-from lockstep.parity.graph import Call, Evaluator
-from lockstep.parity.graph.evaluator import KEPT
+from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph.evaluator import KEPT, Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise import namespace, of_port
 from lockstep.parity.noise.conventions import SUMS, Choice, choices
 from lockstep.reference.precision import rounded
-
-Rewritten = Mapping[int, Call]
 
 
 def bits(run: Evaluator, piece: Piece, calls: Rewritten, dtype: np.dtype) -> np.ndarray:
@@ -34,9 +32,9 @@ def convention_of(
     Votes ask it of the same calls again and again, so that it is found out once.
     """
     key = tuple((piece.target, frozenset(map(id, calls.values()))) for piece, calls in pieces)
-    if key not in trial.followed:  # with the calls, so that no others get their identities
-        trial.followed[key] = *settled(trial, pieces), pieces
-    taken, share, _ = trial.followed[key]
+    if key not in trial.kept.followed:
+        trial.kept.followed[key] = *settled(trial, pieces), pieces
+    taken, share, _ = trial.kept.followed[key]
     return evaluator(trial, taken), share
 
 
@@ -80,7 +78,7 @@ def evaluator(trial: Trial, taken: tuple[int, ...]) -> Evaluator:
     """Return the way of computing that makes these choices: one for all bugs, so that each costs no
     more than what lies behind it. Those that were asked for last are kept.
     """
-    known = trial.conventions
+    known = trial.kept.conventions
     if taken not in known:
         known[taken] = made(trial, taken)
     known.move_to_end(taken)
@@ -108,12 +106,10 @@ def given(run: Evaluator, trial: Trial, piece: Piece, calls: Rewritten) -> np.nd
     computed.
     """
     port = trial.port(piece.target)
-    try:
+    with if_computable():
         found = bits(run, piece, calls, trial.dtype) == port
         return found[np.broadcast_to(telling(trial, piece, calls), found.shape)]
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return np.zeros(port.size, bool)
+    return np.zeros(port.size, bool)
 
 
 def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
@@ -121,11 +117,11 @@ def telling(trial: Trial, piece: Piece, calls: Rewritten) -> np.ndarray:
     that rounding may send to no other expert. All do where most may be sent elsewhere.
     """
     key = piece.target, frozenset(map(id, calls.values()))
-    if key not in trial.told:  # with the calls, so that no others get their identities
+    if key not in trial.kept.telling:
         with np.errstate(all="ignore"):  # a broken port may hold anything
             unsure = trial.unsure(piece, calls)
         found = np.True_
         if unsure is not None and unsure.mean() <= MOST_UNSURE:
             found = ~trial.graph.along_tokens(unsure, piece.target)
-        trial.told[key] = np.asarray(found), calls
-    return trial.told[key][0]
+        trial.kept.telling[key] = np.asarray(found), calls
+    return trial.kept.telling[key][0]

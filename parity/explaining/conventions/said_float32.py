@@ -16,9 +16,7 @@ from lockstep.parity.explaining.conventions.port_dtype import (
 from lockstep.parity.explaining.conventions.some_in_half import sort_some_stored
 from lockstep.parity.naming.names import parted
 
-SAID = (
-    "the dump says float32, but its values are {half}, and more of it is right so: judged as that"
-)
+SAID = "the dump says float32, but its values are {own}, and more of it is right so: judged as that"
 
 
 def computed_in_half(case: Case) -> str | None:

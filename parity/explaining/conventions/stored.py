@@ -9,8 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.reference.precision import dtype_named
 
 WIDE = dtype_named("float32")

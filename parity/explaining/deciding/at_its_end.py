@@ -18,7 +18,7 @@ from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.metrics import difference, rms
 
 if TYPE_CHECKING:
@@ -64,12 +64,9 @@ def made(piece: Piece, atoms: Atoms, trial: Trial) -> np.ndarray | None:
     if (calls := rewritten(atoms, trial.graph)) is None:
         return None
     trial.count += 1
-    with np.errstate(all="ignore"):  # a broken port may hold anything
-        try:
-            return trial.centre(None).target(piece.target, calls)
-        except ValueError as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return None
+    with if_computable(), np.errstate(all="ignore"):  # a broken port may hold anything
+        return trial.centre(None).target(piece.target, calls)
+    return None
 
 
 @np.errstate(all="ignore")

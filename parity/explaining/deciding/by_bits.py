@@ -19,8 +19,9 @@ from lockstep.parity.explaining.deciding.duel import Explained
 from lockstep.parity.explaining.deciding.votes import FAITHFUL, Votes, counted
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.hypothesis import rewritten
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
 
 

@@ -16,7 +16,7 @@ from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import rewritten
 from lockstep.parity.graph import Value
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import EPSILONS
 from lockstep.parity.judging.metrics import rms
 
@@ -50,10 +50,8 @@ def is_its_input(number: int, atoms: Atoms, case: Case) -> bool:
     calls = rewritten(atoms, case.graph)
     if not isinstance(first, Value) or calls is None:
         return False
-    try:
-        given, made = run.given(first.number, calls), run.target(number, calls)
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return False
     near = max(NEAR, EPSILONS[case.trial.dtype.name])  # and roundings of what was made between
-    return given.shape == made.shape and bool(rms(made - given) <= near * rms(given))
+    with if_computable():
+        given, made = run.given(first.number, calls), run.target(number, calls)
+        return given.shape == made.shape and bool(rms(made - given) <= near * rms(given))
+    return False

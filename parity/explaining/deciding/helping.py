@@ -14,7 +14,7 @@ import numpy as np
 from lockstep.parity.explaining.deciding.kept import keep
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order, rewritten
 from lockstep.parity.explaining.searching.look import Look
 from lockstep.parity.judging.judge import LIMITS, Judgement
 
@@ -36,7 +36,7 @@ def keep_helping(case: Case) -> None:
 def without_idle(piece: Piece, one: Explanation, case: Case) -> list[Explanation]:
     """Return an explanation without the bugs that help nothing; none if too much is left then."""
     atoms = one.atoms
-    for atom in sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant)):
+    for atom in in_order(atoms):
         if len(atoms) > 1 and is_idle(piece, atoms, atoms - {atom}, case):
             atoms = atoms - {atom}
         elif judged := by_chance(atom, atoms, piece, case):

@@ -40,7 +40,7 @@ def offer_known(case: Case) -> None:
 
 def counted(case: Case) -> Counter[Hypothesis]:
     """Count the pieces that each bug explains by itself."""
-    alone = ({one.bugs for one in some if len(one.bugs) == 1} for _, some in case.explained)
+    alone = ({one.bugs: None for one in some if len(one.bugs) == 1} for _, some in case.explained)
     return Counter(bug for bugs in alone for one in bugs for bug in one)
 
 

@@ -33,7 +33,7 @@ def prefer_like_pieces(case: Case) -> None:
         sets = islice(larger(some, in_turn(like(piece, case))), ASKED)
         here = (atoms for bugs in sets for atoms in acting(bugs, search))
         near = (atoms for atoms in here if distance(atoms, piece, case) < least)
-        some[:] = search.told(atoms for atoms in near if search.settles(atoms)) or some
+        some[:] = search.explained_by(atoms for atoms in near if search.settles(atoms)) or some
 
 
 def like(piece: Piece, case: Case) -> list[list[Bugs]]:

@@ -13,7 +13,7 @@ from lockstep.parity.explaining.deciding.contradiction import MOST_BESIDE, Besid
 from lockstep.parity.explaining.deciding.kept import keep_if
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
-from lockstep.parity.explaining.searching.hypothesis import Hypothesis
+from lockstep.parity.explaining.searching.hypothesis import Hypothesis, in_order
 from lockstep.parity.graph.graph import Piece
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def keep_one_rule(case: Case) -> None:
 def said(one: Explanation, rule: str) -> list[Hypothesis]:
     """Return the bugs of an explanation that say a rule."""
     bugs = {bug for bug in one.bugs if bug.fault.rule == rule}
-    return sorted(bugs, key=lambda bug: (bug.order, bug.variant))
+    return sorted(bugs, key=lambda bug: bug.rank)
 
 
 def but_for(rule: str, one: Explanation) -> Atoms:
@@ -65,9 +65,9 @@ def in_its_place(
     for bug in known:
         here = [atom for atom in search.atoms if atom.hypothesis == bug]
         for rest in rests if not explains(bug, some, rule) else ():
-            sets = widest([*rest, *here])
+            sets = widest([*in_order(rest), *here])
             if sets and search.settles(sets[0]):
-                yield from search.told(sets[:1])
+                yield from search.explained_by(sets[:1])
     if search.cleared is not None:
         case.clear(piece, search.cleared)
 

@@ -7,16 +7,13 @@ that bit too then has their numbers as well: they say no more for it than the fi
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.by_queries import MAKE
-from lockstep.parity.graph.evaluator import is_early
-
-Rewritten = Mapping[int, Call]
+from lockstep.parity.graph.evaluator import Rewritten, is_early
 
 
 def own_tokens(run: Evaluator, target: int, one: Rewritten, other: Rewritten) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lockstep.parity.explaining.explanation import Explanation
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order
 from lockstep.parity.graph.graph import Graph, Piece
 
 Key = tuple[str, str]  # a fault's id and its variant
@@ -91,7 +91,7 @@ def decide(
         support = Counter(key for one in best for key in keys_of(one.atoms))
     chosen: dict[Key, Chosen] = {}
     for (piece, explanations), one in zip(explained, best, strict=True):
-        for atom in sorted(one.atoms, key=lambda atom: atom.hypothesis.order):  # not by hash
+        for atom in in_order(one.atoms):
             bug = chosen.setdefault(key_of(atom), Chosen(atom.hypothesis))
             bug.pieces.append(piece)
             bug.atoms.append(atom)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep.parity.explaining.conventions.rounding import (
-    Rewritten,
     agreement,
     bits,
     convention_of,
@@ -24,8 +23,9 @@ from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, re
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Evaluator
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 ENOUGH = 8  # votes that must be cast
 ROWS = 4  # in which a bug must have won
@@ -216,7 +216,7 @@ class Ballot:
         A token that only sees another one differ is no vote for the bug, but it is one against it.
         """
         dtype, port = self.trial.dtype, self.trial.port(piece.target)
-        try:
+        with if_computable():
             one, other = (bits(run, piece, calls, dtype) for calls in (wrong, right))
             if one.shape != other.shape:
                 return Votes()
@@ -224,13 +224,11 @@ class Ballot:
             apart, bits_of = one != other, (port == one, port == other)
             found = counted(apart, *bits_of, shown)
             own = own_tokens(run, piece.target, wrong, right) if found.fault > found.right else None
-        except ValueError as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return Votes()
-        if own is None:
-            return found
-        sure = counted(apart & own, *bits_of, shown)
-        return replace(found, fault=sure.fault, rows=sure.rows)
+            if own is None:
+                return found
+            sure = counted(apart & own, *bits_of, shown)
+            return replace(found, fault=sure.fault, rows=sure.rows)
+        return Votes()
 
 
 def counted(

@@ -16,7 +16,7 @@ from lockstep.parity.explaining.deciding.votes import Ballot, Votes, atoms
 from lockstep.parity.explaining.searching.hypothesis import Hypothesis
 from lockstep.parity.graph import Evaluator
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 LEAST = 0.1  # noises that a bug must move the numbers by
 FAR_ENOUGH = 200.0  # the same squared, over all numbers: sure with bits; a FAR way alone is
@@ -102,15 +102,11 @@ def step(ballot: Ballot, one: Hypothesis, piece: Piece, run: Evaluator | None = 
     wrong, right = ballot.calls(piece, atoms(one, piece)), ballot.calls(piece)
     if wrong is None or right is None:
         return Way()
-    with np.errstate(all="ignore"):  # a broken port may hold anything
-        try:
-            values = [trial.centre(None).target(piece.target, calls) for calls in (right, wrong)]
-            port = run.target(piece.target, right) if run else trial.port(piece.target)
-        except ValueError as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return Way()
-    trial.count += 2
-    if values[0].shape != values[1].shape or values[0].shape != port.shape:
-        return Way()
-    there = [trial.tokens(value, piece.target) for value in (port, *values)]
-    return way(there[0], there[1], there[2], trial.relative_noise(piece, None))
+    with if_computable(), np.errstate(all="ignore"):  # a broken port may hold anything
+        values = [trial.centre(None).target(piece.target, calls) for calls in (right, wrong)]
+        port = run.target(piece.target, right) if run else trial.port(piece.target)
+        trial.count += 2
+        if values[0].shape == values[1].shape == port.shape:
+            there = [trial.tokens(value, piece.target) for value in (port, *values)]
+            return way(there[0], there[1], there[2], trial.relative_noise(piece, None))
+    return Way()

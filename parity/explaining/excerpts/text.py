@@ -271,7 +271,7 @@ class TextCase(Case):
         return centre, spread
 
     @property
-    def told(self) -> Iterator[str]:
+    def doubts(self) -> Iterator[str]:
         """What could not be decided."""
         if self.hidden:
             first = min(self.hidden)

@@ -26,6 +26,7 @@ from lockstep.parity.explaining.fitting.fitted import (
 from lockstep.parity.explaining.fitting.paired import Paired, paired
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.known import as_taught
 from lockstep.parity.explaining.searching.price import most_computations
 from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.faults.fault import Fault
@@ -44,7 +45,7 @@ def fit_beside(case: Case, values: Values, progress: Progress) -> None:
 
     def fit(piece: Piece) -> bool:
         found = fitted_beside(case, piece, values)
-        return bool(found) and told(case, piece, found, values)
+        return bool(found) and explained_with_number(case, piece, found, values)
 
     if not case.of_other_weights():
         try_each(case, case.open, fit, progress)
@@ -77,7 +78,7 @@ def fitted_beside(case: Case, piece: Piece, values: Values) -> list[Found]:
     return found if value in had or len(had) < MOST_VALUES else []
 
 
-def told(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
+def explained_with_number(case: Case, piece: Piece, found: list[Found], values: Values) -> bool:
     """Explain a piece by a bug and a number, and others by what is known then.
 
     All of it is forgotten if like pieces speak against the number.
@@ -104,8 +105,8 @@ def explained_by_both(case: Case, piece: Piece, sets: list[Atoms]) -> bool:
     by what is known.
     """
     search = case.search_over(piece)
-    search.start = case.trial.count
-    found = [some for some in search.as_taught(sets) if some in sets]
+    search.budget.begin()
+    found = [some for some in as_taught(search, sets) if some in sets]
     every = with_siblings(search, found, search.visible(search.atoms)) if found else []
     if found or search.cleared is not None:
         case.open = [other for other in case.open if other is not piece]
@@ -113,7 +114,7 @@ def explained_by_both(case: Case, piece: Piece, sets: list[Atoms]) -> bool:
         case.clear(piece, search.cleared)
         return False
     if found:
-        case.explained.append((piece, search.told(every, complete=not search.spent)))
+        case.explained.append((piece, search.explained_by(every, complete=not search.spent)))
         ask_again(case)
     return bool(found)
 

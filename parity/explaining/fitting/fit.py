@@ -14,7 +14,7 @@ from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.rewrites import only
 from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import EPSILONS
 
 EARLY = 4  # tokens that a search begins with: angles of later ones have gone round
@@ -167,12 +167,10 @@ class Fit:
         self.trial.count += 1
         target, centre = self.piece.target, self.trial.centre(rows)
         port = self.trial.port(target, rows)
-        try:
+        with if_computable(ArithmeticError):  # which bounds that do not rise are not
             left = port - centre.target(target, self.rewritten(value))
-        except (ValueError, ArithmeticError) as error:  # no such value: bounds that do not rise
-            pass_on_refusal(error)
-            return np.zeros(port.shape)
-        return np.where(np.isfinite(left), left, 0.0).astype(np.float64)
+            return np.where(np.isfinite(left), left, 0.0).astype(np.float64)
+        return np.zeros(port.shape)
 
     def distance(self, value: float, rows: int | None = None) -> float:
         """Return how far the port is from what a value gives, over the noise.

@@ -9,7 +9,7 @@ and hardly a token of it goes unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,11 +21,10 @@ from lockstep.parity.explaining.routing.flips import reach_of_rounding
 from lockstep.parity.explaining.routing.together import Forced, settle_together
 from lockstep.parity.graph import Call, Evaluator
 from lockstep.parity.graph.batched import at_once
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.judge import EPSILONS, Judgement, row_rms
-
-Rewritten = Mapping[int, Call]
 
 OFF = 1.5  # noises by which a token is off, to be looked at
 FAR = 2.5  # and to be given up, if no turned choice helps
@@ -109,13 +108,11 @@ class Steering:
     def sees_later_tokens(self) -> bool:
         """Say whether the first token is another one where later tokens are missing."""
         target, axis = self.piece.target, self.exact.graph.token_axes[self.piece.target][0]
-        try:
+        with if_computable():  # of one token
             alone, among_all = self.first.target(target, self.calls), self.centre(target, {})
-        except ValueError as error:  # what is wrong cannot be computed of one token
-            pass_on_refusal(error)
-            return False
-        moved = np.abs(alone - among_all.take([0], axis=axis)).max()
-        return bool(moved > ANOTHER * np.abs(among_all).max())
+            moved = np.abs(alone - among_all.take([0], axis=axis)).max()
+            return bool(moved > ANOTHER * np.abs(among_all).max())
+        return False
 
     def measure(self) -> None:
         """Measure how far rounding moves the piece, and its routers' scores, if it turns none."""

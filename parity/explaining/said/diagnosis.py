@@ -143,8 +143,8 @@ class Diagnosis(Reported):
                 for one in self.unexplained
             ],
             "conventions": self.conventions,
-            "config": [told(one) for one in self.config],
-            "weights": [told(one) for one in self.weights],
+            "config": [as_json(one) for one in self.config],
+            "weights": [as_json(one) for one in self.weights],
             "coverage": {
                 "compared": self.compared,
                 "unmatched": self.unmatched,
@@ -178,5 +178,5 @@ def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in names}
 
 
-def told(finding: Any) -> Any:
+def as_json(finding: Any) -> Any:
     return finding.to_json() if hasattr(finding, "to_json") else finding

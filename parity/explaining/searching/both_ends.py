@@ -17,10 +17,10 @@ import numpy as np
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, unmeasured
 from lockstep.parity.explaining.searching.few_tokens import Calls, FewTokens
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, rewritten
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order, rewritten
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.price import price_of_token
-from lockstep.parity.explaining.searching.segments import order, signatures
+from lockstep.parity.explaining.searching.segments import signatures
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.explaining.searching.undone import led_back
 from lockstep.parity.explaining.searching.wide import few_of
@@ -102,7 +102,7 @@ class BothEnds:
     def parts(self, *, behind: bool) -> list[Atom]:
         """Return the same of all candidates, in the order of the catalogue."""
         found = self.side(self.candidates, behind=behind)
-        return sorted(found, key=lambda one: (*order(one.hypothesis), sorted(one.calls)))
+        return in_order(found)
 
     @cached_property
     def before(self) -> list[Atom]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.both_ends import BothEnds
-from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.hypothesis import Atom, in_order
 from lockstep.parity.explaining.searching.settling import Settling
 from lockstep.parity.explaining.searching.wide import Wide
 
@@ -81,7 +81,7 @@ class ByFewTokens(Settling):
 def in_other_variants(some: Sequence[Atoms], candidates: Sequence[Atom]) -> Iterator[Atoms]:
     """Yield sets with another variant of one of their bugs, in the same calls."""
     for atoms in some:
-        for atom in atoms:
+        for atom in in_order(atoms):
             bug = atom.hypothesis
             for other in candidates:
                 same = other.hypothesis.id == bug.id and other.calls == atom.calls

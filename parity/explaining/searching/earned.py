@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
+from lockstep.parity.explaining.searching.hypothesis import in_order
 from lockstep.parity.explaining.searching.look import Look
 
 LESS = 0.95  # of the error without some bugs, that they must leave less than
@@ -30,7 +31,7 @@ def earned(atoms: Atoms, look: Callable[[Atoms], Look | None], given: Atoms = fr
 
 def parts(atoms: Atoms) -> Iterator[Atoms]:
     for size in (1, 2):
-        for some in combinations(atoms, size):
+        for some in combinations(in_order(atoms), size):
             yield atoms - {*some}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order
 from lockstep.parity.explaining.searching.lone import replaced, sure
 from lockstep.parity.explaining.searching.moved import in_same_modules
 
@@ -54,7 +54,7 @@ def offered(
     for some in dict.fromkeys(sets):
         atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
-            found += search.told(atoms[:1])
+            found += search.explained_by(atoms[:1])
     return found
 
 
@@ -73,12 +73,12 @@ def as_well(search: Search, had: Sequence[Explanation], pairs: Sequence[Pair]) -
     known = {one.atoms for one in had}
     sets = (some for one in had for some in with_equal(one.atoms, pairs, search))
     new = islice((some for some in dict.fromkeys(sets) if some not in known), AS_WELL)
-    return search.told(some for some in new if search.settles(some))
+    return search.explained_by(some for some in new if search.settles(some))
 
 
 def with_equal(atoms: Atoms, pairs: Sequence[Pair], search: Search) -> Iterator[Atoms]:
     """Yield a set with one of its bugs exchanged for what did the same in another piece."""
-    for mine in atoms:
+    for mine in in_order(atoms):
         for lost, other in pairs:
             if lost.hypothesis == mine.hypothesis:
                 instead = in_same_modules(frozenset([other]), search.piece, search.trial.graph)

@@ -8,7 +8,7 @@ its own way. So the expensive rest is computed of a few tokens for a whole stack
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from lockstep.parity.explaining.searching.segments import bottlenecks
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Call, Constant, Derived, Evaluator, Value
 from lockstep.parity.graph.graph import Piece, values_of
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise.exact import FLOAT64
 
 MEET, MASK = "attention_scores", "causal_mask"  # where tokens meet, and which of them may
@@ -29,6 +29,7 @@ BYTES = 8 << 20  # of the values that a stack of sets takes
 KEPT = 128 << 20  # of what bugs make of values before tokens meet
 
 Calls = Mapping[int, Call]
+Group = list[tuple[int, list[np.ndarray]]]  # places of sets, and the values that each takes
 Key = frozenset[tuple[int, int]]  # calls as they are rewritten, by number and identity
 
 
@@ -127,11 +128,9 @@ class FewTokens:
         ops = self.trial.centre(None).ops
         run = Evaluator(self.trial.graph, ops, FLOAT64, values, self.trial.read)
         run.paths, run.followers = span.paths, span.followers
-        try:
+        with if_computable(IndexError, TypeError):
             return run.target(span.end, calls)
-        except (ValueError, IndexError, TypeError) as error:  # shapes that this model does not have
-            pass_on_refusal(error)
-            return None
+        return None
 
     def key_of(self, calls: Calls) -> Key:
         for call in calls.values():
@@ -247,37 +246,52 @@ class FewTokens:
         """Return what sets of rewritten calls make of the sum behind attention, (S, N) each."""
         if sum(value.nbytes for value in self.made.values() if value is not None) > KEPT:
             self.made.clear()
-        before = self.spans[0]
-        width = self.trial.graph.shapes[before.end][-1]
         found: list[np.ndarray | None] = [None] * len(some)
-        others: list[int] = []
-        groups: dict[object, tuple[Calls, list[tuple[int, list[np.ndarray]]]]] = {}
-        for place, calls in enumerate(some):
-            tail = {n: call for n, call in calls.items() if n >= before.first}
-            masked = any(self.trial.graph.calls[n].op == MASK for n in calls)
-            if masked or not self.agrees(before, tail):
-                others.append(place)
-                continue
-            taken = [self.taken(n, calls) for n in before.axes]
-            if any(value is None for value in taken):
-                continue
-            kept = [value for value in taken if value is not None]
-            key = self.key_of(tail), tuple(map(self.sort_of, before.axes, kept))
-            groups.setdefault(key, (tail, []))[1].append((place, kept))
-        for tail, group in groups.values():
-            for part in parts(group, self.room(before)):
-                stacks = {
-                    n: self.stacked(n, [values[index] for _, values in part])
-                    for index, n in enumerate(before.axes)
-                }
-                ends = self.run(before, stacks, self.prepared(tail, before))
-                if ends is not None and ends.shape == (len(part), len(self.tokens), width):
-                    for (place, _), end in zip(part, ends, strict=True):
-                        found[place] = end
+        usual = {place: one for place, one in enumerate(some) if self.meet_as_usual(one)}
+        for place, end in self.in_stacks(usual):
+            found[place] = end
+        others = [place for place in range(len(some)) if place not in usual]
         mixed = self.with_others([some[place] for place in others])
         for place, end in zip(others, mixed, strict=True):
             found[place] = end
         return found
+
+    def meet_as_usual(self, calls: Calls) -> bool:
+        """Say whether tokens meet in attention alone, so that some need no others behind it."""
+        masked = any(self.trial.graph.calls[n].op == MASK for n in calls)
+        return not masked and self.agrees(self.spans[0], self.tail(calls))
+
+    def tail(self, calls: Calls) -> Calls:
+        """Return the calls from where tokens meet."""
+        return {n: call for n, call in calls.items() if n >= self.spans[0].first}
+
+    def in_stacks(self, some: Mapping[int, Calls]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield what sets make of the sum, under their places, from stacks of what they take."""
+        span = self.spans[0]
+        shape = len(self.tokens), self.trial.graph.shapes[span.end][-1]
+        for tail, group in self.grouped(some):
+            for part in parts(group, self.room(span)):
+                stacks = {
+                    n: self.stacked(n, [values[index] for _, values in part])
+                    for index, n in enumerate(span.axes)
+                }
+                ends = self.run(span, stacks, self.prepared(tail, span))
+                if ends is not None and ends.shape == (len(part), *shape):
+                    yield from zip((place for place, _ in part), ends, strict=True)
+
+    def grouped(self, some: Mapping[int, Calls]) -> Iterable[tuple[Calls, Group]]:
+        """Return the sets that go into one stack: their calls where tokens meet, and what each
+        takes from before; those that can take nothing are left out.
+        """
+        span, groups = self.spans[0], dict[object, tuple[Calls, Group]]()
+        for place, calls in some.items():
+            taken = [self.taken(n, calls) for n in span.axes]
+            kept = [value for value in taken if value is not None]
+            if len(kept) == len(taken):
+                tail = self.tail(calls)
+                key = self.key_of(tail), tuple(map(self.sort_of, span.axes, kept))
+                groups.setdefault(key, (tail, []))[1].append((place, kept))
+        return groups.values()
 
     def with_others(self, some: Sequence[Calls]) -> list[np.ndarray | None]:
         """Compute all tokens, for bugs that mix them otherwise than attention does: in stacks,
@@ -309,12 +323,10 @@ class FewTokens:
                 here = {n: call for n, call in calls.items() if n < self.spans[0].first}
         key = number, self.key_of(here)
         if key not in self.made:
-            try:
+            self.made[key] = None
+            with if_computable(IndexError, TypeError):
                 value = self.trial.centre(None).target(number, here) if here else self.right(number)
                 self.made[key] = self.cut(value, self.spans[0].axes[number])
-            except (ValueError, IndexError, TypeError) as error:
-                pass_on_refusal(error)
-                self.made[key] = None
         return self.made[key]
 
     def sort_of(self, number: int, value: np.ndarray) -> object:
@@ -332,13 +344,11 @@ class FewTokens:
         """Compute one set by itself."""
         key = self.spans[0].end, self.key_of(calls)
         if key not in self.made:
-            try:
+            self.made[key] = None
+            with if_computable(IndexError, TypeError):
                 value = self.trial.centre(None).target(key[0], calls)
-                right = self.right(key[0])
-                self.made[key] = self.cut(value, 1)[0] if value.shape == right.shape else None
-            except (ValueError, IndexError, TypeError) as error:
-                pass_on_refusal(error)
-                self.made[key] = None
+                if value.shape == self.right(key[0]).shape:
+                    self.made[key] = self.cut(value, 1)[0]
         return self.made[key]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.graph import Again, Call, Conflict, Derived, Graph, Ref, with_again
@@ -33,6 +33,11 @@ class Hypothesis:
     variant: str
     order: int
     calls: frozenset[int] = field(compare=False, repr=False)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Where it stands in the catalogue."""
+        return self.order, self.variant
 
     @property
     def rewrite(self) -> Rewrite:
@@ -66,8 +71,20 @@ class Atom:
     hypothesis: Hypothesis
     calls: frozenset[int]
 
+    @cached_property
+    def rank(self) -> tuple[int, str, list[int]]:
+        """Where it stands among others."""
+        return *self.hypothesis.rank, sorted(self.calls)
+
     def __repr__(self) -> str:
         return f"{self.hypothesis.id}[{self.hypothesis.variant}]@{sorted(self.calls)}"
+
+
+def in_order(atoms: Iterable[Atom]) -> list[Atom]:
+    """Return bugs in the order of the catalogue, then of their calls: a set has another one in each
+    process.
+    """
+    return sorted(atoms, key=lambda atom: atom.rank)
 
 
 def hypotheses(faults: Iterable[Fault], graph: Graph) -> list[Hypothesis]:
@@ -99,7 +116,8 @@ def atoms_in(
         yield from map(partial(Atom, hypothesis), exchanged(hypothesis, layers, graph))
         return
     if hypothesis.whole:
-        yield from (Atom(hypothesis, group) for group in {here, *layers.values()} if group)
+        every = dict.fromkeys((here, *layers.values()))
+        yield from (Atom(hypothesis, group) for group in every if group)
         return
     groups: dict[frozenset[int], None] = {}
     for group in (here, *layers.values(), *kinds(here, graph)):
@@ -178,7 +196,7 @@ def rewritten(atoms: Iterable[Atom], graph: Graph) -> dict[int, Call] | None:
     of one bug in one call exclude each other.
     """
     wrong: dict[int, tuple[Hypothesis, ...]] = {}
-    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
+    ordered = in_order(atoms)
     for atom in ordered:
         for number in atom.calls:
             wrong[number] = (*wrong.get(number, ()), atom.hypothesis)

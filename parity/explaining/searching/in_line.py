@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 SEVERAL = 4  # tokens, of which one more is left out
 
@@ -25,18 +26,16 @@ def in_line(trial: Trial, piece: Piece, without: Rewritten, others: Rewritten) -
     """
     trial.count += 2
     run, target = trial.centre(None), piece.target
-    try:
+    with if_computable():
         values = trial.port(target), run.target(target, without), run.target(target, others)
         port, left, wrong = (trial.proving(value, target) for value in values)
         size = np.sqrt(np.mean(left**2, axis=-1, keepdims=True))
         far, way = (port - left) / size, (wrong - left) / size
-    except ValueError as error:  # shapes that this model does not have, or too large ones
-        pass_on_refusal(error)
-        return 0.0, 0
-    told = np.isfinite(far).all(axis=-1) & np.isfinite(way).all(axis=-1)
-    far, way = but_loudest(far[told], way[told])
-    found = np.sum(far * way) / np.sqrt(np.sum(far**2) * np.sum(way**2))
-    return float(np.nan_to_num(found)), far.size
+        told = np.isfinite(far).all(axis=-1) & np.isfinite(way).all(axis=-1)
+        far, way = but_loudest(far[told], way[told])
+        found = np.sum(far * way) / np.sqrt(np.sum(far**2) * np.sum(way**2))
+        return float(np.nan_to_num(found)), far.size
+    return 0.0, 0
 
 
 def but_loudest(error: np.ndarray, way: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

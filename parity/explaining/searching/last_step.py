@@ -10,14 +10,14 @@ from lockstep.parity.explaining.searching.by_few_tokens import in_other_variants
 from lockstep.parity.explaining.searching.seen import BEGUN
 
 if TYPE_CHECKING:
+    from lockstep.parity.explaining.searching.growing import Growing
     from lockstep.parity.explaining.searching.hypothesis import Atom
-    from lockstep.parity.explaining.searching.search import Search
 
 NEAR = 3  # sets that nearly explain a piece, which are changed
 
 
 def last_steps(
-    search: Search, beam: Iterable[Atoms], candidates: Sequence[Atom]
+    search: Growing, beam: Iterable[Atoms], candidates: Sequence[Atom]
 ) -> Iterator[Atoms]:
     """Yield the sets that all but explain the piece, with a bug more, or one in another variant.
 

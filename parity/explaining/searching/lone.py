@@ -27,5 +27,5 @@ def replaced(sets: Iterable[Bugs], others: Sequence[Bugs]) -> Iterator[Bugs]:
     known = frozenset[Hypothesis]().union(*others)
     rests = dict.fromkeys(some & known for some in sets if len(some - known) == 1)
     for rest in filter(None, rests):
-        instead = sorted(known - rest, key=lambda one: (one.order, one.variant))
+        instead = sorted(known - rest, key=lambda one: one.rank)
         yield from (rest | {one} for one in instead)

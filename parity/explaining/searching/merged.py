@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, count
-from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.hypothesis import Atom, in_order
 
 MOST = 3  # bugs that one takes the place of
 
@@ -26,7 +26,7 @@ def merged(atoms: Atoms, others: Iterable[Atom]) -> Iterator[Atoms]:
         inside = {one for one in atoms if one.calls <= other.calls}
         if len({one.calls for one in inside}) > 1 and covers(inside, other):
             yield atoms - inside | {other}
-    ordered = sorted(atoms, key=lambda atom: (atom.hypothesis.order, atom.hypothesis.variant))
+    ordered = in_order(atoms)
     for size in range(MOST, 1, -1):
         for some in combinations(ordered, size):
             calls = {one.calls for one in some}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, composed
+from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, composed, in_order
 from lockstep.parity.graph import Call, Graph
 from lockstep.parity.graph.graph import Piece
 
@@ -26,7 +26,7 @@ def moved(
     yield frozenset(same.values())
     there = frozenset(here.values())
     for one in every:
-        for atom in (atom for atom in atoms if gives_back(one, atom, here, graph)):
+        for atom in (atom for atom in in_order(atoms) if gives_back(one, atom, here, graph)):
             if atom in same and not reads_from(atom, here, graph):
                 continue
             rest = (moved for other, moved in same.items() if other is not atom)

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from lockstep.parity.explaining.searching.trial import Trial
+    from lockstep.parity.explaining.searching.runs import Runs
     from lockstep.parity.graph.graph import Call, Piece
 
 MOST_LOST = 0.9  # of the tokens, beside which the others still tell of a bug
 FEW = 0.25  # of all numbers, beside which those of the same tokens tell
 
 
-def tells(piece: Piece, trial: Trial) -> bool:
+def tells(piece: Piece, trial: Runs) -> bool:
     """Say whether a port has a number anywhere in a piece, or should have one."""
     if np.isfinite(trial.port(piece.target)).any():
         return True
     return bool(np.isfinite(trial.centre(None).target(piece.target)).any())
 
 
-def lost(piece: Piece, trial: Trial, calls: Mapping[int, Call]) -> np.ndarray | None:
+def lost(piece: Piece, trial: Runs, calls: Mapping[int, Call]) -> np.ndarray | None:
     """Return what of a piece, some calls of it rewritten, is no number just as it should be: see
     `lost_cells`.
     """
@@ -41,7 +41,7 @@ def lost(piece: Piece, trial: Trial, calls: Mapping[int, Call]) -> np.ndarray | 
 
 
 def made_of_nan(
-    piece: Piece, trial: Trial, calls: Mapping[int, Call], made: np.ndarray
+    piece: Piece, trial: Runs, calls: Mapping[int, Call], made: np.ndarray
 ) -> np.ndarray | None:
     """Return what a piece is `made` of with NaN for each infinity that it takes; None if all that
     it takes are numbers.
@@ -57,7 +57,7 @@ def made_of_nan(
     return trial.over(infinite).centre(None).target(piece.target, calls)
 
 
-def taken(piece: Piece, trial: Trial) -> set[int]:
+def taken(piece: Piece, trial: Runs) -> set[int]:
     """Return the dumped values that a piece is computed from."""
     sources = map(trial.graph.sources, piece.calls)
     return {number for some in sources for number in some if number in trial.dumped}

@@ -9,7 +9,13 @@ from math import sqrt
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, in_rows, picked
 from lockstep.parity.explaining.searching.earned import LESS, earned
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, borrowed, rewritten
+from lockstep.parity.explaining.searching.hypothesis import (
+    Atom,
+    Hypothesis,
+    borrowed,
+    in_order,
+    rewritten,
+)
 from lockstep.parity.explaining.searching.in_line import in_line
 from lockstep.parity.explaining.searching.look import FAR, Look
 from lockstep.parity.explaining.searching.trial import Trial
@@ -111,7 +117,7 @@ class Seen:
         def look(some: Atoms) -> Look | None:
             return self.look(some, None)
 
-        coarse = [one for one in atoms if one.hypothesis.fault.coarse]
+        coarse = [one for one in in_order(atoms) if one.hypothesis.fault.coarse]
         if earned(atoms, look):
             return all(self.beside(one, atoms) for one in coarse)
         given = frozenset(one for one in coarse if self.shown(one, atoms))

@@ -25,7 +25,7 @@ from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
 from lockstep.parity.graph.call import Tensor
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.noise.exact import FLOAT64, exact
 
 MOST = 4  # bugs of a set
@@ -144,12 +144,9 @@ class Segments:
         self.spent += len(states.sets) * self.price
         if self.spent > self.effort * WORK:
             return None
-        try:
-            with np.errstate(all="ignore"):  # a broken port may hold anything
-                return states.run.target(cut, calls)
-        except ValueError as error:  # shapes that this model does not have, or no batch of them
-            pass_on_refusal(error)
-            return None
+        with if_computable(), np.errstate(all="ignore"):  # a broken port may hold anything
+            return states.run.target(cut, calls)
+        return None
 
     def from_here(self, values: np.ndarray, sets: list[Atoms], cut: int) -> States:
         trial, many = self.trial, len(values)
@@ -255,15 +252,12 @@ def more_in(states: States, some: Iterable[Alike]) -> np.ndarray:
 def went_on(states: States, here: Sequence[Alike]) -> Iterator[tuple[Alike, ...]]:
     """Yield the bugs of every set of three, where they are in the next segment too."""
     by_bug = {atom.hypothesis: alike for alike in here for atom in alike.members}
-    for known in {frozenset(atom.hypothesis for atom in atoms) for atoms in states.sets}:
+    held = (frozenset(atom.hypothesis for atom in atoms) for atoms in states.sets)
+    for known in dict.fromkeys(held):
         if len(known) == 3 and all(one in by_bug for one in known):
-            some = {id(by_bug[one]): by_bug[one] for one in sorted(known, key=order)}
-            if len(some) == 3:
-                yield tuple(some.values())
-
-
-def order(one: Hypothesis) -> tuple[int, str]:
-    return one.order, one.variant
+            some = [by_bug[one] for one in sorted(known, key=lambda one: one.rank)]
+            if len({*map(id, some)}) == 3:
+                yield tuple(some)
 
 
 @np.errstate(all="ignore")  # a broken port may hold anything

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms
-from lockstep.parity.explaining.searching.hypothesis import rewritten
+from lockstep.parity.explaining.searching.hypothesis import in_order, rewritten
 from lockstep.parity.explaining.searching.merged import merged
 from lockstep.parity.explaining.searching.weighed import Weighed
 
@@ -61,14 +61,11 @@ class Settling(Weighed):
     def needed(self, atoms: Atoms) -> Atoms:
         """Leave out what can be left out, alone or with another bug that undoes it."""
         for size in (1, 2):
-            ordered = sorted(atoms, key=lambda atom: self.effect(atom, 0, None))
+            ordered = sorted(in_order(atoms), key=lambda atom: self.effect(atom, 0, None))
             for some in combinations(ordered, size):
-                rest = atoms - {*some}
-                if len(rest) + size < len(atoms) or not rest:
-                    continue
-                self.owed_to_choices(atoms, rest)
-                if self.explains(rest, patient=True):
-                    atoms = rest
+                if rest := atoms - {*some}:
+                    self.owed_to_choices(atoms, rest)
+                    atoms = rest if self.explains(rest, patient=True) else atoms
         return atoms
 
     def fewest(self, atoms: Atoms) -> Atoms:

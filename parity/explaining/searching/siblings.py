@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.searching.atom_sets import Atoms, smallest
+from lockstep.parity.explaining.searching.hypothesis import in_order
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.searching.hypothesis import Atom
@@ -32,7 +33,7 @@ def siblings(search: Settling, found: list[Atoms], visible: Sequence[Atom]) -> l
     """Exchange each bug of each set; in a larger set for one that does the same."""
     every = dict.fromkeys(found)
     for atoms in found[:MOST]:
-        for atom in atoms:
+        for atom in in_order(atoms):
             for other in visible if len(atoms) == 1 else search.alike(atoms, atom, visible):
                 if other not in atoms and not search.spent:
                     sibling = atoms - {atom} | {other}

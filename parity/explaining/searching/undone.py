@@ -14,10 +14,11 @@ from math import prod
 
 import numpy as np
 
-from lockstep.parity.explaining.searching.trial import Rewritten, Trial
+from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Evaluator, Graph
+from lockstep.parity.graph.evaluator import Rewritten
 from lockstep.parity.graph.graph import Piece
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.parity.judging.metrics import rms
 from lockstep.parity.noise.exact import FLOAT64
 
@@ -196,11 +197,9 @@ def ends_of(
     run = Evaluator(trial.graph, ops, FLOAT64, dumped, trial.read, rows)
     behind = run.before(end)
     calls = {number: call for number, call in (beside or {}).items() if number in behind}
-    try:
+    with if_computable():  # which a router's choice is not, made for one row of a batch
         return run.target(end, calls)
-    except ValueError as error:  # such as a router's choice, made for one row of a batch
-        pass_on_refusal(error)
-        return None
+    return None
 
 
 def spread(value: np.ndarray, many: int) -> np.ndarray:

@@ -97,7 +97,7 @@ def untrained(case: Case) -> Iterator[Random]:
         found = (
             Random(piece, one, piece.calls == (call.number,))
             for call, sample in samples(piece, case)
-            if (one := told(call, case, sample, piece)) is not None
+            if (one := of_random_numbers(call, case, sample, piece)) is not None
         )
         one = next(found, None)
         if one is not None:
@@ -224,7 +224,7 @@ def farthest(call: Call, case: Case) -> np.ndarray:
     return FARTHEST * usual * np.linalg.norm(x.reshape(-1, x.shape[-1]), axis=-1)
 
 
-def told(call: Call, case: Case, sample: Sample, piece: Piece) -> Named | None:
+def of_random_numbers(call: Call, case: Case, sample: Sample, piece: Piece) -> Named | None:
     """Return the bug, where what the inputs of a projection show are fresh random numbers."""
     wanted = HEAD if call.place == "lm_head" else DROPPED
     fault = next((one.fault for one in case.hypotheses if one.id == wanted), None)

@@ -15,11 +15,16 @@ from lockstep.parity.explaining.said.diagnosis import MOST_TIES, Named
 from lockstep.parity.explaining.searching.atom_sets import Atoms
 from lockstep.parity.explaining.searching.hypothesis import Atom, rewritten
 from lockstep.parity.explaining.searching.price import most_computations
-from lockstep.parity.explaining.searching.untrained import Random, Sample, projection, told
+from lockstep.parity.explaining.searching.untrained import (
+    Random,
+    Sample,
+    of_random_numbers,
+    projection,
+)
 from lockstep.parity.explaining.searching.untrained_beside import sampled_at_end
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.call import Value
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -65,7 +70,7 @@ def tried(case: Case, piece: Piece) -> Iterator[More]:
             if now is None or (before is not None and np.array_equal(now, before)):
                 continue
             sample = sample_with(case, call, piece, atoms | {atom})
-            random = None if sample is None else told(call, case, sample, piece)
+            random = None if sample is None else of_random_numbers(call, case, sample, piece)
             if sample is not None and random is not None:
                 yield More(sample.left, atom, random)
 
@@ -85,22 +90,18 @@ def given(case: Case, call: Call, atoms: Atoms) -> np.ndarray | None:
     case.trial.count += 1
     if calls is None or not isinstance(ref, Value):
         return None
-    try:
+    with if_computable():
         return case.trial.centre(None).given(ref.number, calls)
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return None
+    return None
 
 
 def sample_with(case: Case, call: Call, piece: Piece, atoms: Atoms) -> Sample | None:
     """Return what the inputs of a projection show, with some bugs; None if that cannot be."""
     calls = rewritten(atoms, case.graph)
     case.trial.count += DEAR
-    try:
+    with if_computable():
         return None if calls is None else sampled_at_end(call, case, piece, calls)
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return None
+    return None
 
 
 def others(case: Case, piece: Piece, atoms: Atoms, call: Call) -> Iterator[Atom]:

@@ -15,13 +15,13 @@ from lockstep.parity.explaining.searching.untrained import (
     Random,
     Sample,
     inner_samples,
+    of_random_numbers,
     projection,
     sampled,
-    told,
 )
 from lockstep.parity.graph import Call
 from lockstep.parity.graph.evaluator import Rewritten
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
@@ -42,22 +42,20 @@ def named_beside(case: Case, piece: Piece) -> Iterator[Named]:
     for atoms in (*case.taught(piece), *case.elsewhere(piece)):
         calls = rewritten(atoms, case.graph)
         found = samples_beside(case, piece, calls) if calls else []
-        named = (told(call, case, sample, piece) for call, sample in found)
+        named = (of_random_numbers(call, case, sample, piece) for call, sample in found)
         yield from filter(None, named)
 
 
 def samples_beside(case: Case, piece: Piece, beside: Rewritten) -> list[tuple[Call, Sample]]:
     """Return the projections that a piece ends with or holds, and what their inputs show."""
     call = projection(piece, case.graph)
-    try:
+    with if_computable():
         if call is not None:
             sample = sampled_at_end(call, case, piece, beside)
             return [] if sample is None else [(call, sample)]
         several = case.graph.several(piece)
         return [] if several else [*inner_samples(piece, case, beside)]
-    except ValueError as error:  # shapes that this model does not have
-        pass_on_refusal(error)
-        return []
+    return []
 
 
 def sampled_at_end(call: Call, case: Case, piece: Piece, beside: Rewritten) -> Sample | None:

@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.parity.explaining.searching.atom_sets import Atoms, distinct, unmeasured
 from lockstep.parity.explaining.searching.earned import parts
 from lockstep.parity.explaining.searching.few_tokens import FewTokens
-from lockstep.parity.explaining.searching.hypothesis import Atom
+from lockstep.parity.explaining.searching.hypothesis import Atom, in_order
 from lockstep.parity.explaining.searching.look import FAR
 from lockstep.parity.explaining.searching.pace import Pace
 from lockstep.parity.explaining.searching.price import price_of_token
@@ -155,7 +155,7 @@ class Wide:
     def exchanged(self, some: Iterable[Atoms]) -> Iterator[Atoms]:
         """Yield sets with another bug in the place of one: both together may do nothing."""
         for atoms in some:
-            for one in atoms:
+            for one in in_order(atoms):
                 yield from (atoms - {one} | {other} for other in self.candidates)
 
     def least(self, beam: Iterable[Atoms]) -> Iterator[float]:

@@ -75,4 +75,4 @@ def test_a_position_beyond_the_prompt_is_refused():
     ],
 )
 def test_it_says_which(excerpt, said):
-    assert excerpt.told == said
+    assert excerpt.which == said

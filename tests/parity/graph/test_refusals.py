@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining.tensors import Tensors
-from lockstep.parity.graph.refusals import pass_on_refusal
+from lockstep.parity.graph.refusals import if_computable
 from lockstep.reference.checkpoint.errors import InputError
 from tests.parity.explaining.ports import dumped, is_of, model_of, port
 
@@ -17,25 +17,29 @@ NAME = "models/untied_float32"
 READS_NOTHING = "parity/explaining/caches/numbers.py"
 
 
-def handlers(path):
+def handlers(path: Path) -> list[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     return [ast.unparse(one) for one in found if one.type and "ValueError" in ast.unparse(one.type)]
 
 
-def test_every_place_that_takes_a_valueerror_passes_refusals_on():
+def test_no_other_place_takes_a_valueerror():
     paths = [*(ROOT / "parity/explaining").rglob("*.py"), *(ROOT / "parity/graph").rglob("*.py")]
-    found = {path: handlers(path) for path in paths if path != ROOT / READS_NOTHING}
-    assert sum(map(len, found.values())) > 15
-    for path, some in found.items():
-        for text in some:
-            assert text.split("\n")[1].strip() == "pass_on_refusal(error)", (path, text)
+    assert {path for path in paths if handlers(path)} == {ROOT / READS_NOTHING}
 
 
-def test_a_refusal_is_passed_on_and_nothing_else():
-    pass_on_refusal(ValueError("shapes"))
+def left_by(error, *others):
+    with if_computable(*others):
+        raise error
+
+
+def test_a_refusal_is_raised_and_what_cannot_be_computed_is_not():
+    left_by(ValueError("shapes"))
+    left_by(IndexError("shapes"), IndexError, TypeError)
+    with pytest.raises(IndexError):
+        left_by(IndexError("shapes"))
     with pytest.raises(InputError, match="file changed"):
-        pass_on_refusal(InputError("model", "file changed while reading"))
+        left_by(InputError("model", "file changed while reading"), TypeError)
 
 
 def test_a_file_that_cannot_be_read_once_refuses_the_run(monkeypatch):

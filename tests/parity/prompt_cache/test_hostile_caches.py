@@ -86,6 +86,12 @@ def test_tensors(whole, model, name, spoil, what, tmp_path):
     refused(tmp_path, spoilt, header, model, what)
 
 
+def test_of_several_tensors_that_are_wrong_the_first_is_named(whole, model, tmp_path):
+    tensors, header = whole
+    spoilt = {key: value for key, value in tensors.items() if not key.startswith("layers.")}
+    refused(tmp_path, spoilt, header, model, f"tensor '{PART}' is missing")
+
+
 SLOTS = [
     (lambda a: a + 7, "should name tokens 0..11, each once"),
     (lambda a: 0 * a, "should name tokens 0..11, each once"),

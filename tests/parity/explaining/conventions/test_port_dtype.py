@@ -64,7 +64,7 @@ def test_values_that_were_widened_to_be_stored_do_not_get_finer_by_being_called_
     found = said_to_be_wide({tap: one.astype(np.float32) for tap, one in taps.items()})
     assert ids(found) == ({bug} if bug else set()) and not found.unexplained
     assert found.dtype == half  # of layers that are all wrong none would tell
-    assert SAID.format(half=half) in found.conventions
+    assert SAID.format(own=half) in found.conventions
 
 
 def test_rounded_logits_do_not_make_a_float32_port_one_of_half_precision():

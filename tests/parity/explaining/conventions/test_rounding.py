@@ -14,6 +14,7 @@ from lockstep.parity.explaining.conventions.rounding import (
     evaluator,
     telling,
 )
+from lockstep.parity.explaining.searching.runs import Kept
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.graph import Graph
 from lockstep.parity.graph.evaluator import KEPT
@@ -42,7 +43,7 @@ def test_what_shows_beside_another_choice_alone_is_found(monkeypatch, shares, be
     monkeypatch.setattr(rounding, "concerns", lambda *given: True)
     monkeypatch.setattr(rounding, "evaluator", lambda trial, taken: taken)
     monkeypatch.setattr(rounding, "agreement", lambda run, trial, pieces: shares[run])
-    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), followed={})
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), kept=Kept())
     assert convention_of(trial, []) == (best, shares[best])
 
 
@@ -52,7 +53,7 @@ def test_what_was_found_out_of_the_same_calls_is_not_asked_again(monkeypatch):
     monkeypatch.setattr(rounding, "agreement", lambda *given: asked.append(given) or 1.0)
     monkeypatch.setattr(rounding, "evaluator", lambda trial, taken: taken)
     monkeypatch.setattr(rounding, "concerns", lambda *given: True)
-    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), followed={})
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), kept=Kept())
     piece: Any = SimpleNamespace(target=1)
     for calls in ({5: ONE}, {5: OTHER}, {}):
         before = len(asked)
@@ -67,7 +68,7 @@ def routed(unsure: list[bool] | None) -> Any:
     """
     graph = SimpleNamespace(shapes={1: (1, 3, 2)}, token_axes={1: (1,)})
     graph.along_tokens = partial(Graph.along_tokens, graph)
-    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), graph=graph, told={}, asked=[])
+    trial: Any = SimpleNamespace(dtype=np.dtype(np.float16), graph=graph, kept=Kept(), asked=[])
     found = None if unsure is None else np.array([unsure])
     trial.unsure = lambda piece, calls: trial.asked.append(calls) or found
     trial.port = lambda target: np.ones((1, 3, 2))
@@ -113,7 +114,7 @@ def test_a_way_of_computing_is_made_once_as_long_as_there_is_room(monkeypatch, s
     for way in ways:
         assert evaluator(trial, way) is evaluator(trial, way)
     assert len(made) == len(ways)
-    assert [*trial.conventions] == ways[-kept:]
+    assert [*trial.kept.conventions] == ways[-kept:]
     trial.forget()
     assert evaluator(trial, ways[-1]) is made[-1] is not made[-2]
 
@@ -158,7 +159,7 @@ def test_a_bug_whose_shapes_the_model_lacks_gives_no_bit_of_the_port():
 
     port, piece = np.ones((1, 2, 3), np.float16), cast(Any, SimpleNamespace(target=4))
     trial: Any = SimpleNamespace(
-        dtype=port.dtype, port=lambda number: port, told={}, unsure=lambda *given: None
+        dtype=port.dtype, port=lambda number: port, kept=Kept(), unsure=lambda *given: None
     )
     run: Any = SimpleNamespace(target=target)
     assert agreement(run, trial, [(piece, {})]) == 1.0

@@ -81,7 +81,7 @@ def test_one_bug_of_a_rule_must_explain_all_that_needs_one(found, fits, left, op
         atoms=[*map(bug, "ABbcd")],
         cleared=None,
         settles=lambda atoms: {one.hypothesis.id for one in atoms} in [{*names} for names in fits],
-        told=lambda some: [Explanation(one, None) for one in some],
+        explained_by=lambda some: [Explanation(one, None) for one in some],
     )
     case: Any = SimpleNamespace(
         hypotheses=[one.hypothesis for one in search.atoms], forget=lambda given_up: None,

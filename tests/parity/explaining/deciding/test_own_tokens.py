@@ -8,6 +8,7 @@ import numpy as np
 
 from lockstep.parity.explaining.deciding.own_tokens import own_tokens
 from lockstep.parity.explaining.deciding.votes import Ballot, Votes
+from lockstep.parity.explaining.searching.runs import Kept
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.graph import Evaluator, by_queries
 from lockstep.parity.graph.graph import Piece
@@ -34,7 +35,11 @@ def turned(*tokens, number=VALUES):
 
 def ballot(port):
     trial = SimpleNamespace(
-        dtype=FLOAT32, graph=GRAPH, port=lambda target: port, told={}, unsure=lambda *given: None
+        dtype=FLOAT32,
+        graph=GRAPH,
+        port=lambda target: port,
+        kept=Kept(),
+        unsure=lambda *given: None,
     )
     return Ballot(trial, [], {})  # pyright: ignore[reportArgumentType]
 

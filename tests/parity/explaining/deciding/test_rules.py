@@ -9,7 +9,7 @@ import pytest
 from lockstep import reference
 from lockstep.parity.explain import explain
 from lockstep.parity.explaining import diagnosing
-from lockstep.parity.explaining.searching.untrained import Random, told
+from lockstep.parity.explaining.searching.untrained import Random, of_random_numbers
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
 from lockstep.parity.graph import Evaluator, record
@@ -85,7 +85,11 @@ def test_a_rule_that_was_given_up_does_not_come_back(monkeypatch):
         for piece in case.wrong:
             if case.tap(piece) in read:
                 call = case.graph.calls[piece.target]
-                yield Random(piece, told(call, case, SimpleNamespace(size=0.02), piece), seen=False)
+                yield Random(
+                    piece,
+                    of_random_numbers(call, case, SimpleNamespace(size=0.02), piece),
+                    seen=False,
+                )
 
     monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
     assert ids(found_in(taps, LOST)) == {twice, "strict-false-drops-tensors"}

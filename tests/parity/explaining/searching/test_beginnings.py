@@ -99,8 +99,8 @@ def test_a_bug_in_one_module_of_a_large_piece_is_not_lost():
     (found,) = search.explanations([], [], deep=False)
     (atom,) = found.atoms
     assert atom.hypothesis.id == bugs[0] and atom in search.narrow
-    assert not search.spent and search.budget > 0
-    wide = search.trial.count - search.start
+    assert not search.spent and search.budget.limit > 0
+    wide = search.budget.used
     assert wide < len(search.atoms)  # looks of one bug each do not count as its work
 
 

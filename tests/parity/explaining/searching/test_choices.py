@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lockstep.parity.explaining.routing.steering import ByChoices
+from lockstep.parity.explaining.searching import by_stages, weighed
 from lockstep.parity.explaining.searching import search as searching
-from lockstep.parity.explaining.searching import weighed
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.judging.judge import Judgement
@@ -101,14 +101,14 @@ def fails(*given, **options):
 
 
 def test_a_piece_that_is_right_after_all_is_searched_no_more(monkeypatch):
-    monkeypatch.setattr(Search, "among", clears)
+    monkeypatch.setattr(searching, "among", clears)
     monkeypatch.setattr(Search, "look_at", fails)
     assert search([]).explanations([], [], deep=True) == []
 
 
 def test_nothing_else_is_tried_after_a_single_bug_cleared_a_piece(monkeypatch):
-    for name in ("of_known", "sets"):
-        monkeypatch.setattr(Search, name, clears if name == "of_known" else fails)
+    monkeypatch.setattr(searching, "of_known", clears)
+    monkeypatch.setattr(Search, "sets", fails)
     monkeypatch.setattr(searching, "with_siblings", fails)
     monkeypatch.setattr(Search, "singles", clears)
     found = search([])
@@ -127,5 +127,5 @@ def test_bugs_of_one_module_and_of_the_first_token_are_not_tried_after_that(monk
     assert found.in_one_module([ONE], early=False) == []
     monkeypatch.setattr(Search, "stage", lambda self, *given, **options: [])
     monkeypatch.setattr(Search, "distinct", lambda self, *given: [])
-    monkeypatch.setattr(searching, "Segments", fails)
+    monkeypatch.setattr(by_stages, "Segments", fails)
     assert found.first([NOTHING], []) == []

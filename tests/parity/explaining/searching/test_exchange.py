@@ -30,7 +30,7 @@ def search(*holds: frozenset[Atom]) -> Any:
         piece=Piece(3, (2, 3)),
         trial=SimpleNamespace(graph=GRAPH),
         settles=lambda atoms: atoms in holds,
-        told=lambda sets: [told(*atoms, complete=False) for atoms in sets],
+        explained_by=lambda sets: [told(*atoms, complete=False) for atoms in sets],
     )
 
 
@@ -64,7 +64,7 @@ def exchanged(cleared: object, *sets: str) -> Any:
     pieces = [Piece(number, ()) for number in range(len(pairs))]
     search = SimpleNamespace(
         atoms=every, piece=None, cleared=cleared, settles=lambda atoms: cleared is None,
-        told=lambda some: [Explanation(one, None) for one in some],
+        explained_by=lambda some: [Explanation(one, None) for one in some],
     )  # fmt: skip
     case = SimpleNamespace(
         graph=SimpleNamespace(kind=lambda piece: ()), atoms={}, wrong=pieces, right=[], judged={},

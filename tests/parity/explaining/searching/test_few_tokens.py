@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lockstep.parity.explaining.searching import by_few_tokens, few_tokens
+from lockstep.parity.explaining.searching import by_few_tokens, few_tokens, growing
 from lockstep.parity.explaining.searching import search as narrow
 from lockstep.parity.explaining.searching import wide as module
 from lockstep.parity.explaining.searching.atom_sets import Atoms
@@ -187,7 +187,7 @@ def found_by(search: Search) -> set[str]:
 @long
 def test_five_bugs_that_no_narrow_search_finds(monkeypatch: pytest.MonkeyPatch):
     """By witness: without the wide search, one that goes on from two sets finds nothing."""
-    monkeypatch.setattr(narrow, "BEAM", 2)
+    monkeypatch.setattr(growing, "BEAM", 2)
     bugs = ["mask-bool-added", "v-taken-from-k", "norm-applied-twice", "rope-sign-flipped"]
     search = search_of([*bugs, "act-silu-vs-gelu[gelu (tanh) for silu]"])
     assert found_by(search) == {*bugs, "act-silu-vs-gelu"}

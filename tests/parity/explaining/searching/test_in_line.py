@@ -99,7 +99,7 @@ def test_what_cannot_be_computed_is_in_line_with_nothing():
         def fail(number, calls=None):
             raise ValueError
 
-        trial.centres[None] = SimpleNamespace(target=fail, cut=lambda value, axes: value)
+        trial.kept.centres[None] = SimpleNamespace(target=fail, cut=lambda value, axes: value)
 
     assert in_line_of(change)[:2] == (0.0, 0)
 

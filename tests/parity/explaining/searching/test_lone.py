@@ -15,7 +15,7 @@ class Bug(SimpleNamespace):
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
 
 
-BUGS = {name: Bug(id=name, order=order, variant="") for order, name in enumerate("abcdxy")}
+BUGS = {name: Bug(id=name, rank=rank) for rank, name in enumerate("abcdxy")}
 
 
 @pytest.mark.parametrize(

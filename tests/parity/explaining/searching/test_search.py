@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.parity.explaining.searching import search as module
+from lockstep.parity.explaining.searching import by_stages
 from lockstep.parity.explaining.searching.hypothesis import Atom, hypotheses, rewritten
+from lockstep.parity.explaining.searching.known import as_taught
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.explaining.searching.siblings import with_siblings
 from lockstep.parity.explaining.searching.trial import Trial
@@ -124,7 +125,7 @@ def test_a_search_says_whether_all_that_does_as_well_was_looked_for():
     assert [one.complete for one in search.explanations([], [], deep=False)] == [True]
     settled = search.explanations([atom], [atom.hypothesis], deep=False)
     assert [one.complete for one in settled] == [False]
-    search.budget = -1
+    search.budget.limit = -1
     assert [one.complete for one in search.explanations([], [], deep=False)] == [False]
 
 
@@ -223,33 +224,12 @@ def test_work_of_segments_leaves_the_search_its_own(monkeypatch: pytest.MonkeyPa
     search, _ = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
 
     def sets(close: float) -> list[frozenset[Atom]]:
-        search.trial.count += 2 * search.budget
+        search.trial.count += 2 * search.budget.limit
         return []
 
-    monkeypatch.setattr(module, "Segments", lambda *_: SimpleNamespace(sets=sets))
+    monkeypatch.setattr(by_stages, "Segments", lambda *_: SimpleNamespace(sets=sets))
     assert search.first([frozenset()], []) == []
-    assert search.trial.count >= 2 * search.budget and not search.spent
-
-
-def test_the_deepest_sets_of_a_stage_are_the_last(monkeypatch: pytest.MonkeyPatch):
-    """By hand: none is computed that nobody would look at."""
-    search, both = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
-    grown = iter([[both]])
-    monkeypatch.setattr(search, "accepts", lambda *_: False)
-    monkeypatch.setattr(search, "grown", lambda *_, keep: next(grown))
-    assert search.stage([frozenset()], search.atoms, 1, 0, deepest=1) == []
-
-
-@pytest.mark.parametrize(("rows", "steps"), [(None, 3), (1, module.DEEPEST)])
-def test_a_search_of_all_tokens_that_gets_no_nearer_ends(rows, steps, monkeypatch):
-    """By hand: two steps leave what the first one left. The first tokens may hide what is near."""
-    search, both = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
-    grown: list[frozenset[Atom]] = []
-    monkeypatch.setattr(search, "accepts", lambda *_: False)
-    monkeypatch.setattr(search, "finished", lambda *_: [])
-    monkeypatch.setattr(search, "grown", lambda *_, keep: grown.append(both) or [both])
-    assert search.stage([frozenset()], search.atoms, rows, 0) == []
-    assert len(grown) == steps
+    assert search.trial.count >= 2 * search.budget.limit and not search.spent
 
 
 @pytest.mark.parametrize(("first", "count"), [(1.0, 1), (9.0, 2)])
@@ -267,23 +247,6 @@ def test_no_search_starts_from_a_bug_that_moves_a_first_token_which_is_right(fir
     assert found == [frozenset([one]) for one in (moving, still)[-count:]]
 
 
-@pytest.mark.parametrize("patient", [False, True])
-def test_a_set_that_a_bug_more_leaves_as_it_was_is_gone_on_from_by_the_patient(patient):
-    """By hand: beside a mask that masks nothing, its number does nothing; a scale does."""
-    (missing,), (number,), (scale,) = sets("missing", "number", "scale")
-    for atom in (missing, number, scale):
-        object.__setattr__(atom.hypothesis, "fault", SimpleNamespace(acausal=False))
-    fits = {frozenset([missing, scale]): (1.0, 1.0, 1.0)}
-    search = SimpleNamespace(
-        alone=lambda atom: frozenset([atom]), large=lambda some, *_: some,
-        spent=False, patient=patient,
-        fit=lambda atoms, *_: fits.get(atoms, (3.0, 2.0, 2.0)), look_at=lambda some, rows: None,
-    )  # fmt: skip
-    found = Search.grown(search, [frozenset([missing])], [number, scale], None, 0, 8)  # pyright: ignore[reportArgumentType]
-    more = [frozenset([missing, number])] if patient else []
-    assert found == [frozenset([missing, scale]), *more]
-
-
 def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
     """By witness: of what two layers taught, that which is true here."""
     search, true = search_in({"act-silu-vs-gelu": "gelu (tanh) for silu"}, "float32")
@@ -292,8 +255,8 @@ def test_what_explains_a_layer_is_tried_on_the_next_whatever_else_is_known():
         for one in hypotheses(catalogue(), search.trial.graph)
         if one.id == "norm-applied-twice"
     )
-    assert search.as_taught([true, frozenset([more])]) == [true]
-    assert search.as_taught([frozenset([more])]) == []
+    assert as_taught(search, [true, frozenset([more])]) == [true]
+    assert as_taught(search, [frozenset([more])]) == []
 
 
 def test_what_explains_a_layer_of_another_kind_is_tried_but_makes_it_no_like_one(monkeypatch):
@@ -394,6 +357,6 @@ def test_looks_at_what_is_nearer_than_noise_leave_the_search_its_own():
     search, both = search_in(bugs, "float16")
     (one,) = (atom for atom in both if atom.hypothesis.id == coarse)
     before = search.trial.count
-    search.budget = before - search.start
+    search.budget.limit = search.budget.used
     assert [*search.nearer(frozenset(), one, [*both])] == [*(both - {one})]
     assert search.trial.count > before and not search.spent

@@ -10,7 +10,7 @@ from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.searching.untrained import (
     Random,
     Sample,
-    told,
+    of_random_numbers,
 )
 from lockstep.parity.explaining.tensors import Tensors
 from lockstep.parity.faults import catalogue
@@ -151,7 +151,7 @@ def test_what_other_bugs_explain_is_not_read_as_random_numbers(monkeypatch):
         for piece in case.wrong:
             if case.tap(piece) == "model.layers.1":
                 call = case.graph.calls[piece.target]
-                named = told(call, case, SimpleNamespace(size=0.02), piece)
+                named = of_random_numbers(call, case, SimpleNamespace(size=0.02), piece)
                 yield Random(piece, named, seen=False)
 
     monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
@@ -173,7 +173,7 @@ def test_random_numbers_inside_a_layer_are_doubted_where_nothing_explains_the_ot
         for piece in case.wrong:
             if case.tap(piece) == "model.layers.1":
                 call = case.graph.calls[piece.target]
-                named = told(call, case, SimpleNamespace(size=0.02), piece)
+                named = of_random_numbers(call, case, SimpleNamespace(size=0.02), piece)
                 yield Random(piece, named, seen)
 
     monkeypatch.setattr(diagnosing, "untrained", read_wrongly)
@@ -191,7 +191,9 @@ def test_the_head_is_shown_by_a_stack_of_layers_only_if_it_was_read(monkeypatch,
         for piece in case.wrong:
             if case.tap(piece) == "logits":
                 call = next(one for one in case.graph.calls if one.place.endswith("o_proj"))
-                yield Random(piece, told(call, case, SimpleNamespace(size=0.02), piece), seen)
+                yield Random(
+                    piece, of_random_numbers(call, case, SimpleNamespace(size=0.02), piece), seen
+                )
 
     bug = "norm-applied-twice"
     taps = port(NAME, [bug], level="layers")

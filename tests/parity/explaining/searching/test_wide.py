@@ -104,6 +104,16 @@ def test_tokens_that_are_right_are_not_looked_at():
     assert not are_off(right, piece).any()
 
 
+class Digit(int):
+    """A bug that is a number, and stands where that does."""
+
+    rank = property(int)
+
+
+def digits(*ends: int) -> list[Digit]:
+    return [*map(Digit, range(*ends))]
+
+
 class Line:
     """Errors of sets of digits, each of which leaves less; nothing is computed."""
 
@@ -119,7 +129,7 @@ class Line:
 @pytest.mark.parametrize(("factor", "parts"), [(0.5, 2), (0.95, 1)])
 def test_a_search_that_comes_much_nearer_may_take_twice_its_work(factor, parts, monkeypatch):
     """By hand: a few steps of as many sets as there are digits, at each of some sets."""
-    wide = Wide(Line(factor), [*range(30)])  # pyright: ignore[reportArgumentType]
+    wide = Wide(Line(factor), digits(30))  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Wide, "most", 40)
     monkeypatch.setattr(Wide, "enough", 0.0)
     monkeypatch.setattr(module, "TOGETHER", 10)
@@ -130,7 +140,7 @@ def test_a_search_that_comes_much_nearer_may_take_twice_its_work(factor, parts, 
 
 def test_a_search_goes_on_from_where_the_one_before_ended(monkeypatch):
     """By hand: two steps take sets of two digits, one more those of three."""
-    wide = Wide(Line(0.5), [*range(4)])  # pyright: ignore[reportArgumentType]
+    wide = Wide(Line(0.5), digits(4))  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Wide, "most", 1000)
     monkeypatch.setattr(Wide, "enough", 0.0)
     monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
@@ -166,19 +176,19 @@ class Way(Line):
 
 def test_what_a_search_begins_with_takes_no_work_from_bugs_alone(monkeypatch):
     """By hand: forty sets to begin with, and room for the sets that lie beside a dozen."""
-    wide = Wide(Way(1.0), [*range(50)])  # pyright: ignore[reportArgumentType]
+    wide = Wide(Way(1.0), digits(50))  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Wide, "most", 1000)
     monkeypatch.setattr(Wide, "enough", 0.0)
     monkeypatch.setattr(module, "BEAM", 3)
     monkeypatch.setattr(wide, "measures", lambda stack: [stack[:, 0, 0]] * 4)
-    begun = [frozenset(), *(frozenset([digit]) for digit in range(50, 90))]
+    begun = [frozenset(), *(frozenset([digit]) for digit in digits(50, 90))]
     assert wide.nearest(begun, 6)[0] == frozenset([0, 1, 2])
 
 
 @pytest.mark.parametrize(("fewest", "least"), [(0, 0.05), (3, 0.0)])
 def test_another_bug_is_tried_in_the_place_of_each_of_the_nearest_sets(fewest, least, monkeypatch):
     """By hand: no set with a bug more, or less, leads from one to the other."""
-    wide = Wide(Likeness(), [*range(10)])  # pyright: ignore[reportArgumentType]
+    wide = Wide(Likeness(), digits(10))  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Wide, "most", 1000)
     monkeypatch.setattr(Wide, "enough", 0.0)
     for name, value in (("BEAM", 1), ("FEWEST", fewest)):
