@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.parity.faults.fault import Fault, Rewrite
-from lockstep.parity.faults.passes import Position, numbered, repositioned
-from lockstep.parity.faults.rewrites import rewrite
+from lockstep.parity.faults.passes import Position, begins, numbered, repositioned
+from lockstep.parity.faults.rewrites import either, rewrite
+from lockstep.parity.faults.rotating import by_calls, counted_by_calls
 from lockstep.parity.faults.slots import Asked, Held, in_chunks, remembering
+from lockstep.parity.faults.turns import POSITIONS
 from lockstep.parity.graph import Call, Graph
 
 WPE = r"transformer\.wpe"
@@ -41,6 +43,21 @@ def positions(op: str, *places: str) -> dict[str, Rewrite]:
         "one too early": lambda at, prompt: at - 1,
     }
     return {name: counted(way, *places, op=op) for name, way in ways.items()}
+
+
+@rewrite("rope")
+def by_calls_alone(call: Call, graph: Graph) -> Call | None:
+    """Turn tokens as if each pass behind the prompt had been of one token."""
+    if not graph.steps or not has_chunks(call, graph):
+        return None
+    edges = (0, *graph.steps)
+    counts = np.array([counted_by_calls(edges, begin) for begin in edges])
+
+    def moved(ops: Any, at: Any) -> Any:
+        rows = at.shape[-1]
+        return at - begins(graph, rows) + counts[numbered(graph, rows)]
+
+    return call.with_changed(POSITIONS, moved)
 
 
 def has_chunks(rope: Call, graph: Graph) -> bool:
@@ -134,9 +151,14 @@ FAULTS = (
             "from 0 in each chunk": with_chunks(anew_in_chunks),
             "from 0 in each chunk and step": with_chunks(lambda at, begins, length: at - begins),
             "at the first of each chunk": with_chunks(at_the_first),
+            "a chunk counts as one token": by_calls_alone,
+            "a chunk counts as one token, in the mask too": either(
+                by_calls_alone, remembering(by_calls)
+            ),
             # Where no pass has several tokens, that is `kv-offset-aliased`.
             "one too late": with_chunks(lambda at, begins, length: at + 1),
         },
+        whole=("a chunk counts as one token, in the mask too",),
     ),
     Fault(
         id="rope-pos-double-advance",

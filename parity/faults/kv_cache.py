@@ -27,13 +27,13 @@ from lockstep.parity.faults.misplaced import SLOTS, misplaced_keys, misplaced_va
 from lockstep.parity.faults.passes import repositioned
 from lockstep.parity.faults.pooled import of_all_layers, of_other_layer_always
 from lockstep.parity.faults.rings import (
-    SINKS,
+    AS_THEY_LIE,
+    FIRST_KEPT,
     before_it_is_full,
     of_the_length,
     overwritten,
     read_to_the_end,
     trimmed_by_buffer,
-    with_sinks,
 )
 from lockstep.parity.faults.rope import QUERIES
 from lockstep.parity.faults.rounded_caches import IN_8_BITS
@@ -216,7 +216,7 @@ FAULTS = (
         variants={
             "one key less": remembering(lambda asked: seen_by(shortened(asked, 1))),
             "one key more": remembering(lambda asked: seen_by(shortened(asked, -1))),
-            f"the first {SINKS} tokens are kept": remembering(with_sinks),
+            **FIRST_KEPT,
             "full, it is written at its end again and again": remembering(
                 wrapped(
                     lambda prompt, window: range(max(prompt - window, 0), prompt),
@@ -248,6 +248,7 @@ FAULTS = (
                     lambda token, prompt, window: (token - prompt) % window,
                 )
             ),
+            "a chunk takes the slots as they lie for the last tokens": AS_THEY_LIE,
             "the prompt's first W are kept": remembering(
                 wrapped(
                     lambda prompt, window: range(min(prompt, window)),

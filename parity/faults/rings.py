@@ -10,7 +10,17 @@ from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.mask import MASK
 from lockstep.parity.faults.number import Number
 from lockstep.parity.faults.rewrites import rewrite
-from lockstep.parity.faults.slots import EMPTY, STEP, Asked, Counted, own, seen_by, weighed
+from lockstep.parity.faults.rotating import rotating
+from lockstep.parity.faults.slots import (
+    EMPTY,
+    STEP,
+    Asked,
+    Counted,
+    own,
+    remembering,
+    seen_by,
+    weighed,
+)
 from lockstep.parity.graph import Call, Graph
 
 SINKS = 4  # tokens that are never dropped, where a ring keeps the first ones
@@ -65,6 +75,13 @@ def of_size(slots: float) -> Rewrite:
         return call.replaced(weighed(Counted((key <= token).astype(int), empty), graph.steps[0]))
 
     return rewritten
+
+
+FIRST_KEPT = {
+    f"the first {SINKS} tokens are kept": remembering(with_sinks),
+    f"the first {SINKS} slots are not written again": remembering(rotating(held=SINKS)),
+}
+AS_THEY_LIE = remembering(rotating(ordered=False))
 
 
 @rewrite("softmax")

@@ -21,7 +21,8 @@ STEP = 256  # slots that a cache grows by, in MLX
 @dataclass(frozen=True)
 class Asked:
     """One token of a step. All are numbers of tokens: its own, the first of its step, the prompt's
-    length, the first of the next step. `window` is None in layers that see everything.
+    length, the first of the next step. `window` is None in layers that see everything. `edges` are
+    the first tokens of all passes, and their end, if these are known.
     """
 
     token: int
@@ -29,6 +30,7 @@ class Asked:
     prompt: int
     window: int | None
     ends: int
+    edges: tuple[int, ...] = ()
 
     @property
     def oldest(self) -> int:
@@ -89,11 +91,12 @@ def counted(held: Held, graph: Graph, window: int | None, size: int) -> Counted 
     """Ask for every token of the steps; None if all see what they should."""
     prompt = graph.steps[0]
     starts, edges = begins(graph, size), np.array((*graph.steps, size))
+    every = (0, *map(int, edges))
     ends = edges[np.searchsorted(edges, np.arange(size), side="right")]
     times, empty, wrong = np.zeros((size - prompt, size), int), np.zeros(size - prompt, int), False
     for row in range(size - prompt):
         token = prompt + row
-        asked = Asked(token, int(starts[token]), prompt, window, int(ends[token]))
+        asked = Asked(token, int(starts[token]), prompt, window, int(ends[token]), every)
         found = held(asked)
         right = seen_by(asked)
         tokens = list(right if found is None else found)

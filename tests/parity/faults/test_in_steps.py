@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.faults import catalogue
-from lockstep.parity.faults.in_steps import ALONE, in_steps, in_steps_alone
+from lockstep.parity.faults.in_steps import ALONE, CHUNKED, SINGLY, in_steps, in_steps_alone
 from lockstep.parity.faults.rewrites import skipped
 from lockstep.parity.graph import Value
 from tests.parity.faults.hand_made import call, graph_of, value_of, wrong
@@ -27,6 +27,17 @@ def test_tokens_of_steps_are_wrong_and_no_others():
     found = wrong(graph(), in_steps(doubled))
     np.testing.assert_array_equal(found[:, :FIRST], (X @ W.T)[:, :FIRST])
     np.testing.assert_array_equal(found[:, FIRST:], 2 * (X @ W.T)[:, FIRST:])
+
+
+@pytest.mark.parametrize(("which", "rows"), [(SINGLY, [2]), (CHUNKED, [3, 4])])
+def test_it_may_be_in_steps_of_one_token_or_of_several(which, rows):
+    """Two tokens, then one, then two."""
+    found = wrong(graph(steps=(2, 3)), in_steps(doubled, which))
+    expected = X @ W.T
+    expected[:, rows] *= 2
+    np.testing.assert_array_equal(found, expected)
+    here = graph(steps=(3,) if which == SINGLY else (3, 4))
+    assert all(in_steps(doubled, which)(one, here) is None for one in here.calls)
 
 
 def test_what_is_wrong_before_stays_in_all_tokens():

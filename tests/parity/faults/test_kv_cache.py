@@ -22,6 +22,9 @@ HIDDEN = {
     f"kv-int8-noise[{name}]": NARROW
     for name in ("8 bits in blocks of 32", "8 bits in groups of 64", "4 bits in groups of 64")
 } | {
+    "kv-ring-sliced-as-flat[a chunk takes the slots as they lie for the last tokens]": (
+        "steps here are of one token"
+    ),
     "kv-ring-overwritten": "steps here are of one token",
     "kv-never-stored[in chunks of several tokens]": "steps here are of one token",
     "kv-chunk-cache-trims-buffer[a ring read to its end before it is full]": (

@@ -40,9 +40,9 @@ def scaled_twice(call, graph):
     return call.replaced(wrong)
 
 
-def explained(monkeypatch, bugs, level="modules", **options):
+def explained(monkeypatch, bugs, level="modules", lengths=LENGTHS, **options):
     monkeypatch.setattr(test_steps, "rewrite_of", lambda bug: bug)
-    dump, _ = decoded(MISTRAL, LENGTHS, bugs, level=level)
+    dump, _ = decoded(MISTRAL, lengths, bugs, level=level)
     return explain(model_of(MISTRAL), dump, **options)
 
 
@@ -61,6 +61,54 @@ def test_two_of_them_are_both_named(monkeypatch):
     found = explained(monkeypatch, [scaled_twice, ungated])
     assert ids(found) == {"attn-scale-twice", "act-name-from-wrong-field"}
     assert not found.unexplained
+
+
+LATER = (10, 1, 3, 1, 1)  # tokens 10, 14 and 15 are fed alone, 11 to 13 together
+
+
+def scaled_twice_at(tokens):
+    def bug(call, graph):
+        if call.op != "attention_scores":
+            return None
+
+        def wrong(ops, queries, keys, *, scale):
+            scores = ops.attention_scores(queries, keys, scale=scale)
+            there = np.isin(np.arange(scores.shape[2]), tokens)[:, None]
+            return np.where(there, scores * scores.dtype.type(scale), scores)
+
+        return call.replaced(wrong)
+
+    return bug
+
+
+def one_key_more_at(tokens):
+    """Let some tokens see one key beyond the window, as a ring does that has one slot more."""
+
+    def bug(call, graph):
+        if call.op != "causal_mask" or call.options["window"] is None:
+            return None
+
+        def wrong(ops, queries, keys, *, window):
+            right, more = (ops.causal_mask(queries, keys, window=n) for n in (window, window + 1))
+            there = np.isin(np.arange(right.shape[2]), tokens)[:, None]
+            return np.where(there, more, right)
+
+        return call.replaced(wrong)
+
+    return bug
+
+
+@pytest.mark.parametrize(("tokens", "passes"), [
+    ([10, 14, 15], "in steps of one token alone"),
+    ([11, 12, 13], "in chunks of several tokens alone"),
+])  # fmt: skip
+@pytest.mark.parametrize(("bug", "id"), [
+    (scaled_twice_at, "attn-scale-twice"), (one_key_more_at, "kv-ring-size-off-by-one"),
+])  # fmt: skip
+def test_a_chunk_among_steps_may_be_right_and_steps_wrong(bug, id, tokens, passes, monkeypatch):
+    found = explained(monkeypatch, [bug(tokens)], lengths=LATER)
+    assert id in {*ids(found), *found.faults[0].also_fits} and not found.unexplained
+    assert passes in found.faults[0].variant
 
 
 @sampled(0)
