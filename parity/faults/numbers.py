@@ -16,6 +16,7 @@ import numpy as np
 from lockstep.parity.faults.activations import ANY
 from lockstep.parity.faults.adapter_layers import FACTORS
 from lockstep.parity.faults.blockwise import BLOCKS
+from lockstep.parity.faults.dropped_tokens import capacity
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.mask import MASK, seeing, sight_of, windowed
 from lockstep.parity.faults.masked_scores import barred, lowered, set_to
@@ -265,6 +266,7 @@ NUMBERS: Mapping[str, tuple[Number, ...]] = {
     "moe-top-k-wrong": (
         option_of((ROUTING, *EXPERTS), "per_token", "{} experts", among=experts_of),
     ),
+    "moe-capacity-limited": (capacity(),),
     "kv-chunk-cache-trims-buffer": (slots_of_buffer(),),
     "lora-scale-wrong": (
         option_of(tuple(FACTORS), "scale", "times {}", within=(1e-4, 1e4)),
