@@ -126,7 +126,7 @@ def test_gains_of_a_plain_layer_are_exchanged():
     expected = unit(right(QWEN, "model.layers.0")) * gain
     close(wrong(QWEN, tap, "norm-name-aliasing", "exchanged"), expected)
     gain = weight(QWEN, f"{LAYER}.self_attn.k_norm.weight")
-    tap, case = f"{LAYER}.self_attn.q_norm", ("norm-name-aliasing", "q_norm and k_norm exchanged")
+    tap, case = f"{LAYER}.self_attn.q_norm", ("qk-norm-gains-mixed", "q_norm and k_norm exchanged")
     raw = right(QWEN, f"{LAYER}.self_attn.q_proj").reshape(right(QWEN, tap).shape)
     close(wrong(QWEN, tap, *case), unit(raw) * gain)
 

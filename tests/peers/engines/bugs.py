@@ -177,7 +177,7 @@ SINGLES: dict[str, Bug] = {
         "qwen3", each("q_norm.weight", "k_norm.weight", to=ONE), "strict-false-drops-tensors"
     ),
     "q_norm and k_norm exchanged": bug(
-        "qwen3", exchanged("q_norm.weight", "k_norm.weight"), "norm-name-aliasing"
+        "qwen3", exchanged("q_norm.weight", "k_norm.weight"), "qk-norm-gains-mixed"
     ),
     "down_proj of the last layer zero": bug(
         "qwen3", each("down_proj.weight", to=ZERO, first=2), "strict-false-drops-tensors"
