@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.norms import as_wide
-from lockstep.parity.faults.rewrites import NORMS, rewrite
+from lockstep.parity.faults.rewrites import NORMS, either, rewrite
 from lockstep.parity.graph import Call, Graph, Ref, Value, again
 from lockstep.parity.graph.call import EXPERTS
 
@@ -78,6 +78,11 @@ def dense_reading_theirs(call: Call, graph: Graph) -> Call | None:
     return None if norm is None else call.with_input(0, again(norm, norm.inputs[0]))
 
 
+# Each norm behind the MLP and the experts gets what the other should.
+CROSSED = either(
+    reading("rms_norm", gives("experts"), BEHIND_DENSE),
+    reading("rms_norm", gives("mlp.down_proj"), "post_feedforward_layernorm_2"),
+)
 normed_twice = reading("unit_norm", gives(OF_EXPERTS), OWN_NORM)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lockstep.parity.faults.fault import Rewrite
 from lockstep.parity.faults.rewrites import either, rewrite, skipped
 from lockstep.parity.faults.streams import into_layer
@@ -61,6 +63,12 @@ def said_by_attention(call: Call, number: Ref, graph: Graph) -> Call | None:
 
 def times(ops: Any, x: Any, number: Any) -> Any:
     return ops.gain(x, number)
+
+
+@rewrite("gain", SCALED)
+def one_more(call: Call, graph: Graph) -> Call:
+    """Multiply by 1 + the number, as some norms take their gains."""
+    return call.with_changed(1, lambda ops, number: number.astype(np.float32) + np.float32(1))
 
 
 @rewrite("gain", SCALED)

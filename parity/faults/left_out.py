@@ -39,7 +39,7 @@ ADDED = frozenset({
     "softmax-plus-one", "head-first-for-all", "mask-last-block-unread",
     "rope-positions-begin-anew", "rope-cos-sin-exchanged",
     "softmax-blocks-mixed", "bias-behind-turn", "alibi-added", "moe-softmax-wrong-axis",
-    "lora-rank-cut",
+    "lora-rank-cut", "moe-expert-never-run", "moe-capacity-limited", "qk-norm-gains-mixed",
 })  # fmt: skip
 
 # The same before and behind the model.

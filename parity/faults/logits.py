@@ -16,6 +16,11 @@ def twice(ops, x, *, cap):
     return ops.softcap(ops.softcap(x, cap=cap), cap=cap)
 
 
+def clamped(ops, x, *, cap):
+    """max(-cap, min(x, cap))"""
+    return np.clip(x, x.dtype.type(-cap), x.dtype.type(cap))
+
+
 def not_divided(ops, x, *, cap):
     """cap * tanh(x)"""
     work = accumulator(x.dtype)
@@ -61,7 +66,7 @@ def capped(op: str, place: str) -> Rewrite:
 FAULTS = (
     Fault(
         id="final-softcap-missing",
-        wrong="logits = l",
+        wrong="logits = l, or what has another shape",
         right="logits = c tanh(l / c), c = final_logit_softcapping",
         symptom="greedy text is unchanged, but probabilities are too sharp",
         where="logits",
@@ -70,6 +75,7 @@ FAULTS = (
         variants={
             "": skipped("softcap", "logits"),
             "twice": instead("softcap", twice, "logits"),
+            "cut off at c and -c": instead("softcap", clamped, "logits"),
             "not divided": instead("softcap", not_divided, "logits"),
             "not multiplied": instead("softcap", not_multiplied, "logits"),
             "on what goes into the head": capped("linear", "lm_head"),

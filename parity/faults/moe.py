@@ -3,6 +3,7 @@
 import numpy as np
 
 from lockstep.parity.faults.expert_inputs import (
+    BEHIND_DENSE,
     DIVIDED,
     GATE,
     OF_ATTENTION,
@@ -377,6 +378,9 @@ FAULTS = (
             "their norm of the stream before attention": norm_of_experts_reading(into_layer),
             "their norm of what the dense MLP says": norm_of_experts_reading(
                 gives("mlp.down_proj")
+            ),
+            "their norm of what the dense MLP says, normalised": norm_of_experts_reading(
+                gives(BEHIND_DENSE)
             ),
             "the dense MLP reads what their norm gives": dense_reading_theirs,
         },

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from lockstep.parity.faults.expert_inputs import BEHIND_DENSE, OF_DENSE, experts_reading, gives
+from lockstep.parity.faults.expert_inputs import (
+    BEHIND_DENSE,
+    CROSSED,
+    OF_DENSE,
+    experts_reading,
+    gives,
+)
 from lockstep.parity.faults.fault import Fault
 from lockstep.parity.faults.norms import (
     AFTER,
@@ -20,6 +26,7 @@ from lockstep.parity.faults.norms import (
     experts_normed_by,
     has_heads,
     norm_before,
+    normed_again,
     normed_scores,
     of_all_heads,
     once_rounded,
@@ -245,7 +252,6 @@ FAULTS = (
                 only(plain, exchanged("input_layernorm", "post_attention_layernorm")),
                 exchanged("ln_1", "ln_2"),
             ),
-            "q_norm and k_norm exchanged": exchanged("self_attn.q_norm", "self_attn.k_norm"),
             "that before attention for both": either(
                 borrowed("ln_2", "ln_1"),
                 only(plain, borrowed("post_attention_layernorm", "input_layernorm")),
@@ -318,7 +324,10 @@ FAULTS = (
         where="the norm's own output",
         fix="call the norm once",
         evidence=("ggml-org/llama.cpp#1925",),
-        variants={"": either(twice("rms_norm"), twice("layer_norm"))},
+        variants={
+            "": either(twice("rms_norm"), twice("layer_norm")),
+            "by the head, but dumped before": normed_again,
+        },
     ),
     Fault(
         id="qk-norm-scope",
@@ -328,7 +337,10 @@ FAULTS = (
         where="self_attn.q_norm",
         fix="cut into heads before the norm, and normalise the last axis",
         evidence=("vllm-project/vllm#16311", "vllm-project/vllm-metal#692"),
-        variants={"": only(has_heads, instead("rms_norm", of_all_heads, *QK))},
+        variants={
+            "": only(has_heads, instead("rms_norm", of_all_heads, *QK)),
+            "values": only(has_heads, instead("unit_norm", of_all_heads, r"self_attn\.v_norm")),
+        },
     ),
     Fault(
         id="v-norm-missing",
@@ -364,6 +376,8 @@ FAULTS = (
             "after the MLP and after the experts": exchanged(
                 "post_feedforward_layernorm_1", "post_feedforward_layernorm_2"
             ),
+            "after the MLP and after the experts, each dumped by its name": CROSSED,
         },
+        whole=("after the MLP and after the experts, each dumped by its name",),
     ),
 )  # fmt: skip

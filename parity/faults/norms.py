@@ -45,7 +45,7 @@ def plain(call: Call, graph: Graph) -> bool:
 
 
 def has_heads(call: Call, graph: Graph) -> bool:
-    return call.op == "rms_norm" and graph.shapes[call.number][-2] > 1
+    return call.op in ("rms_norm", "unit_norm") and graph.shapes[call.number][-2] > 1
 
 
 def twice(name):
@@ -80,10 +80,24 @@ def not_centred_nor_biased(ops, x, gain, bias, *, eps):
     return ops.rms_norm(x, gain, eps=eps)
 
 
-def of_all_heads(ops, x, gain, *, eps):
+def of_all_heads(ops, x, *gain, eps):
     """Normalise all heads (..., H, D) of a token as one row, whatever the norm is."""
     rows = x.reshape(*x.shape[:-2], -1)
-    return ops.rms_norm(rows, np.tile(gain, x.shape[-2]), eps=eps).reshape(x.shape)
+    norm = ops.rms_norm if gain else ops.unit_norm
+    return norm(rows, *(np.tile(one, x.shape[-2]) for one in gain), eps=eps).reshape(x.shape)
+
+
+@rewrite("linear", "lm_head")
+def normed_again(call: Call, graph: Graph) -> Call | None:
+    """Normalise what goes into the head once more: the last norm's own result is right."""
+    norm = graph.source(call, 0)
+    if norm.op not in NORMS or not is_at(norm.place, FINAL):
+        return None
+
+    def again_normed(ops, x, *weights):
+        return getattr(ops, norm.op)(x, *weights, eps=norm.options["eps"])
+
+    return call.with_changed(0, again_normed, *norm.inputs[1:])
 
 
 @rewrite("rope")

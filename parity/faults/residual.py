@@ -1,5 +1,6 @@
 """What goes wrong with the stream: where layers read from it and what they add to it."""
 
+from lockstep.parity.faults.expert_inputs import OF_DENSE, gives, reading
 from lockstep.parity.faults.fault import Fault, Rewrite
 from lockstep.parity.faults.layer_scalars import (
     BRANCH,
@@ -8,6 +9,7 @@ from lockstep.parity.faults.layer_scalars import (
     elsewhere,
     going_in,
     left_out,
+    one_more,
     one_side,
     said_by_attention,
     taken_twice,
@@ -17,6 +19,7 @@ from lockstep.parity.faults.rewrites import NORMS, instead, rewrite, skipped
 from lockstep.parity.faults.streams import into_layer
 from lockstep.parity.graph import Call, Graph, Value
 
+BESIDE = "post_feedforward_layernorm"  # whose input is what the MLP and the experts say
 SUMS = ("residual", "per_layer_input_gate", SCALED)
 
 
@@ -104,6 +107,9 @@ FAULTS = (
         variants={
             "": instead("add", lambda ops, stream, branch: branch, *SUMS),
             "into the next norm alone": side_into_norm(1, *SUMS),
+            "into the MLP's norm alone, as attention gives it": reading(
+                "rms_norm", gives("self_attn.o_proj"), OF_DENSE
+            ),
         },
     ),
     Fault(
@@ -117,12 +123,16 @@ FAULTS = (
     ),
     Fault(
         id="branch-not-added",
-        wrong="x, where attention or the MLP was computed for nothing",
+        wrong="x, where attention, the MLP or the experts were computed for nothing",
         right="x + attn(norm(x)), h + mlp(norm(h))",
         symptom="a model that sees no other token, or knows nothing",
         where="residual, or the layer's output",
         fix="add what the module returns to the stream",
-        variants={"": skipped("add", *SUMS)},
+        variants={
+            "": skipped("add", *SUMS),
+            "the experts' beside a dense MLP": skipped("add", BESIDE),
+            "the dense MLP's beside experts": instead("add", lambda ops, x, said: said, BESIDE),
+        },
     ),
     Fault(
         id="residual-from-before-attention",
@@ -155,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         id="layer-scalar-missing",
-        wrong="h, or a part of it times layer_scalar",
+        wrong="h, a part of it times layer_scalar, or h times another number",
         right="h * layer_scalar",
         symptom="the stream grows from layer to layer; fluent nonsense",
         where="the layer's output",
@@ -167,6 +177,7 @@ FAULTS = (
             "on what goes into the layer": elsewhere(going_in),
             "on what attention says": elsewhere(said_by_attention),
             "twice": taken_twice,
+            "1 more than it is": one_more,
         },
         whole=("on what goes into the layer", "on what attention says"),
     ),

@@ -103,6 +103,18 @@ def always_usual(call: Call, graph: Graph) -> Call | None:
     return None if same else call.with_options(factor=usual)
 
 
+def by_logarithm(base: int) -> Rewrite:
+    """Take another logarithm than the natural one."""
+
+    def factor(call: Call, graph: Graph) -> Call | None:
+        natural = usual_factor(call, graph)
+        if natural is None:
+            return None
+        return call.with_options(factor=(natural - 1) / math.log(base) + 1)
+
+    return rewrite("rope")(factor)
+
+
 @rewrite("rope")
 def by_lone_mscale(call: Call, graph: Graph) -> Call | None:
     """Count an `mscale` that stands without `mscale_all_dim`, as mlx-lm does."""
@@ -217,8 +229,8 @@ FAULTS = (
     ),
     Fault(
         id="rope-yarn-attn-factor",
-        wrong="cosines and sines times another factor: none, the usual one, its square, or one that"
-        " counts mscale alone",
+        wrong="cosines and sines times another factor: none, the usual one, its square, one"
+        " by another logarithm, or one that counts mscale alone",
         right="cosines and sines times attention_factor, 0.1 ln(s) + 1 if the config has none",
         symptom="fluent, but prompts are followed badly; every position shows it",
         where="self_attn.q_rope",
@@ -231,6 +243,7 @@ FAULTS = (
         variants={
             "never": with_source("yarn", option("rope", "factor", lambda factor: 1.0)),
             "always 0.1 ln(s) + 1": always_usual,
+            **{f"always 0.1 log{base}(s) + 1": by_logarithm(base) for base in (2, 10)},
             "mscale counts alone": by_lone_mscale,
             "twice": with_source("yarn", option("rope", "factor", lambda factor: factor**2)),
         },

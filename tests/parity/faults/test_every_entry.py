@@ -103,6 +103,16 @@ UNSEEN: dict[tuple[str, str], str] = {
         ),
         "no model with a window is fed several tokens in a step here",
     ),
+    ("kv-ring-sliced-as-flat", "a chunk takes the slots as they lie for the last tokens"): (
+        "no model with a window is fed several tokens behind a step here"
+    ),
+    **dict.fromkeys(
+        (
+            ("rope-pos-frozen-on-decode", "a chunk counts as one token"),
+            ("rope-pos-frozen-on-decode", "a chunk counts as one token, in the mask too"),
+        ),
+        "nothing is fed behind a chunk here",
+    ),
     ("kv-chunk-cache-trims-buffer", "a ring read to its end before it is full"): (
         "prompts here are longer than windows"
     ),

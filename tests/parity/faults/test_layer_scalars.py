@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.parity.graph import Value
-from tests.parity.faults.hand_made import call, graph_of, variant, wrong
+from tests.parity.faults.hand_made import call, graph_of, one_call, variant, wrong
 
 STREAM, SAID, THOUGHT = 3.0, 1.0, 5.0  # what goes in, what attention adds, and what the MLP adds
 NUMBER = 0.5
@@ -17,6 +17,7 @@ EXPECTED = {
     "on what goes into the layer": 0.5 * 3 + 1 + 5,
     "on what attention says": 3 + 0.5 * 1 + 5,
     "twice": 0.25 * 9,
+    "1 more than it is": 1.5 * 9,
 }
 
 
@@ -66,6 +67,32 @@ def test_what_goes_into_the_last_norm_is_capped():
     a, b = normed(capped(3.0), capped(4.0))
     found = wrong(head(), variant("final-softcap-missing", "on what goes into the last norm"))
     np.testing.assert_allclose(found, [[[a + 2 * b]]], rtol=1e-12)
+
+
+def test_logits_are_cut_off_at_the_cap():
+    """They are 3.1, and the cap is 2."""
+    found = wrong(head(), variant("final-softcap-missing", "cut off at c and -c"))
+    np.testing.assert_array_equal(found, [[[2.0]]])
+
+
+def test_the_head_normalises_once_more():
+    """Of two numbers, with gains of 1 and 2."""
+    graph = graph_of(
+        call(0, "scale", np.array([[[3.0, 4.0]]]), by=1.0),
+        call(1, "rms_norm", Value(0), np.array([1.0, 2.0]), eps=0.0, place="model.norm"),
+        call(2, "linear", Value(1), np.array([[1.0, 2.0]]), None, place="lm_head"),
+    )
+    a, b = normed(3.0, 4.0)
+    a, b = normed(a, 2 * b)
+    found = wrong(graph, variant("norm-applied-twice", "by the head, but dumped before"))
+    np.testing.assert_allclose(found, [[[a + 4 * b]]], rtol=1e-12)
+
+
+def test_values_are_normalised_over_all_heads():
+    heads = np.array([[[[3.0, 0.0], [0.0, 1.0]]]])  # one token, two heads of two numbers
+    found = one_call("qk-norm-scope", "values", "unit_norm", heads, eps=0.5,
+                     place="self_attn.v_norm")  # fmt: skip
+    np.testing.assert_allclose(found, heads / math.sqrt(10 / 4 + 0.5), rtol=1e-12)
 
 
 def test_without_a_cap_none_is_elsewhere():

@@ -42,6 +42,18 @@ def test_a_variant_rounds_in_every_way(fault, name):
     check_in_every_way(fault, name, NAMES)
 
 
+@pytest.mark.parametrize("base", [2, 10])
+def test_yarns_factor_by_another_logarithm(base):
+    graph = world("llama/qwen2_yarn").graph
+    rewrite = variant("rope-yarn-attn-factor", f"always 0.1 log{base}(s) + 1")
+    ropes = [one for one in graph.calls if one.op == "rope"]
+    stretch = graph.config.rope_scaling.factor
+    expected = 0.1 * np.log(stretch) / np.log(base) + 1
+    for one in ropes:
+        new = rewrite(one, graph)
+        assert new is not None and new.options["factor"] == pytest.approx(expected, rel=1e-12)
+
+
 def turn(op: str, *lengths: np.ndarray, **options) -> Graph:
     return graph_of(
         call(0, op, *lengths, theta=THETA, dims=DIMS, **options),
