@@ -8,22 +8,26 @@ made of the value without the factor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from lockstep.parity.explaining.case import Case, Progress
+from lockstep.parity.explaining.conventions.products import as_dumped, over, round_otherwise
 from lockstep.parity.explaining.conventions.readings import LITTLE, Values, factor_of, near, takes
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_again
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.faults.tensors import dense
-from lockstep.parity.graph import Tensor
+from lockstep.parity.graph import Call, Tensor
 from lockstep.parity.graph.graph import Piece
 from lockstep.parity.naming.grouping import grouped
 
+GAINS = ("rms_norm", "gain")  # operations that multiply features by a tensor
 STREAM = ("embedding", "scale", "add")
 SCALED = "{taps}: {factor:.3g} times the right value, which what follows undoes"
 GAINLESS = "{taps}: without the norm's gain, which what follows has in it"
+WITHOUT = "{taps}: without {gain}, which what follows has in it"
+WITH = "{taps}: with {gain} in it, by which what follows does not multiply again"
 
 
 def sort_undone(case: Case, progress: Progress) -> list[str]:
@@ -32,16 +36,19 @@ def sort_undone(case: Case, progress: Progress) -> list[str]:
     Weights are folded in all layers alike: in some alone it is no convention.
     """
     calls, found = case.graph.calls, dict[str, list[str]]()
+    products: dict[int, np.ndarray] = {}
     every = {piece.target: one for piece in case.wrong if (one := folded(case.trial, piece))}
     several = Counter(calls[number].place for number in every)
     judged = Counter(calls[number].place for number in case.judged)
     for number in sorted(every):
         said, read = every[number]
         if several[calls[number].place] == judged[calls[number].place]:
-            case.trial.put(read)
-            case.trial.remade |= read.keys()
+            products |= read
             found.setdefault(said, []).extend(calls[one].taps[0] for one in read)
     if found:
+        case.trial.remade |= products.keys()
+        case.trial.also = [*case.trial.also, *round_otherwise(case.trial, products)]
+        case.trial.put(as_dumped(case.trial, products))
         case.trial.forget()
         sort_again(case, progress)
     return [said.format(taps=grouped(taps)) for said, taps in found.items()]
@@ -54,13 +61,10 @@ def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
     if port.shape != right.shape or is_of_stream(trial, piece.target):
         return None
     proving = (trial.proving(one, piece.target) for one in (port, right))
-    factor, gain = factor_of(*proving), gain_of(trial, piece)
-    ways: list[tuple[str, float | np.ndarray]] = []
+    factor, ways = factor_of(*proving), list[tuple[str, float | np.ndarray]]()
     if abs(factor - 1) > LITTLE:
         ways.append((SCALED.format(taps="{taps}", factor=factor), 1 / factor))
-    if gain is not None:
-        ways.append((GAINLESS, gain))
-    for said, by in ways:
+    for said, by in (*ways, *gains_of(trial, piece)):
         if near(port.astype(np.float64) * by, right) and (read := undone(trial, piece, by)):
             return said, read
     return None
@@ -72,21 +76,52 @@ def is_of_stream(trial: Trial, number: int) -> bool:
     return trial.graph.calls[number].op in STREAM or any(one.op == "add" for one in calls)
 
 
-def gain_of(trial: Trial, piece: Piece) -> np.ndarray | None:
-    """Return what a norm multiplies by, None if a piece is none's."""
+def gains_of(trial: Trial, piece: Piece) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what to say of a piece that lacks its gain, or has that of what comes next in it, and
+    what to multiply it by.
+    """
     call = trial.graph.calls[piece.target]
-    if call.op != "rms_norm" or not isinstance(ref := call.inputs[1], Tensor):
+    if (own := gain_of(trial, call)) is not None:
+        said = GAINLESS if call.op == "rms_norm" else WITHOUT
+        yield said.format(taps="{taps}", gain=name_of(call)), own
+    names, later = [], np.ones(1)
+    while (call := only_taker(trial, call)) is not None:
+        names += [name_of(call)] if call.op == "gain" else []
+        later = later * (call.options["by"] if call.op == "scale" else gain_of(trial, call))
+        if names and np.all(later):
+            yield WITH.format(taps="{taps}", gain=" and ".join(names)), 1 / later
+
+
+def only_taker(trial: Trial, call: Call) -> Call | None:
+    """Return the one call that takes a value, if it multiplies it, and is not dumped itself."""
+    takers = trial.graph.consumers[call.number]
+    taker = trial.graph.calls[takers[0]] if len(takers) == 1 else None
+    if taker is None or taker.number in trial.dumped:
         return None
-    return dense(trial.ops, trial.read(ref)).astype(np.float64)
+    multiplies = taker.op == "scale" or (taker.op == "gain" and gain_of(trial, taker) is not None)
+    return taker if multiplies else None
 
 
-def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Mapping[int, np.ndarray] | None:
+def gain_of(trial: Trial, call: Call) -> np.ndarray | None:
+    """Return what a call multiplies features by, None if it does not."""
+    if call.op not in GAINS or not isinstance(ref := call.inputs[1], Tensor):
+        return None
+    gain = dense(trial.ops, trial.read(ref)).astype(np.float64)
+    return gain if gain.size > 1 else None
+
+
+def name_of(call: Call) -> str:
+    """Return the last name of the gain of a call."""
+    return (call.tensor(1) or "").removesuffix(".weight").rpartition(".")[2]
+
+
+def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Values | None:
     """Return values multiplied `by` what makes a piece right, if all that is made of them is.
 
     What has the same factor again carries it on. Something must be wrong with it.
     """
     read = {piece.target: times(trial, piece.target, by)}
-    if not (other := trial.over(read)).judge(piece).passed:
+    if not (other := over(trial, read)).judge(piece).passed:
         return None
     telling, taken = False, set[int]()
     for one in trial.graph.pieces(trial.dumped):
@@ -99,17 +134,16 @@ def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Mapping[int, n
             continue
         if not isinstance(by, float):  # no gain is carried on
             return None
-        more = trial.over(read | {one.target: times(trial, one.target, by)})
+        more = over(trial, read | {one.target: times(trial, one.target, by)})
         if not more.judge(one).passed:
             return None
-        read[one.target], other = more.dumped[one.target], more
+        read[one.target], other = times(trial, one.target, by), more
     return read if telling and taken == read.keys() else None
 
 
 def times(trial: Trial, number: int, by: float | np.ndarray) -> np.ndarray:
-    """Return the port's value, multiplied where it is its own."""
-    port = trial.dumped[number]
-    value = (port.astype(np.float64) * by).astype(port.dtype)
+    """Return the port's value in float64, multiplied where it is its own."""
+    port = trial.dumped[number].astype(np.float64)
     if number not in trial.unseen:
-        return value
-    return np.where(trial.marked(number, value), port, value)
+        return port * by
+    return np.where(trial.marked(number, port), port, port * by)
