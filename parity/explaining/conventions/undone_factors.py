@@ -8,13 +8,14 @@ made of the value without the factor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
 from lockstep.parity.explaining.case import Case, Progress
+from lockstep.parity.explaining.conventions.dumped_late import is_near
 from lockstep.parity.explaining.conventions.products import as_dumped, over, round_otherwise
-from lockstep.parity.explaining.conventions.readings import LITTLE, Values, factor_of, near, takes
+from lockstep.parity.explaining.conventions.readings import LITTLE, Values, factor_of, takes
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_again
 from lockstep.parity.explaining.searching.trial import Trial
 from lockstep.parity.faults.tensors import dense
@@ -23,6 +24,7 @@ from lockstep.parity.graph.graph import Piece
 from lockstep.parity.naming.grouping import grouped
 
 GAINS = ("rms_norm", "gain")  # operations that multiply features by a tensor
+NEAR = 2**-6  # of a value, within which one is looked at more closely
 STREAM = ("embedding", "scale", "add")
 SCALED = "{taps}: {factor:.3g} times the right value, which what follows undoes"
 GAINLESS = "{taps}: without the norm's gain, which what follows has in it"
@@ -44,7 +46,8 @@ def sort_undone(case: Case, progress: Progress) -> list[str]:
         said, read = every[number]
         if several[calls[number].place] == judged[calls[number].place]:
             products |= read
-            found.setdefault(said, []).extend(calls[one].taps[0] for one in read)
+            own = [one for one in read if one == number or one not in every]
+            found.setdefault(said, []).extend(calls[one].taps[0] for one in own)
     if found:
         case.trial.remade |= products.keys()
         case.trial.also = [*case.trial.also, *round_otherwise(case.trial, products)]
@@ -60,14 +63,24 @@ def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
     port, right = trial.dumped[piece.target], trial.centre(None).target(piece.target)
     if port.shape != right.shape or is_of_stream(trial, piece.target):
         return None
-    proving = (trial.proving(one, piece.target) for one in (port, right))
-    factor, ways = factor_of(*proving), list[tuple[str, float | np.ndarray]]()
-    if abs(factor - 1) > LITTLE:
-        ways.append((SCALED.format(taps="{taps}", factor=factor), 1 / factor))
+    ways: list[tuple[str, float | np.ndarray]] = []
+    if (inverse := inverse_of(trial, piece.target)) is not None:
+        ways.append((SCALED.format(taps="{taps}", factor=1 / inverse), inverse))
     for said, by in (*ways, *gains_of(trial, piece)):
-        if near(port.astype(np.float64) * by, right) and (read := undone(trial, piece, by)):
+        meant = is_near(port.astype(np.float64) * by, right, NEAR)
+        if meant and (read := undone(trial, {piece.target: by})):
             return said, read
     return None
+
+
+def inverse_of(trial: Trial, number: int) -> float | None:
+    """Return what to multiply a value by for it to be right, if that is one number."""
+    port, right = trial.dumped[number], trial.centre(None).target(number)
+    if port.shape != right.shape or is_of_stream(trial, number):
+        return None
+    factor = factor_of(*(trial.proving(one, number) for one in (port, right)))
+    meant = is_near(port.astype(np.float64) / factor, right, NEAR)
+    return 1 / factor if meant and abs(factor - 1) > LITTLE else None
 
 
 def is_of_stream(trial: Trial, number: int) -> bool:
@@ -115,13 +128,15 @@ def name_of(call: Call) -> str:
     return (call.tensor(1) or "").removesuffix(".weight").rpartition(".")[2]
 
 
-def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Values | None:
-    """Return values multiplied `by` what makes a piece right, if all that is made of them is.
+def undone(trial: Trial, factors: Mapping[int, float | np.ndarray]) -> Values | None:
+    """Return values multiplied by what makes them right, if all that is made of them is.
 
-    What has the same factor again carries it on. Something must be wrong with it.
+    What has the same factor again carries it on; or another value has a factor of its own, and what
+    is made of both undoes both. Something must be wrong with the values as they are.
     """
-    read = {piece.target: times(trial, piece.target, by)}
-    if not (other := over(trial, read)).judge(piece).passed:
+    read = {number: times(trial, number, by) for number, by in factors.items()}
+    other, (by, *_) = over(trial, read), factors.values()
+    if not all(other.judge(trial.graph.piece(one, trial.dumped)).passed for one in read):
         return None
     telling, taken = False, set[int]()
     for one in trial.graph.pieces(trial.dumped):
@@ -134,11 +149,20 @@ def undone(trial: Trial, piece: Piece, by: float | np.ndarray) -> Values | None:
             continue
         if not isinstance(by, float):  # no gain is carried on
             return None
+        if len(factors) == 1 and (more := beside(trial, one, read)):
+            return undone(trial, {**factors, **more})
         more = over(trial, read | {one.target: times(trial, one.target, by)})
-        if not more.judge(one).passed:
+        if len(factors) > 1 or not more.judge(one).passed:
             return None
         read[one.target], other = times(trial, one.target, by), more
     return read if telling and taken == read.keys() else None
+
+
+def beside(trial: Trial, piece: Piece, known: Collection[int]) -> dict[int, float]:
+    """Return the other values that a piece is made of, and that are wrong by a factor."""
+    taken = set().union(*map(trial.graph.sources, piece.calls)) & {*trial.dumped} - {*known}
+    inverses = {one: inverse_of(trial, one) for one in taken if trial.graph.judges(one)}
+    return {number: by for number, by in sorted(inverses.items()) if by is not None}
 
 
 def times(trial: Trial, number: int, by: float | np.ndarray) -> np.ndarray:

@@ -39,6 +39,39 @@ def test_a_factor_that_what_follows_undoes_is_told(dtype, factors):
     assert (found.verdict, found.faults) == ("clean", []) and told(found, SCALED) == 1
 
 
+@pytest.mark.parametrize("level", ["taps", "no scores"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("factors", "lines"),
+    [
+        ({"q_rope": 0.88, "k_rope": 0.88}, 1),  # YaRN's factor is in the scale of the scores
+        ({"q_rope": 0.5, "k_rope": 4.0}, 2),
+    ],
+)
+def test_so_are_two_that_one_value_undoes(factors, lines, dtype, level):
+    taps = scaled([], dtype=dtype, **factors)
+    if level == "no scores":
+        taps = {tap: one for tap, one in taps.items() if not tap.endswith(("scores", "probs"))}
+    found = explained(NAME, taps)
+    assert (found.verdict, found.faults) == ("clean", []) and told(found, SCALED) == lines
+
+
+@pytest.mark.parametrize("changed", [{"layer": 0}, {"scores": 0.88}, {"scores": 0.88**-2}])
+def test_two_that_are_undone_otherwise_are_wrong(changed):
+    """In one layer alone, or once or thrice where it is in there twice."""
+    taps = scaled([], q_rope=0.88, k_rope=0.88)
+    right = port(NAME, level="taps")
+    for tap in taps:
+        if f"layers.{changed.get('layer')}." in tap:
+            taps[tap] = right[tap]
+        elif tap.endswith("scores"):
+            taps[tap] = taps[tap] * np.float32(changed.get("scores", 1))
+    found = explained(NAME, taps, ())
+    assert found.verdict == "unknown" and {"q_rope", "scores"} & {
+        one.tap.rpartition(".")[2] for one in found.unexplained
+    }
+
+
 def test_so_is_one_of_scores_that_have_the_mask_on_them():
     taps = scaled([], scores=LOG2_E)
     for tap in (tap for tap in taps if tap.endswith(".scores")):
