@@ -7,33 +7,35 @@ prompt that was seen before, for no mask and another activation. Like pieces say
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import chain, islice, zip_longest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.deciding.known_elsewhere import distance
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
 from lockstep.parity.explaining.searching.earned import LESS
-from lockstep.parity.explaining.searching.hypothesis import Hypothesis
+from lockstep.parity.explaining.searching.exchange import as_well, equals, in_turn
+from lockstep.parity.explaining.searching.lone import Bugs
 
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
     from lockstep.parity.explaining.searching.search import Search
     from lockstep.parity.graph.graph import Piece
 
-Bugs = frozenset[Hypothesis]
 ASKED = 12  # sets of like pieces
 
 
 def prefer_like_pieces(case: Case) -> None:
     """Put what explains like pieces in the place of what leaves clearly more than that does."""
+    pairs = equals(case)
     for piece, some in case.explained:
         search = case.search_over(piece)
         least = LESS * min(distance(one.atoms, piece, case) for one in some)
         sets = islice(larger(some, in_turn(like(piece, case))), ASKED)
         here = (atoms for bugs in sets for atoms in acting(bugs, search))
         near = (atoms for atoms in here if distance(atoms, piece, case) < least)
-        some[:] = search.explained_by(atoms for atoms in near if search.settles(atoms)) or some
+        found = search.explained_by(atoms for atoms in near if search.settles(atoms))
+        some[:] = [*found, *as_well(search, found, pairs)] or some
 
 
 def like(piece: Piece, case: Case) -> list[list[Bugs]]:
@@ -41,11 +43,6 @@ def like(piece: Piece, case: Case) -> list[list[Bugs]]:
     kind = case.graph.kind(piece)
     others = (entry for entry in case.explained if entry[0] != piece)
     return [[one.bugs for one in some] for other, some in others if case.graph.kind(other) == kind]
-
-
-def in_turn(lists: Collection[Collection[Bugs]]) -> Iterator[Bugs]:
-    """Yield the first of every list, then the second ones, each but once."""
-    yield from dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*lists))))
 
 
 def larger(had: Collection[Explanation], sets: Iterator[Bugs]) -> Iterator[Bugs]:

@@ -32,12 +32,16 @@ class Budget:
     def uncounted(self) -> Iterator[None]:
         """Do not count what is computed here: it has an end, or a limit of its own."""
         used = self.used
-        yield
-        self.begun = self.trial.count - used
+        try:
+            yield
+        finally:
+            self.begun = self.trial.count - used
 
     @contextmanager
     def of(self, limit: int) -> Iterator[None]:
         """Let the search have so much here."""
         usual, self.limit = self.limit, limit
-        yield
-        self.limit = usual
+        try:
+            yield
+        finally:
+            self.limit = usual

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice, permutations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, permutations, zip_longest
 from typing import TYPE_CHECKING
 
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms, widest
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order
-from lockstep.parity.explaining.searching.lone import replaced, sure
+from lockstep.parity.explaining.searching.hypothesis import Atom, in_order
+from lockstep.parity.explaining.searching.lone import Bugs, replaced, sure
 from lockstep.parity.explaining.searching.moved import in_same_modules
 
 if TYPE_CHECKING:
@@ -28,26 +28,28 @@ def exchange(case: Case) -> None:
 
     Where a search had no time for what does as well, other pieces say what that may be.
     """
-    found: dict[tuple[str, ...], dict[frozenset[Hypothesis], None]] = {}
     own = {piece.target: [one.bugs for one in some] for piece, some in case.explained}
-    for piece, _ in case.explained:
-        found.setdefault(case.graph.kind(piece), {}).update(dict.fromkeys(own[piece.target]))
+    kinds = {piece.target: case.graph.kind(piece) for piece, _ in case.explained}
     must = {target: sure(sets) for target, sets in own.items()}
-    pairs = [*dict.fromkeys(pair for _, some in case.explained for pair in told_equal(some))]
+    pairs = equals(case)
     for piece, explanations in [*case.explained]:
         search, here = case.search_over(piece), piece.target
-        sets = list(found[case.graph.kind(piece)])[:EXCHANGED]
+        like = (own[one] for one in own if one != here and kinds[one] == kinds[here])
         others = [some for target, some in must.items() if target != here]
-        sets += islice(replaced(own[here], others), EXCHANGED)
+        theirs = (some for some in in_turn(like) if some not in own[here])
+        sets = [*islice(theirs, EXCHANGED), *islice(replaced(own[here], others), EXCHANGED)]
         explanations += offered(search, explanations, sets)
         explanations += as_well(search, explanations, pairs)
         if search.cleared is not None:
             case.clear(piece, search.cleared)
 
 
-def offered(
-    search: Search, had: Sequence[Explanation], sets: Sequence[frozenset[Hypothesis]]
-) -> list[Explanation]:
+def in_turn(lists: Iterable[Iterable[Bugs]]) -> Iterator[Bugs]:
+    """Yield the first of every list, then the second ones, each but once."""
+    yield from dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*lists))))
+
+
+def offered(search: Search, had: Sequence[Explanation], sets: Sequence[Bugs]) -> list[Explanation]:
     """Return what explains a piece beside what it has, of the bugs of like pieces."""
     known = {one.bugs for one in had}
     found: list[Explanation] = []
@@ -56,6 +58,12 @@ def offered(
         if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
             found += search.explained_by(atoms[:1])
     return found
+
+
+def equals(case: Case) -> list[Pair]:
+    """Return what was told to be equal in any piece: first one bug and another, then variants."""
+    found = dict.fromkeys(pair for _, some in case.explained for pair in told_equal(some))
+    return sorted(found, key=lambda pair: pair[0].hypothesis.id == pair[1].hypothesis.id)
 
 
 def told_equal(some: Sequence[Explanation]) -> Iterator[Pair]:
@@ -67,11 +75,16 @@ def told_equal(some: Sequence[Explanation]) -> Iterator[Pair]:
 
 
 def as_well(search: Search, had: Sequence[Explanation], pairs: Sequence[Pair]) -> list[Explanation]:
-    """Return what explains a piece as well, of what did in others, if its search was cut off."""
-    if any(one.complete for one in had):
-        return []
+    """Return what explains a piece as well, of what did in others, where a search was cut off.
+
+    Of sets that only differ in variants, the first one stands for all.
+    """
     known = {one.atoms for one in had}
-    sets = (some for one in had for some in with_equal(one.atoms, pairs, search))
+    cut_off: dict[frozenset[str], Atoms] = {}
+    for one in had:
+        if not one.complete:
+            cut_off.setdefault(frozenset(bug.id for bug in one.bugs), one.atoms)
+    sets = (some for atoms in cut_off.values() for some in with_equal(atoms, pairs, search))
     new = islice((some for some in dict.fromkeys(sets) if some not in known), AS_WELL)
     return search.explained_by(some for some in new if search.settles(some))
 

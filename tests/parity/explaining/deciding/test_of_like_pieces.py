@@ -4,7 +4,6 @@ import pytest
 
 from lockstep.parity.explaining import diagnosing
 from lockstep.parity.explaining.deciding.known_elsewhere import distance, explained_by
-from lockstep.parity.explaining.deciding.of_like_pieces import in_turn
 from tests.parity.explaining.ports import explained, ids, port
 
 NAME, OTHER = "models/untied_float32", "kv-not-reset-between-prompts"
@@ -33,8 +32,3 @@ def test_a_bug_that_stands_for_two_of_like_pieces_gives_way_to_them(tampered):
     found = explained(NAME, port(NAME, named, level="layers"))
     assert ids(found) == {*BUGS} and not found.unexplained
     assert len(tampered) == 1 and tampered[0] > 0
-
-
-def test_sets_are_asked_in_turn_and_once():
-    """By hand: letters for sets."""
-    assert [*in_turn(["abc", "ad", "e"])] == ["a", "e", "b", "d", "c"]  # pyright: ignore

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from lockstep.parity.explaining.searching.budget import Budget
 
 
@@ -25,3 +27,10 @@ def test_it_may_be_another_one_for_a_while():
     with budget.of(1):
         assert budget.spent
     assert not budget.spent
+
+
+def test_an_error_on_the_way_leaves_it_as_it_was():
+    budget = Budget(SimpleNamespace(count=2), 3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="shapes"), budget.of(1):
+        raise ValueError("shapes")
+    assert budget.limit == 3

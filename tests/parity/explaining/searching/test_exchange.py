@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.explanation import Explanation
-from lockstep.parity.explaining.searching.exchange import as_well, exchange, told_equal
+from lockstep.parity.explaining.searching.exchange import as_well, exchange, in_turn, told_equal
 from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis
 from lockstep.parity.graph.graph import Piece
 
@@ -96,3 +96,8 @@ def test_a_piece_that_another_ones_bugs_clear_is_right():
     case = exchanged(right)
     assert (case.explained, case.wrong, case.beside.counted) == ([], [], {})
     assert [one.target for one in case.right] == [0, 1] and case.judged == {0: right, 1: right}
+
+
+def test_sets_are_asked_in_turn_and_once():
+    """By hand: letters for sets."""
+    assert [*in_turn(["abc", "ad", "e"])] == ["a", "e", "b", "d", "c"]  # pyright: ignore
