@@ -98,21 +98,25 @@ def gains_of(trial: Trial, piece: Piece) -> Iterator[tuple[str, np.ndarray]]:
         said = GAINLESS if call.op == "rms_norm" else WITHOUT
         yield said.format(taps="{taps}", gain=name_of(call)), own
     names, later = [], np.ones(1)
-    while (call := only_taker(trial, call)) is not None:
+    while (call := only_taker(trial, call)) and (by := multiplier(trial, call)) is not None:
         names += [name_of(call)] if call.op == "gain" else []
-        later = later * (call.options["by"] if call.op == "scale" else gain_of(trial, call))
+        later = later * by
         if names and np.all(later):
             yield WITH.format(taps="{taps}", gain=" and ".join(names)), 1 / later
 
 
 def only_taker(trial: Trial, call: Call) -> Call | None:
-    """Return the one call that takes a value, if it multiplies it, and is not dumped itself."""
+    """Return the one call that takes a value, if it is not dumped itself."""
     takers = trial.graph.consumers[call.number]
-    taker = trial.graph.calls[takers[0]] if len(takers) == 1 else None
-    if taker is None or taker.number in trial.dumped:
-        return None
-    multiplies = taker.op == "scale" or (taker.op == "gain" and gain_of(trial, taker) is not None)
-    return taker if multiplies else None
+    alone = len(takers) == 1 and takers[0] not in trial.dumped
+    return trial.graph.calls[takers[0]] if alone else None
+
+
+def multiplier(trial: Trial, call: Call) -> float | np.ndarray | None:
+    """Return what a call multiplies its input by, if it does nothing else."""
+    if call.op == "scale":
+        return call.options["by"]
+    return gain_of(trial, call) if call.op == "gain" else None
 
 
 def gain_of(trial: Trial, call: Call) -> np.ndarray | None:
