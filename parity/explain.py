@@ -24,6 +24,7 @@ from lockstep.parity.explaining.conventions.half_products import half_products
 from lockstep.parity.explaining.conventions.handed_in import handed_in
 from lockstep.parity.explaining.conventions.port_dtype import port_dtype, stored_coarser
 from lockstep.parity.explaining.conventions.rounded_once import WIDE, rounded_once
+from lockstep.parity.explaining.conventions.router_shares import router_shares
 from lockstep.parity.explaining.conventions.said_float32 import SAID as SAID_FLOAT32
 from lockstep.parity.explaining.conventions.said_float32 import computed_in_half
 from lockstep.parity.explaining.conventions.stream_in_half import stream_in_half
@@ -58,6 +59,7 @@ READINGS = (
     (handed_in, None),
     (behind_the_cap, None),
     (dumped_late, None),
+    (router_shares, None),
     (all_but_copied_early, NOUGHT),
 )
 

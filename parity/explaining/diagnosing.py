@@ -10,6 +10,7 @@ from lockstep.parity.explaining.case import Case
 from lockstep.parity.explaining.conventions.before_the_sum import read_added
 from lockstep.parity.explaining.conventions.codes import settle_codes
 from lockstep.parity.explaining.conventions.counted_from_one import sort_counted
+from lockstep.parity.explaining.conventions.finer_routers import sort_finer
 from lockstep.parity.explaining.conventions.masked_scores import read_masked
 from lockstep.parity.explaining.conventions.readings import read_as_meant
 from lockstep.parity.explaining.conventions.rounded_when_stored import sort_as_stored
@@ -99,6 +100,7 @@ def sort(case: Case, result: Diagnosis, progress: Progress) -> None:
     result.conventions += sort_as_stored(case, progress)
     result.conventions += sort_some_stored(case, progress)
     result.conventions += sort_counted(case)
+    result.conventions += sort_finer(case)
 
 
 def search(case: Case, progress: Progress) -> list[Random]:

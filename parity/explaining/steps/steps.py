@@ -125,11 +125,11 @@ def fed_to(dump: Dump, tokens: Sequence[int] | None) -> Fed:
 class Joined(Alignment):
     """The taps of all passes, each read as one tensor of the whole text.
 
-    `names` are those of the prompt's. `last` are taps of which the prompt's pass has the last token
-    alone; of the tokens before it nothing is known, and nothing judged, unless another tap has the
-    same value of all of them: `beside` says which. `caches` are the tensors of caches by their
-    taps, and by the pass that they were dumped behind. `not_judged` are the model's taps that are
-    left out, as `told` says.
+    `names` are those of the prompt's. `last` are taps of which passes of several tokens have the
+    last one alone; of the tokens before it nothing is known, and nothing judged, unless another tap
+    has the same value of all of them: `beside` says which. `caches` are the tensors of caches by
+    their taps, and by the pass that they were dumped behind. `not_judged` are the model's taps that
+    are left out, as `told` says.
     """
 
     lengths: tuple[int, ...] = ()
@@ -142,7 +142,7 @@ class Joined(Alignment):
 
     @property
     def unknown(self) -> frozenset[str]:
-        """The taps of which nothing is known but of the prompt's last token."""
+        """The taps of which nothing is known but of the last tokens of passes."""
         return self.last - self.beside.keys()
 
     def read(self, tap: str, shape: Shape | None = None) -> np.ndarray:
@@ -152,7 +152,7 @@ class Joined(Alignment):
         whole = []
         for number, name in enumerate(self.parts[tap]):
             wanted = self.shape_in(tap, shape, number)
-            rows = self.of_one_row(tap, wanted) if tap in self.last and not number else wanted
+            rows = self.own_rows(tap, shape, number)
             array = self.dump.read(name)
             move = move_between(array.shape, rows)
             if move is None or array.dtype.kind in "iubc":
@@ -162,13 +162,32 @@ class Joined(Alignment):
         return self.completed(np.concatenate(whole, axis=self.axes[tap][0]), tap)
 
     def completed(self, value: np.ndarray, tap: str) -> np.ndarray:
-        """Take the prompt's tokens before the last from the tap that has them, if there is one."""
+        """Take the tokens that passes left out from the tap that has them, if there is one."""
         if tap not in self.beside:
             return value
         other = replace(self, moved=Counter()).read(self.beside[tap], value.shape)
-        axis, before = self.axes[tap][0], self.lengths[0] - 1
-        first, rest = np.split(other, [before], axis)[0], np.split(value, [before], axis)[1]
-        return np.concatenate([first, rest], axis)
+        shape = [1] * value.ndim
+        shape[self.axes[tap][0]] = -1
+        return np.where(self.left_out(tap, value.shape).reshape(shape), other, value)
+
+    def left_out(self, tap: str, shape: Shape) -> np.ndarray:
+        """Say of each token of the whole text whether its pass left it out of a tap."""
+        short = self.short_passes(tap, shape)
+        before = [length - 1 if n in short else 0 for n, length in enumerate(self.lengths)]
+        every = zip(self.lengths, before, strict=True)
+        return np.concatenate([np.arange(length) < some for length, some in every])
+
+    def is_short(self, tap: str, shape: Shape, number: int) -> bool:
+        """Say whether a pass of several tokens has one of them under a tap."""
+        wanted, found = self.shape_in(tap, shape, number), self.dump.shapes[self.parts[tap][number]]
+        whole, one = (move_between(found, it) for it in (wanted, self.of_one_row(tap, wanted)))
+        return whole is None and one is not None
+
+    def own_rows(self, tap: str, shape: Shape, number: int) -> Shape:
+        """Return the shape that a pass should have: of its last token alone, if it is so short."""
+        wanted, short = self.shape_in(tap, shape, number), tap in self.last
+        short = short and self.is_short(tap, shape, number)
+        return self.of_one_row(tap, wanted) if short else wanted
 
     def shape_in(self, tap: str, shape: Shape, number: int) -> Shape:
         """Return the shape of a tap in one pass; its keys are those of all passes so far."""
@@ -192,10 +211,8 @@ class Joined(Alignment):
         return (*wanted[:axis], 1, *wanted[axis + 1 :])
 
     def fits(self, tap: str, shape: Shape, number: int) -> bool:
-        wanted, found = self.shape_in(tap, shape, number), self.dump.shapes[self.parts[tap][number]]
-        if tap in self.last and not number:
-            wanted = self.of_one_row(tap, wanted)
-        return move_between(found, wanted) is not None
+        found = self.dump.shapes[self.parts[tap][number]]
+        return move_between(found, self.own_rows(tap, shape, number)) is not None
 
     def misfit(self, tap: str, shape: Shape) -> tuple[str, Shape, Shape]:
         """Return the first tensor of a tap that is not as it should be: name, its shape, ours."""
@@ -205,7 +222,7 @@ class Joined(Alignment):
         return self.names[tap], self.dump.shapes[self.names[tap]], shape
 
     def with_last_rows(self, graph: Graph) -> Joined:
-        """Find the taps, from one on to the logits, that are of the prompt's last token alone.
+        """Find the taps, from one on to the logits, that are of the last tokens of passes alone.
 
         Who generates needs no more: not the logits, nor what keeps no keys before them.
         """
@@ -214,7 +231,7 @@ class Joined(Alignment):
         for number, same in groupby(taps, key=graph.taps.__getitem__):
             shape, twins = graph.shapes[number], [*same]
             whole = next((tap for tap in twins if self.is_whole(tap, shape)), None)
-            short = [tap for tap in twins if self.is_of_one_row(tap, shape)]
+            short = [tap for tap in twins if self.short_passes(tap, shape)]
             found |= dict.fromkeys(short, whole)
             if whole or not short:
                 break
@@ -225,11 +242,10 @@ class Joined(Alignment):
         """Say whether a tap has all tokens of all passes."""
         return all(self.fits(tap, shape, number) for number in range(len(self.lengths)))
 
-    def is_of_one_row(self, tap: str, shape: Shape) -> bool:
-        """Say whether a tap has one token of the prompt, where it had several."""
-        wanted = self.of_one_row(tap, self.shape_in(tap, shape, 0))
-        found = move_between(self.dump.shapes[self.parts[tap][0]], wanted)
-        return not self.fits(tap, shape, 0) and found is not None
+    def short_passes(self, tap: str, shape: Shape) -> list[int]:
+        """Return the passes that have one token under a tap, where they had several."""
+        every = range(len(self.lengths))
+        return [number for number in every if self.is_short(tap, shape, number)]
 
 
 def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] = ()) -> Joined:
@@ -267,7 +283,7 @@ def joined(sides: Alignment, graph: Graph, fed: Fed, *, beside: Collection[str] 
     told = (
         *told_of(partial, "not in every step, and not judged"),
         *told_of(short, "of other keys in every step, and not judged"),
-        *told_of(whole.last, "of the prompt's last token alone, in its pass"),
+        *told_of_last(whole, graph),
     )
     not_judged = frozenset((*partial, *short))
     return replace(whole, names=kept, told=(*sides.told, *told), not_judged=not_judged)
@@ -283,6 +299,16 @@ def of_other_keys(sides: Joined, tap: str, graph: Graph) -> bool:
     return tap.endswith(".scores") or not all(sides.fits(tap, shape, one) for one in passes)
 
 
+def told_of_last(sides: Joined, graph: Graph) -> list[str]:
+    """Return lines on the taps that have the last tokens of passes alone."""
+    shapes = graph.tap_shapes
+    later = [tap for tap in sides.last if any(sides.short_passes(tap, shapes[tap]))]
+    return [
+        *told_of(sides.last.difference(later), "of the prompt's last token alone, in its pass"),
+        *told_of(later, "of the last token alone, in passes of several"),
+    ]
+
+
 def told_of(taps: Iterable[str], what: str) -> list[str]:
     """Return a line on what some taps are, none if there are none."""
     found = sorted(taps)
@@ -293,12 +319,11 @@ def told_of(taps: Iterable[str], what: str) -> list[str]:
 
 def unseen_rows(sides: Joined, graph: Graph) -> dict[int, np.ndarray]:
     """Return of each value the tokens (B, T) that the port did not compute, or that fill up."""
-    rows = np.arange(sum(sides.lengths))[None] < sides.lengths[0] - 1
+    shapes = graph.tap_shapes
+    rows = {graph.taps[tap]: sides.left_out(tap, shapes[tap])[None] for tap in sides.unknown}
     if graph.pads is None:
-        return {graph.taps[tap]: rows for tap in sides.unknown}
-    last = {graph.taps[tap] for tap in sides.unknown}
-    every = range(len(graph.calls))
-    return {number: graph.pads | (rows & (number in last)) for number in every}
+        return rows
+    return {number: graph.pads | rows.get(number, False) for number in range(len(graph.calls))}
 
 
 def fill_up(
@@ -306,7 +331,7 @@ def fill_up(
 ) -> None:
     """Let tokens that the port did not compute be what follows from its own values.
 
-    `last` are taps of the prompt's last token, `values` those by number, and second ones by tap.
+    `last` are taps of passes' last tokens, `values` those by number, and second ones by tap.
     Nothing is judged there, but later ones are computed from it.
     """
     for tap in sorted(last, key=trial.graph.taps.__getitem__):

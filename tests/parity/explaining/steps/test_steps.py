@@ -194,45 +194,6 @@ def changed(dump, **tensors):
     return Dump(dump.path, {n: x.shape for n, x in read.items()}, read.__getitem__, dump.about)
 
 
-def test_logits_of_the_last_token_alone_are_enough():
-    """A loop that generates needs no others of the prompt."""
-    dump, _ = decoded(MISTRAL, (14, 1, 1))
-    last = {name: dump.read(name)[:, -1:] for name in ("lm_head", "logits")}
-    found = explain(model_of(MISTRAL), changed(dump, **last))
-    assert found.verdict == "clean"
-    assert found.conventions == [
-        "2 taps are of the prompt's last token alone, in its pass, such as lm_head"
-    ]
-    wrong = {name: value * np.float32(1.5) for name, value in last.items()}
-    (one, *_) = explain(model_of(MISTRAL), changed(dump, **wrong)).unexplained
-    assert one.tap == "lm_head" and one.where == "in the prompt alone"
-
-
-@sampled(1, "logits-lengths1")
-@pytest.mark.parametrize("lengths", [(14,), (14, 1, 1)])
-@pytest.mark.parametrize("short", ["logits", "lm_head"])
-def test_a_head_of_all_tokens_beside_the_last_one_again(short, lengths):
-    """Either tap may be the short one; a wrong number in either is reported under its name."""
-    dump, _ = decoded(MISTRAL, lengths)
-    (whole,) = {"logits", "lm_head"} - {short}
-    last = {short: dump.read(short)[:, -1:]}
-    assert explain(model_of(MISTRAL), changed(dump, **last)).verdict == "clean"
-    for tap in (short, whole):
-        value = last.get(tap, dump.read(tap)).copy()
-        value[:, 0] *= np.float32(1.5)
-        found = explain(model_of(MISTRAL), changed(dump, **(last | {tap: value})))
-        assert tap in {one.tap for one in found.unexplained}, tap
-
-
-@pytest.mark.parametrize("bug", ["norm-plus-one-missing", "tied-head-mishandled"])
-def test_a_bug_that_is_seen_at_the_last_token_alone(bug):
-    """What was not computed speaks for nothing, nor against it."""
-    dump, _ = decoded(MISTRAL, (14, 1, 1), [bug])
-    last = {name: dump.read(name)[:, -1:] for name in ("lm_head", "logits")}
-    found = explain(model_of(MISTRAL), changed(dump, **last))
-    assert ids(found) == {bug.partition("[")[0]} and not found.unexplained
-
-
 def test_what_is_not_in_every_step_is_not_judged_and_said():
     dump, _ = decoded(MISTRAL, (14, 1, 1))
     found = explain(model_of(MISTRAL), changed(dump, **{"step.2/model.norm": False}))
