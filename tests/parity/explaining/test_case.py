@@ -114,7 +114,9 @@ def test_a_second_search_is_over_what_is_open_and_knows_what_was_found():
         explain=explain, patience=lambda piece: 1,
         work=lambda piece: BUDGET, tap=lambda piece: "", strange=lambda piece: False,
         open=[pieces[0], pieces[2]], explained=[(pieces[1], [])], bugs=lambda: ["bug"],
-        search_over=lambda piece: SimpleNamespace(atoms=[], piece=piece, cleared=None, told=list),
+        search_over=lambda piece: SimpleNamespace(
+            atoms=[], piece=piece, cleared=None, explained_by=list
+        ),
         trial=SimpleNamespace(count=0),
     )  # fmt: skip
     Case.search(case, lambda tap: None)  # pyright: ignore[reportArgumentType]

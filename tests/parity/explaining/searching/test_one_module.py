@@ -3,6 +3,7 @@
 import pytest
 
 from lockstep.parity.explaining.searching import untrained
+from lockstep.parity.explaining.searching.budget import Budget
 from lockstep.parity.explaining.searching.hypothesis import FEW, hypotheses, in_one_module
 from lockstep.parity.explaining.searching.search import Search
 from lockstep.parity.faults import catalogue
@@ -39,7 +40,7 @@ def test_the_search_has_a_limit_of_its_own(monkeypatch, most, named):
     every = Search.explanations
 
     def explanations(self, *words, **options):
-        self.budget, self.most = len(self.atoms) - 1, most
+        self.budget, self.work = Budget(self.trial, len(self.atoms) - 1), most
         return every(self, *words, **options | {"deep": False})
 
     monkeypatch.setattr(Search, "explanations", explanations)
@@ -72,7 +73,7 @@ def test_each_module_of_each_layer_is_thought_of_once_where_there_are_many():
 def test_the_modules_of_one_layer_that_play_one_part_are_thought_of_together():
     """As a port's author does who calls the norms before attention and the MLP twice."""
     graph = graph_of("gemma4/effective", LENGTH)
-    (one,) = hypotheses([fault for fault in catalogue() if fault.id == "norm-applied-twice"], graph)
+    one = hypotheses([fault for fault in catalogue() if fault.id == "norm-applied-twice"], graph)[0]
     found = [*in_one_module(one, range(len(graph.calls)), graph)]
     for layer in range(graph.config.num_hidden_layers):
         norms = [
