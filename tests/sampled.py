@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-MANY = 20  # cases of a test without a mark, of which no more are run
+MANY = 16  # cases of a test without a mark, of which no more are run
 # Where tests have all of their cases.
 WHOLE = ("tests/witnesses/", "tests/peers/", "tests/long/", "tests/reference/checkpoint/",
          "tests/parity/dumps/")  # fmt: skip
