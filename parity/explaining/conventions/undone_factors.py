@@ -60,9 +60,9 @@ def sort_undone(case: Case, progress: Progress) -> list[str]:
 @np.errstate(all="ignore")  # a broken port may hold anything
 def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
     """Return what to say of a piece, and how to read it and what carries its factor on."""
-    port, right = trial.dumped[piece.target], trial.centre(None).target(piece.target)
-    if port.shape != right.shape or is_of_stream(trial, piece.target):
+    if (values := comparable(trial, piece.target)) is None:
         return None
+    port, right = values
     ways: list[tuple[str, float | np.ndarray]] = []
     if (inverse := inverse_of(trial, piece.target)) is not None:
         ways.append((SCALED.format(taps="{taps}", factor=1 / inverse), inverse))
@@ -73,11 +73,17 @@ def folded(trial: Trial, piece: Piece) -> tuple[str, Values] | None:
     return None
 
 
+def comparable(trial: Trial, number: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the port's value and the right one, if these have one shape and are no stream."""
+    port, right = trial.dumped[number], trial.centre(None).target(number)
+    return None if port.shape != right.shape or is_of_stream(trial, number) else (port, right)
+
+
 def inverse_of(trial: Trial, number: int) -> float | None:
     """Return what to multiply a value by for it to be right, if that is one number."""
-    port, right = trial.dumped[number], trial.centre(None).target(number)
-    if port.shape != right.shape or is_of_stream(trial, number):
+    if (values := comparable(trial, number)) is None:
         return None
+    port, right = values
     factor = factor_of(*(trial.proving(one, number) for one in (port, right)))
     meant = is_near(port.astype(np.float64) / factor, right, NEAR)
     return 1 / factor if meant and abs(factor - 1) > LITTLE else None

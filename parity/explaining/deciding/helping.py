@@ -14,7 +14,8 @@ import numpy as np
 from lockstep.parity.explaining.deciding.kept import keep
 from lockstep.parity.explaining.explanation import Explanation
 from lockstep.parity.explaining.searching.atom_sets import Atoms
-from lockstep.parity.explaining.searching.hypothesis import Atom, Hypothesis, in_order, rewritten
+from lockstep.parity.explaining.searching.exchange import of_like
+from lockstep.parity.explaining.searching.hypothesis import Atom, in_order, rewritten
 from lockstep.parity.explaining.searching.look import Look
 from lockstep.parity.judging.judge import LIMITS, Judgement
 
@@ -53,17 +54,11 @@ def by_chance(atom: Atom, atoms: Atoms, piece: Piece, case: Case) -> Judgement |
     """
     others = {one.hypothesis for one in atoms} - {atom.hypothesis}
     coarse = any(one.fault.coarse for one in others) and not atom.hypothesis.fault.coarse
-    if not coarse or others not in explaining_alike(piece, case):
+    alike = of_like(piece, case.explained, case.graph) if coarse else []
+    if not any(others in sets for sets in alike):
         return None
     judged = case.trial.judge(piece, rewritten(atoms - {atom}, case.graph), coarse=True)
     return judged if judged.passed else None
-
-
-def explaining_alike(piece: Piece, case: Case) -> list[set[Hypothesis]]:
-    """Return the sets of bugs that explain like pieces."""
-    kind = case.graph.kind
-    like = (some for other, some in case.explained if other != piece and kind(other) == kind(piece))
-    return [{atom.hypothesis for atom in one.atoms} for some in like for one in some]
 
 
 def is_idle(piece: Piece, atoms: Atoms, fewer: Atoms, case: Case) -> bool:

@@ -15,6 +15,9 @@ from lockstep.parity.explaining.searching.moved import in_same_modules
 if TYPE_CHECKING:
     from lockstep.parity.explaining.case import Case
     from lockstep.parity.explaining.searching.search import Search
+    from lockstep.parity.graph.graph import Graph, Piece
+
+    Explained = Sequence[tuple[Piece, Sequence[Explanation]]]
 
 EXCHANGED = 12  # explanations that like pieces offer each other, and so many with others' bugs
 AS_WELL = 24  # sets with one bug for another, that are tried where a search was cut off
@@ -28,20 +31,27 @@ def exchange(case: Case) -> None:
 
     Where a search had no time for what does as well, other pieces say what that may be.
     """
-    own = {piece.target: [one.bugs for one in some] for piece, some in case.explained}
-    kinds = {piece.target: case.graph.kind(piece) for piece, _ in case.explained}
+    before = [(piece, [*some]) for piece, some in case.explained]
+    own = {piece.target: [one.bugs for one in some] for piece, some in before}
     must = {target: sure(sets) for target, sets in own.items()}
     pairs = equals(case)
     for piece, explanations in [*case.explained]:
         search, here = case.search_over(piece), piece.target
-        like = (own[one] for one in own if one != here and kinds[one] == kinds[here])
         others = [some for target, some in must.items() if target != here]
-        theirs = (some for some in in_turn(like) if some not in own[here])
+        like = in_turn(of_like(piece, before, case.graph))
+        theirs = (some for some in like if some not in own[here])
         sets = [*islice(theirs, EXCHANGED), *islice(replaced(own[here], others), EXCHANGED)]
         explanations += offered(search, explanations, sets)
         explanations += as_well(search, explanations, pairs)
         if search.cleared is not None:
             case.clear(piece, search.cleared)
+
+
+def of_like(piece: Piece, explained: Explained, graph: Graph) -> list[list[Bugs]]:
+    """Return the sets of bugs that explain each of the like pieces."""
+    kind = graph.kind(piece)
+    others = (entry for entry in explained if entry[0] != piece)
+    return [[one.bugs for one in some] for other, some in others if graph.kind(other) == kind]
 
 
 def in_turn(lists: Iterable[Iterable[Bugs]]) -> Iterator[Bugs]:
@@ -54,10 +64,15 @@ def offered(search: Search, had: Sequence[Explanation], sets: Sequence[Bugs]) ->
     known = {one.bugs for one in had}
     found: list[Explanation] = []
     for some in dict.fromkeys(sets):
-        atoms = widest(atom for atom in search.atoms if atom.hypothesis in some)
-        if some not in known and len(some) > 1 and atoms and search.settles(atoms[0]):
-            found += search.explained_by(atoms[:1])
+        if some not in known and len(some) > 1:
+            here = acting(some, search)
+            found += search.explained_by(atoms for atoms in here if search.settles(atoms))
     return found
+
+
+def acting(bugs: Bugs, search: Search) -> list[Atoms]:
+    """Return a set of bugs as it acts in a piece, each in most calls; none if none of them does."""
+    return widest(atom for atom in search.atoms if atom.hypothesis in bugs)[:1]
 
 
 def equals(case: Case) -> list[Pair]:
